@@ -1,0 +1,1 @@
+"""Fault injection: the seeded simulation of whole clusters, and faults on real processes."""

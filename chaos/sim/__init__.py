@@ -1,0 +1,1 @@
+"""Whole clusters of real cores in one process, under a seeded clock, network and disk."""

@@ -1,0 +1,1 @@
+"""The command line `ledgermq`: configuration files, node assembly, the local cluster, the demo."""

@@ -1,0 +1,1 @@
+"""The formats, pure: commit-log record, properties, message ids, batch body, consume-queue unit."""

@@ -1,0 +1,83 @@
+"""The one way a server says no: a cause, the response code it becomes, when to come back, and who leads.
+
+Every rejection of a request, wherever it arises (log, store, processor), is a `Refusal`. Its remark names the one
+cause and the numbers behind it; its code is one that RocketMQ's clients know, chosen so that they retry exactly
+where a retry can help (the Java producer retries on 1, 2, 14, 16, 17, 204 and 205; `client/.../DefaultMQProducer`).
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Cause(enum.Enum):
+    """Why a request was refused; the value is the RocketMQ response code that clients see.
+
+    Members are `(code, slug)`, so that causes with the same code stay distinct.
+    """
+
+    # the node cannot, another (or this one, later) can
+    NOT_LEADER = (14, "not-leader")
+    LEADER_CHANGED = (14, "leader-changed")  # deposed after the append: it may or may not survive
+    NO_QUORUM = (14, "no-quorum")
+    RECOVERING = (14, "recovering")
+    SHUTTING_DOWN = (14, "shutting-down")
+    DISK_FULL = (14, "disk-full")
+    DISK_FAILED = (14, "disk-failed")
+    FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, not yet known durable
+    REPLICA_TIMEOUT = (12, "replica-timeout")
+    BUSY = (2, "busy")
+    # the request cannot succeed as it is
+    MESSAGE_ILLEGAL = (13, "message-illegal")
+    NO_PERMISSION = (16, "no-permission")
+    TOPIC_NOT_EXIST = (17, "topic-not-exist")
+    GROUP_NOT_EXIST = (26, "group-not-exist")
+    INVALID_PARAMETER = (29, "invalid-parameter")
+    SUBSCRIPTION_PARSE_FAILED = (23, "subscription-parse-failed")
+    SUBSCRIPTION_NOT_EXIST = (24, "subscription-not-exist")
+    SUBSCRIPTION_NOT_LATEST = (25, "subscription-not-latest")
+    QUERY_NOT_FOUND = (22, "query-not-found")
+    NOT_SUPPORTED = (3, "not-supported")
+    SYSTEM_ERROR = (1, "system-error")
+
+    @property
+    def code(self) -> int:
+        """RocketMQ response code."""
+        return self.value[0]
+
+    @property
+    def slug(self) -> str:
+        """Stable text for metrics and tests."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Who was writable when last heard of: node id (`n0`) and the address clients use (`host:port`)."""
+
+    node_id: str
+    address: str
+
+
+class Refusal(Exception):
+    """A request was refused; nothing of it was stored unless the cause says it may have been.
+
+    Args:
+        cause: the one cause.
+        remark: a sentence with the offending values; what the user reads.
+        retry_after_ms: when a retry may succeed; None when it cannot or nothing is known.
+        leader_hint: where to go instead, if known.
+    """
+
+    def __init__(
+        self, cause: Cause, remark: str, *, retry_after_ms: int | None = None, leader_hint: LeaderHint | None = None
+    ) -> None:
+        super().__init__(remark)
+        self.cause = cause
+        self.remark = remark
+        self.retry_after_ms = retry_after_ms
+        self.leader_hint = leader_hint
+
+    @property
+    def code(self) -> int:
+        """RocketMQ response code."""
+        return self.cause.code

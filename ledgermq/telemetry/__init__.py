@@ -1,0 +1,1 @@
+"""What a process says of itself: a metric registry in Prometheus text, health over HTTP, the event loop's lag."""

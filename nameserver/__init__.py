@@ -1,0 +1,1 @@
+"""The nameserver: routes that follow elections."""

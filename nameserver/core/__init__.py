@@ -1,0 +1,1 @@
+"""Route tables and the election rule, pure."""
