@@ -1,0 +1,220 @@
+"""What one broker process is told: who it is, where it listens, how it keeps its promise, and its limits.
+
+    broker.conf + overrides -> cli.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
+
+A value here is already parsed and in range; `problems()` checks what only two values together can get wrong. The
+names RocketMQ gives these settings are in `cli.keys`. The defaults here suit a broker inside one process (loopback);
+what a file leaves out is decided by `cli.config`.
+"""
+
+import enum
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class LogMode(enum.StrEnum):
+    """Which side of the replicated-log seam the broker stands on."""
+
+    STANDALONE = "standalone"
+    RAFT = "raft"
+
+
+class FlushMode(enum.StrEnum):
+    """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
+
+    SYNC = "SYNC_FLUSH"
+    ASYNC = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True)
+class RaftPeer:
+    """One member of a Raft group: its identity, and where its Raft listener is said to be.
+
+    The address is a hint, resolved at each connect; the identity is what counts.
+    """
+
+    node_id: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node_id}-{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker. Times are milliseconds, sizes bytes, ports 0 to 65535 (0: any free one, for tests)."""
+
+    # who
+    cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker"
+    broker_id: int = 0
+    """Id registered in standalone mode. In Raft mode the leader registers 0, a follower `follower_broker_id`."""
+    mode: LogMode = LogMode.STANDALONE
+
+    # where
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 10911
+    advertised_host: str = "127.0.0.1"
+    """Host that routes name and clients dial (brokerIP1)."""
+    advertised_port: int | None = None
+    """Port that routes name; None: the port listened at. For mapped container ports."""
+    inside_host: str = "127.0.0.1"
+    """Host that the other members of the cluster dial (brokerIP2)."""
+    namesrv_addrs: tuple[str, ...] = ()
+    """`host:port` of every nameserver; each is told of every role change."""
+    health_host: str = "0.0.0.0"
+    health_port: int | None = None
+    """Port of /livez, /readyz, /metrics; None: not served."""
+
+    # Raft
+    raft_group: str = ""
+    raft_self_id: str = ""
+    raft_peers: tuple[RaftPeer, ...] = ()
+    """All members, this node included. The own Raft listener binds `listen_host` at the own entry's port."""
+    preferred_leader: str | None = None
+    """Node id that is handed leadership when it is caught up."""
+    raft_heartbeat_interval_ms: int = 100
+    raft_election_timeout_ms: int = 800
+    """Lower bound; each wait is drawn from [t, 2t). A closed connection does not wait for it."""
+
+    # store
+    store_dir: Path = field(default_factory=lambda: Path.home() / "store")
+    commit_log_dir: Path | None = None
+    """None: `<store_dir>/commitlog`; see `commit_log_path`. Unused in Raft mode."""
+    raft_log_dir: Path | None = None
+    """None: `<store_dir>/dledger-<self id>`; see `raft_log_path`."""
+    consume_queue_dir: Path | None = None
+    """None: `<store_dir>/consumequeue`; see `consume_queue_path`."""
+    commit_log_file_size_bytes: int = 1 << 30
+    consume_queue_file_size_bytes: int = 6_000_000
+    """A multiple of 20, the size of a unit."""
+    check_crc_on_recover: bool = True
+
+    # flush
+    flush_mode: FlushMode = FlushMode.ASYNC
+    """`cli.config` makes it SYNC in Raft mode when the file does not say."""
+    flush_interval_ms: int = 500
+    """ASYNC only: longest time between two flushes of the commit log."""
+    consume_queue_flush_interval_ms: int = 1000
+    sync_flush_timeout_ms: int = 5000
+    """How long a batch may wait for the disk before its senders are told FLUSH_TIMEOUT."""
+    replica_timeout_ms: int = 3000
+    """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
+
+    # messages, topics, groups
+    max_message_size_bytes: int = 4 << 20
+    max_topic_length: int = 127
+    broker_permission: int = 6
+    """Bits 4 read, 2 write, for the whole broker."""
+    default_topic_queue_count: int = 8
+    auto_create_topic: bool = True
+    auto_create_group: bool = True
+    consumer_offset_persist_interval_ms: int = 5000
+
+    # pull
+    long_polling: bool = True
+    short_polling_ms: int = 1000
+    """How long a pull is held when `long_polling` is off."""
+    max_pull_count: int = 32
+    max_pull_bytes: int = 256 << 10
+
+    # nameservers
+    register_interval_ms: int = 30_000
+    register_timeout_ms: int = 24_000
+    namesrv_heartbeat_interval_ms: int = 5000
+    namesrv_heartbeat_timeout_ms: int = 10_000
+    """Sent with each registration: silence after which a nameserver drops this broker; two heartbeats missed."""
+
+    # limits
+    max_connections: int = 10_000
+    max_frame_size_bytes: int = 16 << 20
+    connection_idle_timeout_ms: int = 120_000
+    max_topics: int = 100_000
+
+    @property
+    def commit_log_path(self) -> Path:
+        """Directory of the classic commit log's files."""
+        return self.commit_log_dir or self.store_dir / "commitlog"
+
+    @property
+    def raft_log_path(self) -> Path:
+        """Directory of the Raft node: `data/`, `index/`, term and vote."""
+        return self.raft_log_dir or self.store_dir / f"dledger-{self.raft_self_id}"
+
+    @property
+    def consume_queue_path(self) -> Path:
+        """Directory of the consume queues."""
+        return self.consume_queue_dir or self.store_dir / "consumequeue"
+
+    @property
+    def follower_broker_id(self) -> int:
+        """Id a follower registers: the number in its node id plus one, as Java's DLedger brokers do (n0 is 1)."""
+        if match := re.fullmatch(r"n(\d+)", self.raft_self_id):
+            return int(match[1]) + 1
+        return [peer.node_id for peer in self.raft_peers].index(self.raft_self_id) + 1
+
+    @property
+    def self_peer(self) -> RaftPeer:
+        """The own entry of `raft_peers`; `problems()` has told whether there is one.
+
+        Raises:
+            LookupError: `raft_self_id` is not among the peers.
+        """
+        for peer in self.raft_peers:
+            if peer.node_id == self.raft_self_id:
+                return peer
+        raise LookupError(f"raft_self_id {self.raft_self_id!r} is not in {[str(p) for p in self.raft_peers]}")
+
+    def problems(self) -> list[tuple[str, str]]:
+        """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        found = [*self._size_problems(), *self._time_problems(), *self._port_problems()]
+        if self.mode is LogMode.RAFT:
+            found += self._raft_problems()
+        return found
+
+    def _size_problems(self) -> Iterator[tuple[str, str]]:
+        body, frame, file = self.max_message_size_bytes, self.max_frame_size_bytes, self.commit_log_file_size_bytes
+        if self.consume_queue_file_size_bytes % 20:
+            size = self.consume_queue_file_size_bytes
+            yield "consume_queue_file_size_bytes", f"{size} is not a multiple of 20, the size of a unit"
+        if body * 2 > file:
+            yield "max_message_size_bytes", f"{body} is too large: a file of {file} bytes must hold two such messages"
+        if body + (1 << 16) > frame:
+            yield "max_message_size_bytes", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
+
+    def _time_problems(self) -> Iterator[tuple[str, str]]:
+        beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms
+        if silence < 2 * beat:
+            yield "namesrv_heartbeat_timeout_ms", f"{silence} is too short: two heartbeats of {beat} ms must fit"
+        beat, silence = self.raft_heartbeat_interval_ms, self.raft_election_timeout_ms
+        if silence < 3 * beat:
+            yield "raft_election_timeout_ms", f"{silence} is too short: three heartbeats of {beat} ms must fit"
+
+    def _port_problems(self) -> Iterator[tuple[str, str]]:
+        ports = [("listen_port", self.listen_port), ("health_port", self.health_port or 0)]
+        if self.mode is LogMode.RAFT:
+            ports += [("raft_peers", peer.port) for peer in self.raft_peers if peer.node_id == self.raft_self_id]
+        taken: dict[int, str] = {}
+        for name, port in ports:
+            if port and taken.setdefault(port, name) != name:
+                yield name, f"port {port} is also taken by {taken[port]}"
+
+    def _raft_problems(self) -> Iterator[tuple[str, str]]:
+        ids = [peer.node_id for peer in self.raft_peers]
+        if not self.raft_group:
+            yield "raft_group", "is needed in Raft mode"
+        if self.raft_self_id not in ids:
+            yield "raft_self_id", f"{self.raft_self_id!r} is not among the peers {ids}"
+        for node_id in _repeated(ids):
+            yield "raft_peers", f"node id {node_id!r} appears twice"
+        for address in _repeated([f"{peer.host}:{peer.port}" for peer in self.raft_peers]):
+            yield "raft_peers", f"address {address} appears twice"
+        if self.preferred_leader is not None and self.preferred_leader not in ids:
+            yield "preferred_leader", f"{self.preferred_leader!r} is not among the peers {ids}"
+
+
+def _repeated(values: Sequence[str]) -> list[str]:
+    return sorted({value for value in values if values.count(value) > 1})

@@ -1,0 +1,54 @@
+"""What one nameserver process is told. Nameservers share nothing, so there is little: where to listen, when to give up.
+
+The names RocketMQ gives these settings are in `cli.keys`.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameServerConfig:
+    """One nameserver. Times are milliseconds, ports 0 to 65535 (0: any free one, for tests)."""
+
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 9876
+    advertised_host: str = "127.0.0.1"
+    """Host shown to the user; clients are told of nameservers by their own configuration."""
+    health_host: str = "0.0.0.0"
+    health_port: int | None = None
+    """Port of /livez, /readyz, /metrics; None: not served."""
+
+    kv_config_path: Path = field(default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json")
+    """File of the KV configuration (requests 100 to 102, 219): all that survives a restart."""
+
+    scan_interval_ms: int = 5000
+    """How often silent brokers are looked for. A closed connection does not wait for it."""
+    default_heartbeat_timeout_ms: int = 120_000
+    """Silence after which a broker is dropped that did not say its own time with the registration."""
+    max_route_wait_ms: int = 30_000
+    """Longest time a route request with `waitMillis` is held."""
+
+    order_message_enable: bool = False
+    """Put the KV entry of namespace ORDER_TOPIC_CONFIG into route answers."""
+    return_order_topic_config: bool = True
+    """Answer registrations with the KV table of namespace ORDER_TOPIC_CONFIG."""
+    delete_topic_with_registration: bool = False
+    """A master's registration removes topics that it does not name."""
+    wait_for_service: bool = False
+    """Refuse routes for `wait_for_service_seconds` after the start, until brokers have registered."""
+    wait_for_service_seconds: int = 45
+    topic_list_enable: bool = True
+    """Answer 304 and the lists by cluster and unit."""
+    all_topic_list_enable: bool = True
+    """Answer 206, the list of all topics."""
+
+    max_connections: int = 10_000
+    max_frame_size_bytes: int = 16 << 20
+    connection_idle_timeout_ms: int = 120_000
+
+    def problems(self) -> list[tuple[str, str]]:
+        """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        if self.listen_port and self.listen_port == self.health_port:
+            return [("health_port", f"port {self.health_port} is also taken by listen_port")]
+        return []
