@@ -1,0 +1,95 @@
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+
+from ledgermq.telemetry.health import HealthListenError, HealthServer
+from ledgermq.telemetry.metrics import CONTENT_TYPE, Registry
+from ledgermq.telemetry.process import register_process_metrics
+
+Answer = tuple[bool, str]
+
+
+class Node:
+    """What a process would answer."""
+
+    def __init__(self) -> None:
+        self.ready: Callable[[], Answer] = lambda: (True, "leader of term 3")
+        self.live: Callable[[], Answer] = lambda: (True, "fine")
+        self.registry = Registry()
+        self.server = HealthServer(self.registry, lambda: self.ready(), lambda: self.live())
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
+        """Status, content type and text."""
+        url = f"http://127.0.0.1:{self.server.port}{path}"
+        async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+            return answer.status, answer.headers["Content-Type"], await answer.text()
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    node = Node()
+    await node.server.start("127.0.0.1", 0)
+    yield node
+    await node.server.close()
+
+
+async def test_ready_says_200_and_why(node: Node) -> None:
+    status, kind, text = await node.get("/readyz")
+    assert (status, kind, text) == (
+        200,
+        "application/json; charset=utf-8",
+        '{"ok": true, "detail": "leader of term 3"}',
+    )
+
+
+async def test_not_ready_says_503_and_why(node: Node) -> None:
+    node.ready = lambda: (False, "recovering: 40 %")
+    status, _, text = await node.get("/readyz")
+    assert (status, text) == (503, '{"ok": false, "detail": "recovering: 40 %"}')
+    assert (await node.get("/livez"))[0] == 200
+
+
+async def test_live_is_its_own_answer(node: Node) -> None:
+    node.live = lambda: (False, "the disk does not answer")
+    assert (await node.get("/livez"))[0] == 503
+    assert (await node.get("/readyz"))[0] == 200
+
+
+async def test_a_failing_check_is_a_no_with_its_reason(node: Node) -> None:
+    node.ready = lambda: (bool(1 // 0), "never")
+    status, _, text = await node.get("/readyz")
+    assert status == 503
+    assert "ZeroDivisionError" in text
+
+
+async def test_metrics_are_prometheus_text(node: Node) -> None:
+    node.registry.counter("a_total", "Ü.", {"topic": "тест"}).add(2)
+    status, kind, text = await node.get("/metrics")
+    assert (status, kind) == (200, CONTENT_TYPE)
+    assert 'a_total{topic="тест"} 2\n' in text
+
+
+async def test_other_pages_and_methods_are_refused(node: Node) -> None:
+    assert (await node.get("/"))[0] == 404
+    assert (await node.get("/metrics", "POST"))[0] == 405
+
+
+async def test_a_port_in_use_is_a_typed_error_that_names_it(node: Node) -> None:
+    second = HealthServer(Registry(), lambda: (True, ""))
+    with pytest.raises(HealthListenError, match=f"health port: cannot listen at 127.0.0.1:{node.server.port}: "):
+        await second.start("127.0.0.1", node.server.port)
+    await second.close()
+
+
+async def test_process_metrics_are_readable() -> None:
+    registry = Registry()
+    register_process_metrics(registry)
+    figures = dict(line.rsplit(" ", 1) for line in registry.render().splitlines() if not line.startswith("#"))
+    for name in (
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "ledgermq_process_anonymous_memory_bytes",
+    ):
+        assert float(figures[name]) > 0
+    assert float(figures["process_open_fds"]) >= 3
