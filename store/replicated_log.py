@@ -98,7 +98,7 @@ class ReplicatedLog(Protocol):
         """
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield `(physical_offset, record)` of each record that starts at or after `start_offset` and ends by `end_offset`.
+        """Yield `(physical_offset, record)` of each record in `[start_offset, end_offset)` that ends by `end_offset`.
 
         `start_offset` is a record's start, a record's end, or `min_offset`. Framing (file-end blanks, entry headers)
         is the log's own business and is skipped.

@@ -1,0 +1,101 @@
+"""What the store refuses, and why; each error carries the numbers behind it.
+
+StoreError
+|- RecordUnavailableError   the offset asked for is not (or no longer) served
+|- RecordTooLargeError      a record that fits into no file
+|- InvalidTopicError        a topic that cannot name a folder
+|- StoreFormatError         a directory or file that is not ours, newer, or of a wrong length
+|- StoreLockedError         another process has the directory
+|- DiskFullError            no room for a file; nothing was placed; may succeed later
+|- DiskFailedError          the disk lost or refused bytes; final for this process
+'- AllocationPendingError   the next file is not ready in time; may succeed later
+"""
+
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Root of the tree."""
+
+
+class RecordUnavailableError(StoreError):
+    """Bytes outside of what the log holds or may show.
+
+    Args:
+        physical_offset: first byte asked for.
+        size_bytes: how many.
+        min_offset: first byte served.
+        max_offset: end of what is served.
+    """
+
+    def __init__(self, physical_offset: int, size_bytes: int, min_offset: int, max_offset: int) -> None:
+        super().__init__(
+            f"{size_bytes} bytes at physical offset {physical_offset} are outside [{min_offset}, {max_offset})"
+        )
+        self.physical_offset = physical_offset
+        self.size_bytes = size_bytes
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+
+class RecordTooLargeError(StoreError):
+    """A record of `size_bytes` fits into no file; `limit_bytes` would."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"a record of {size_bytes} bytes does not fit into a file that takes {limit_bytes}")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class InvalidTopicError(StoreError):
+    """A topic that cannot name a folder: empty, too long, not UTF-8, or with a path in it."""
+
+    def __init__(self, topic: bytes | str, detail: str) -> None:
+        super().__init__(f"topic {topic!r} {detail}")
+        self.topic = topic
+        self.detail = detail
+
+
+class StoreFormatError(StoreError):
+    """The directory is not one that this program and this configuration may open; nothing was changed."""
+
+    def __init__(self, file: Path, detail: str) -> None:
+        super().__init__(f"{file}: {detail}")
+        self.file = file
+        self.detail = detail
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the directory's lock; `pid` is its id, or None when the system does not say."""
+
+    def __init__(self, file: Path, pid: int | None) -> None:
+        super().__init__(f"{file}: held by process {pid if pid is not None else 'unknown'}")
+        self.file = file
+        self.pid = pid
+
+
+class DiskFullError(StoreError):
+    """There is no room to allocate `needed_bytes`; nothing was placed, and a later try may succeed."""
+
+    def __init__(self, file: Path, needed_bytes: int) -> None:
+        super().__init__(f"{file}: no room on the disk for {needed_bytes} bytes")
+        self.file = file
+        self.needed_bytes = needed_bytes
+
+
+class DiskFailedError(StoreError):
+    """An input/output error. Dirty pages may be gone and a retry would report success: final for this process."""
+
+    def __init__(self, file: Path, detail: str) -> None:
+        super().__init__(f"{file}: {detail}")
+        self.file = file
+        self.detail = detail
+
+
+class AllocationPendingError(StoreError):
+    """The next file was asked for in time and is not there: the disk is slow; a later try may succeed."""
+
+    def __init__(self, file: Path, waited_s: float) -> None:
+        super().__init__(f"{file}: not allocated after {waited_s:.3f} s")
+        self.file = file
+        self.waited_s = waited_s

@@ -1,0 +1,247 @@
+"""Mapped file queue: files of one size that together hold one log.
+
+    start_offset   0                 size              2 * size
+                   |==== file 0 =====|==== file 1 =====|==== file 2 ===......|.... made ahead ....|
+                   min_offset                                  max_offset ^
+
+The queue knows offsets, not formats: what fills the end of a file before `roll`, and where the last record ends, is
+the owner's business. `generation` counts the cuts (`truncate_to`, `reset_to`), so that a flush that began before one
+is not believed after it.
+
+Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
+"""
+
+from pathlib import Path
+
+from store.allocator import FileAllocator
+from store.errors import RecordUnavailableError, StoreFormatError
+from store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name, sync_directory
+
+_EMPTY_PROBE_BYTES = 64
+
+
+class MappedFileQueue:
+    """All files of one log. Owned by one thread.
+
+    Args:
+        directory: made when missing.
+        file_size: bytes of each file.
+        allocator: makes the next file ahead; without one, files are made when needed.
+
+    Attributes:
+        files: in order, without gaps; the last one is being written.
+        flushed_offset: everything below is durable. Moved by the flusher and by recovery.
+        generation: number of cuts so far.
+    """
+
+    def __init__(self, directory: Path, file_size: int, allocator: FileAllocator | None = None) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+        self.flushed_offset = 0
+        self.generation = 0
+        self._allocator = allocator
+        self._spares: list[MappedFile] = []
+        self._start_offset = 0  # of the first file, while there is none
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> None:
+        """Open what the directory holds; every file counts as full and flushed until recovery cuts the tail.
+
+        An empty last file and files that were made ahead behind a gap (all zeros where a log would begin) are removed.
+
+        Raises:
+            StoreFormatError: a file with another name or length, or a gap between files; nothing was changed.
+        """
+        paths = self._scan()
+        starts = [int(path.name) for path in paths]
+        kept = self._without_leftovers(paths, starts)
+        for path in paths[kept:]:
+            path.unlink()
+        if kept < len(paths):
+            sync_directory(self.directory)
+        for path, start in zip(paths[:kept], starts[:kept], strict=True):
+            file = MappedFile(path, start, self.file_size)
+            file.write_position = file.flush_position = self.file_size
+            self.files.append(file)
+        self.flushed_offset = self.max_offset
+
+    @property
+    def min_offset(self) -> int:
+        """First byte kept."""
+        return self.files[0].start_offset if self.files else self._start_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Next byte to write."""
+        if not self.files:
+            return self._start_offset
+        last = self.files[-1]
+        return last.start_offset + last.write_position
+
+    def last(self) -> MappedFile | None:
+        """The file being written, or None."""
+        return self.files[-1] if self.files else None
+
+    def file_at(self, offset: int) -> MappedFile | None:
+        """The file that holds the byte at `offset`, written or not; None outside."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].start_offset) // self.file_size
+        return files[index] if 0 <= index < len(files) else None
+
+    def slice(self, offset: int, size_bytes: int) -> memoryview:
+        """Written bytes without a copy.
+
+        Raises:
+            RecordUnavailableError: not inside one file, or not written.
+        """
+        file = self.file_at(offset)
+        if file is not None:
+            position = offset - file.start_offset
+            end = position + size_bytes
+            if end <= file.write_position:
+                return file.view[position:end]
+        raise RecordUnavailableError(offset, size_bytes, self.min_offset, self.max_offset)
+
+    def prepare(self, count: int) -> None:
+        """Make sure that the last file has its blocks and that the next `count` calls of `roll` cannot fail.
+
+        Raises:
+            DiskFullError, DiskFailedError, AllocationPendingError: not possible now; nothing was changed.
+        """
+        if self.files:
+            self.files[-1].ensure_allocated()
+        while len(self._spares) < count:
+            self._spares.append(self._make(self._next_start() + len(self._spares) * self.file_size))
+
+    def ensure_room(self, size_bytes: int) -> None:
+        """Make sure that the last file (one is made when there is none) or the ones after it take `size_bytes` more.
+
+        Bytes that the owner's framing wastes at the end of a file are the owner's to count: see `prepare`.
+
+        Raises:
+            As `prepare`.
+        """
+        left = self.files[-1].size_bytes - self.files[-1].write_position if self.files else 0
+        self.prepare(0 if size_bytes <= left else -(-size_bytes // self.file_size))
+
+    def roll(self) -> MappedFile:
+        """Close the last file for writing and open the next one; the one after it is made ahead.
+
+        Raises:
+            As `prepare`; the last file is unchanged then.
+        """
+        self.prepare(1)
+        if self.files:
+            self.files[-1].write_position = self.file_size
+        file = self._spares.pop(0)
+        self.files.append(file)
+        if self._allocator is not None and not self._spares:
+            start = self._next_start()
+            self._allocator.request(self.directory / file_name(start), start, self.file_size)
+        return file
+
+    def unflushed(self, start: int, end: int) -> list[MappedFile]:
+        """Files that hold bytes of `[start, end)`."""
+        files = self.files
+        if not files or end <= start:
+            return []
+        first = max((start - files[0].start_offset) // self.file_size, 0)
+        return [file for file in files[first:] if file.start_offset < end]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at or past `offset`; what was there reads as zeros.
+
+        The bytes are gone for this process at once and on disk with the next flush; files are gone when this returns.
+        """
+        self.generation += 1
+        self._drop_spares()
+        doomed = [file for file in self.files if file.start_offset > offset]
+        self._delete(doomed)
+        file = self.file_at(offset)
+        if file is not None and offset < file.start_offset + file.write_position:
+            position = offset - file.start_offset
+            file.clear_from(position)
+            file.write_position = position
+            file.flush_position = min(file.flush_position, position)
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def reset_to(self, start_offset: int) -> None:
+        """Drop all files; the next byte to write is `start_offset`, in a file that starts at the multiple below."""
+        self.generation += 1
+        self._drop_spares()
+        self._delete(list(self.files))
+        self._start_offset = start_offset - start_offset % self.file_size
+        self.flushed_offset = start_offset
+        if start_offset != self._start_offset:
+            file = self.roll()
+            file.write_position = file.flush_position = start_offset - file.start_offset
+
+    def delete_before(self, offset: int) -> list[Path]:
+        """Drop the files that end at or before `offset`, never the last one; answer which."""
+        doomed = [file for file in self.files[:-1] if file.end_offset <= offset]
+        self._delete(doomed)
+        return [file.path for file in doomed]
+
+    def close(self) -> None:
+        """Close all files and remove the ones made ahead. Flushing is the flusher's business."""
+        self._drop_spares()
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+    def _next_start(self) -> int:
+        return self.files[-1].end_offset if self.files else self._start_offset
+
+    def _make(self, start: int) -> MappedFile:
+        path = self.directory / file_name(start)
+        if self._allocator is None:
+            return MappedFile(path, start, self.file_size)
+        return self._allocator.take(path, start, self.file_size)
+
+    def _drop_spares(self) -> None:
+        if self._allocator is not None:
+            self._allocator.discard(self.directory)
+        for file in self._spares:
+            file.delete()
+        self._spares.clear()
+
+    def _delete(self, doomed: list[MappedFile]) -> None:
+        if not doomed:
+            return
+        for file in doomed:
+            self.files.remove(file)
+            file.delete()
+        sync_directory(self.directory)
+
+    def _scan(self) -> list[Path]:
+        """Files of the queue, sorted, after a check of names and lengths."""
+        paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
+        for path in paths:
+            if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
+                raise StoreFormatError(path, f"is not named by a start offset of {FILE_NAME_DIGITS} digits")
+        for path in paths:
+            length = path.stat().st_size
+            if length != self.file_size and not (length == 0 and path == paths[-1]):
+                raise StoreFormatError(path, f"is {length} bytes long, must be {self.file_size}")
+        return paths
+
+    def _without_leftovers(self, paths: list[Path], starts: list[int]) -> int:
+        """How many files, from the first, belong to the log."""
+        count = len(paths)
+        if count and paths[-1].stat().st_size == 0:
+            count -= 1
+        for index in range(1, count):
+            expected = starts[index - 1] + self.file_size
+            if starts[index] != expected:
+                if all(_is_blank(path) for path in paths[index:count]):
+                    return index
+                raise StoreFormatError(paths[index], f"follows a gap: a file that starts at {expected} is missing")
+        return count
+
+
+def _is_blank(path: Path) -> bool:
+    with path.open("rb") as file:
+        return not any(file.read(_EMPTY_PROBE_BYTES))
