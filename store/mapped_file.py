@@ -16,7 +16,6 @@ Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3), with
 
 import contextlib
 import ctypes
-import ctypes.util
 import errno
 import mmap
 import os
@@ -29,7 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _CLEAR_BY_HAND_BYTES = 1 << 20
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
 
 
 def file_name(start_offset: int) -> str:
@@ -65,6 +64,13 @@ def allocate(descriptor: int, path: Path, start: int, size_bytes: int) -> None:
         if error.errno in _NO_ROOM:
             raise DiskFullError(path, size_bytes) from error
         raise DiskFailedError(path, f"allocation failed: {error}") from error
+
+
+def punch(descriptor: int, start: int, end: int) -> bool:
+    """Make `[start, end)` of a file read as zeros by giving its blocks back; False where the file system cannot."""
+    return not _libc.fallocate(
+        descriptor, ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_longlong(start), ctypes.c_longlong(end - start)
+    )
 
 
 class MappedFile:
@@ -140,18 +146,13 @@ class MappedFile:
         stale = self.write_position - position
         if stale <= _CLEAR_BY_HAND_BYTES:
             self._zero(position, max(self.write_position, position))
-        elif _libc.fallocate(
-            self.fd,
-            ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE),
-            ctypes.c_longlong(position),
-            ctypes.c_longlong(self.size_bytes - position),
-        ):
-            self._zero(position, self.size_bytes)
-        else:
+        elif punch(self.fd, position, self.size_bytes):
             self._is_allocated = False
+        else:
+            self._zero(position, self.size_bytes)
 
     def sync(self) -> None:
-        """Make every store into the mapping so far durable, without the GIL. For the flusher's thread, on a pinned file.
+        """Make every store into the mapping so far durable, without the GIL; for the flusher, on a pinned file.
 
         Raises:
             OSError: as `os.fdatasync`; never to be tried again.

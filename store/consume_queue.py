@@ -1,0 +1,323 @@
+"""Consume queue: for one topic and queue id, where each message lies in the log; 20 bytes a message.
+
+    unit     min_offset            max_offset          next_offset
+             |==== dispatched =====|--- placed, not ---|
+                                       yet confirmed
+
+Unit n lies at byte `20 * n` of the queue, in files of a fixed number of units; the layout of a unit is in
+`ledgermq.message.queue_unit`. The queue is derived from the log: recovery cuts what cannot be trusted, and the log
+fills it again. A blank unit (size 0x7FFFFFFF) stands where no message is known: in front of a queue that does not
+begin at 0 (with offset 0, as in RocketMQ), and in a gap (with the offset of the next known record).
+
+Source: apache/rocketmq `store/.../ConsumeQueue.java` (5.3.3).
+"""
+
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from store.errors import StoreFormatError
+from store.mapped_file import FILE_NAME_DIGITS, file_name
+from store.queue_file import QueueFile
+
+BLANK_SIZE = 0x7FFFFFFF
+
+Unit = tuple[int, int, int]
+"""Physical offset, size, tags code."""
+
+
+class ConsumeQueue:
+    """One queue. Owned by the loop's thread.
+
+    Args:
+        topic: UTF-8 text; `topic_bytes` is what records hold.
+        queue_id: 0 or more.
+        directory: made with the first unit.
+        file_units: units of each file.
+
+    Attributes:
+        min_offset: first unit that a reader may ask for.
+        max_offset: next unit to dispatch.
+        next_offset: next one to assign to a message; at least `max_offset` while this node may write.
+        room_end: units below have blocks on disk; see `reserve`.
+        is_watched: records of this topic are shown to the listeners as they are dispatched.
+        is_gapped: units were missing when it was loaded or filled; only the whole log can tell which.
+    """
+
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_file_units",
+        "_files",
+        "_flushed_offset",
+        "_window_end",
+        "directory",
+        "is_gapped",
+        "is_watched",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "room_end",
+        "topic",
+        "topic_bytes",
+    )
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, file_units: int) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.directory = directory
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.room_end = 0
+        self.is_watched = False
+        self.is_gapped = False
+        self._file_units = file_units
+        self._files: list[QueueFile] = []
+        self._flushed_offset = 0
+        self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
+        self._base = 0
+        self._window_end = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min_offset}, {self.max_offset})>"
+
+    def load(self) -> None:
+        """Open what the directory holds; every unit of the files counts until `recover` cuts the tail.
+
+        Raises:
+            StoreFormatError: a file with another name or length.
+        """
+        paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
+        for path in paths:
+            if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
+                raise StoreFormatError(path, f"is not named by a start position of {FILE_NAME_DIGITS} digits")
+        size = self._file_units * UNIT_SIZE
+        for path in paths:
+            file = QueueFile(path, int(path.name), size)
+            if file.start_bytes % size or (self._files and file.start_bytes != self._files[-1].start_bytes + size):
+                self.is_gapped = True  # derived data: what is behind a hole is made again from the log
+                break
+            self._files.append(file)
+        for path in paths[len(self._files) :]:
+            path.unlink()
+        if self._files:
+            self.min_offset = self._files[0].start_bytes // UNIT_SIZE
+            self.max_offset = self._files[-1].start_bytes // UNIT_SIZE + self._file_units
+        self._flushed_offset = self.next_offset = self.max_offset
+
+    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
+
+        A unit that leaves a gap shorter than a file is preceded by blanks; a longer gap is not filled and the unit not
+        stored. Both set `is_gapped`.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored.
+        """
+        if queue_offset != self.max_offset or queue_offset >= self._window_end:
+            self._put_slowly(queue_offset, (physical_offset, size, tags_code))
+            return
+        UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
+        self.max_offset = queue_offset + 1
+
+    def reserve(self, end_offset: int) -> None:
+        """Make sure that units below `end_offset` can be stored: room on disk is asked for before a message is placed.
+
+        Raises:
+            DiskFullError, DiskFailedError: no; what was reserved stays.
+        """
+        while self.room_end < end_offset:
+            start_unit = max(self.room_end, self.max_offset)
+            file = self._file_of(start_unit) or self._add_file(start_unit)
+            base = file.start_bytes // UNIT_SIZE
+            file.reserve(min(end_offset - base, self._file_units) * UNIT_SIZE)
+            self.room_end = base + file.allocated_bytes // UNIT_SIZE
+
+    def units(self, offset: int, count: int) -> memoryview:
+        """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
+        file = self._file_of(offset) if self.min_offset <= offset < self.max_offset else None
+        if file is None:
+            return memoryview(b"")
+        base = file.start_bytes // UNIT_SIZE
+        end = min(offset + count, self.max_offset, base + self._file_units)
+        return file.view[(offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
+
+    def unit(self, offset: int) -> Unit | None:
+        """One dispatched unit, or None outside `[min_offset, max_offset)`."""
+        units = self.units(offset, 1)
+        return UNIT.unpack(units) if units else None
+
+    def file_end(self, offset: int) -> int:
+        """First unit of the file behind the one that holds unit `offset`."""
+        return offset - offset % self._file_units + self._file_units
+
+    def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """`(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
+        while units := self.units(start, max(end - start, 0)):
+            for unit in UNIT.iter_unpack(units):
+                yield start, unit
+                start += 1
+
+    @property
+    def max_physical_offset(self) -> int:
+        """End of the record of the last unit; 0 without one."""
+        last = self.unit(self.max_offset - 1)
+        return last[0] + last[1] if last is not None and last[1] != BLANK_SIZE else 0
+
+    def bisect(self, is_before: Callable[[Unit], bool], low: int | None = None, high: int | None = None) -> int:
+        """First unit of `[low, high)` (default: all) for which `is_before` is false; it is true for a prefix."""
+        low = self.min_offset if low is None else low
+        high = self.max_offset if high is None else high
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and is_before(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def recover(self, end_offset: int, *, scan: bool) -> None:
+        """Keep the leading units whose records end at or before physical `end_offset`; clear the rest.
+
+        With `scan` every unit of the last file is looked at, because nothing says that the good ones are a prefix.
+        """
+        end = self.bisect(lambda unit: _is_good(unit, end_offset))
+        if scan:
+            end = self._scan(end_offset, end)
+        self._cut(end)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop units of records that end behind `physical_offset`."""
+        self._cut(self.bisect(lambda unit: _is_good(unit, physical_offset)))
+
+    def correct_min_offset(self, log_min_offset: int) -> None:
+        """Hide units whose records the log has dropped, and leading blanks."""
+        self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
+
+    def clear(self) -> None:
+        """Forget all units, to be filled from the log again."""
+        self.close()
+        for file in self._files:
+            file.delete()
+        self._files.clear()
+        self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
+        self.is_gapped = False
+
+    def delete_before(self, log_min_offset: int) -> None:
+        """Remove files, never the last one, whose last record the log has dropped."""
+        self.correct_min_offset(log_min_offset)
+        while len(self._files) > 1 and self.file_end(self._files[0].start_bytes // UNIT_SIZE) <= self.min_offset:
+            self._files.pop(0).delete()
+
+    def take_unflushed(self) -> list[QueueFile]:
+        """Files with units dispatched since the last call; the caller syncs them in a thread."""
+        start, self._flushed_offset = self._flushed_offset, self.max_offset
+        if start >= self.max_offset:
+            return []
+        return [
+            file
+            for file in self._files
+            if file.start_bytes < self.max_offset * UNIT_SIZE and file.start_bytes + file.size_bytes > start * UNIT_SIZE
+        ]
+
+    def close(self) -> None:
+        """Unmap; the next use maps again."""
+        for file in self._files:
+            file.close()
+        self._buffer = bytearray()
+        self._window_end = 0
+
+    def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
+        """Another file or chunk, a first unit past 0, a gap, or a unit that should be there."""
+        if queue_offset < self.max_offset:
+            self._put_again(queue_offset, unit)
+            return
+        if not self._files and queue_offset > 0:
+            self._start_at(queue_offset)
+        elif queue_offset > self.max_offset:
+            self.is_gapped = True
+            if queue_offset - self.max_offset >= self._file_units:
+                return
+        self.reserve(queue_offset + 1)
+        self._fill_blanks(queue_offset, unit[0])
+        self._open_window(queue_offset)
+        UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, *unit)
+        self.max_offset = queue_offset + 1
+
+    def _put_again(self, queue_offset: int, unit: Unit) -> None:
+        """The log is dispatched again: what is there must be equal, or is made so."""
+        if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
+            self._open_window(queue_offset)
+            UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, *unit)
+            self._flushed_offset = min(self._flushed_offset, queue_offset)
+
+    def _start_at(self, queue_offset: int) -> None:
+        """The first known unit is not 0: an older part of the log is gone, or never came here."""
+        start = queue_offset - queue_offset % self._file_units
+        self.room_end = self.max_offset = self._flushed_offset = start
+        self.reserve(queue_offset + 1)
+        self._fill_blanks(queue_offset, 0)
+        self.min_offset = self.max_offset = queue_offset
+
+    def _fill_blanks(self, end: int, physical_offset: int) -> None:
+        blank = UNIT.pack(physical_offset, BLANK_SIZE, 0)
+        while self.max_offset < end:
+            self._open_window(self.max_offset)
+            stop = min(end, self._window_end)
+            position = (self.max_offset - self._base) * UNIT_SIZE
+            count = stop - self.max_offset
+            self._buffer[position : position + count * UNIT_SIZE] = blank * count
+            self.max_offset = stop
+
+    def _open_window(self, offset: int) -> None:
+        """Point the fast path at the file of a reserved unit."""
+        if self._base <= offset < self._window_end:
+            return
+        file = self._file_of(offset)
+        assert file is not None, f"unit {offset} of {self} was not reserved"
+        self._buffer = file.buffer
+        self._base = file.start_bytes // UNIT_SIZE
+        self._window_end = min(self.room_end, self._base + self._file_units)
+
+    def _file_of(self, offset: int) -> QueueFile | None:
+        if not self._files:
+            return None
+        index = (offset - self._files[0].start_bytes // UNIT_SIZE) // self._file_units
+        return self._files[index] if 0 <= index < len(self._files) else None
+
+    def _add_file(self, offset: int) -> QueueFile:
+        size = self._file_units * UNIT_SIZE
+        start = offset // self._file_units * size
+        file = QueueFile(self.directory / file_name(start), start, size)
+        self._files.append(file)
+        return file
+
+    def _scan(self, end_offset: int, limit: int) -> int:
+        """First bad unit of the file that holds unit `limit - 1`, or `limit`."""
+        start = max(limit - 1 - (limit - 1) % self._file_units, self.min_offset)
+        for index, unit in enumerate(UNIT.iter_unpack(self.units(start, limit - start))):
+            if not _is_good(unit, end_offset):
+                return start + index
+        return limit
+
+    def _cut(self, end: int) -> None:
+        """Keep `[min_offset, end)`; files behind it go, the rest of its own file becomes zeros."""
+        self._window_end = 0
+        while self._files and self._files[-1].start_bytes >= end * UNIT_SIZE:
+            self._files.pop().delete()
+        if self._files:
+            self._files[-1].clear_from(end * UNIT_SIZE - self._files[-1].start_bytes)
+        self.max_offset = self.next_offset = end
+        self.min_offset = min(self.min_offset, end)
+        self.room_end = end
+        self._flushed_offset = min(self._flushed_offset, end)
+
+
+def _is_good(unit: Unit, end_offset: int) -> bool:
+    physical_offset, size, _ = unit
+    return size == BLANK_SIZE or (size > 0 and 0 <= physical_offset <= end_offset - size)
