@@ -1,1 +1,5 @@
-"""Fault injection: the seeded simulation of whole clusters, and faults on real processes."""
+"""Fault injection: what is broken on purpose, and the checks that decide whether anything was lost.
+
+sim/         whole clusters of real cores in one process, under a seeded clock, network and disk
+checkers/    pure judges of a run on real processes: what was delivered, whether the logs are equal
+"""

@@ -1,0 +1,73 @@
+# Plain words; each does its own set-up. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON3 ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INPUT ?=
+SEEDS ?= 2000
+JOBS ?= 2
+GROUPS_RAFT := send,pull,lite,consume,protocol,cluster
+GROUPS_STANDALONE := send,pull,lite,consume,protocol
+
+help: ## these words
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+install: $(BIN)/.dev ## the virtual environment .venv, with the tools of a developer
+
+# Stamps: what users run needs the package only; what developers run needs the dev extra too.
+$(BIN)/python:
+	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON3" >&2; exit 2; }
+	$(PYTHON3) -m venv $(VENV)
+
+$(BIN)/.runtime: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(BIN)/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(BIN)/.runtime
+
+demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)
+	$(BIN)/ledgermq demo $(if $(INPUT),--input '$(INPUT)')
+
+compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml
+	$(BIN)/python -m chaos.compose up
+	@$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
+	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)'); \
+	status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status
+
+check: $(BIN)/.dev ## lint, formatting, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy .
+	$(BIN)/lint-imports
+
+test: $(BIN)/.dev ## every test
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n)
+	$(BIN)/python -m chaos.sim --seeds $(SEEDS) --fresh
+
+interop: $(BIN)/.runtime ## the real Java client against our clusters: raft with nodes killed, and standalone (Java 17, Maven)
+	scripts/interop raft --cases $(GROUPS_RAFT)
+	scripts/interop standalone --cases $(GROUPS_STANDALONE)
+
+interop-all: $(BIN)/.runtime ## every group of the conformance suite, with both client versions
+	scripts/interop raft
+	scripts/interop raft --client 4.9.8
+	scripts/interop standalone
+
+race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, Go)
+	benchmarks/race raft
+	benchmarks/race standalone
+
+bench: $(BIN)/.runtime ## our own figures alone (Go)
+	benchmarks/bench
+
+clean: ## remove what was built; .venv stays
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
+
+.PHONY: help install demo compose-demo check test sim interop interop-all race bench clean

@@ -1,0 +1,61 @@
+"""Equal logs: the bytes of a node's log files, from the first kept to a given end, as one hash.
+
+Works on the files as they lie in the folder (each named by its 20-digit start offset), without the code that wrote
+them, and while their owner runs: bytes below the confirm offset never change.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE_NAME = re.compile(r"\d{20}")
+_CHUNK_BYTES = 1 << 20
+
+
+class LogFilesError(Exception):
+    """The folder does not hold the bytes asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDigest:
+    """SHA-256 of the log's bytes in `[start, end)`, physical offsets."""
+
+    start: int
+    end: int
+    sha256: str
+
+
+def digest_log(directory: Path, end: int, start: int | None = None) -> LogDigest:
+    """Hash the log files in `directory` from `start` (None: the first byte kept) to `end`.
+
+    Raises:
+        LogFilesError: no log files, a gap between them, or they end before `end` or begin after `start`.
+    """
+    files = sorted(path for path in directory.glob("*") if _FILE_NAME.fullmatch(path.name))
+    if not files:
+        raise LogFilesError(f"{directory} holds no log files")
+    first = int(files[0].name)
+    position = first if start is None else start
+    if position < first:
+        raise LogFilesError(f"{directory} begins at {first}, after {position}")
+    begin, digest = position, hashlib.sha256()
+    for path in files:
+        file_start, size = int(path.name), path.stat().st_size
+        if file_start + size <= position or position >= end:
+            continue
+        if file_start > position:
+            raise LogFilesError(f"{directory} has no file for offset {position}; the next one begins at {file_start}")
+        position = _digest_file(digest, path, position - file_start, min(size, end - file_start)) + file_start
+    if position < end:
+        raise LogFilesError(f"{directory} ends at {position}, before {end}")
+    return LogDigest(begin, end, digest.hexdigest())
+
+
+def _digest_file(digest: "hashlib._Hash", path: Path, begin: int, end: int) -> int:
+    with path.open("rb") as file:
+        file.seek(begin)
+        while begin < end and (chunk := file.read(min(_CHUNK_BYTES, end - begin))):
+            digest.update(chunk)
+            begin += len(chunk)
+    return begin

@@ -1,0 +1,178 @@
+"""The cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose VERB`.
+
+    up         build the image, start everything, wait until all services are healthy
+    describe   print the JSON object that `ledgermq demo --attach` takes
+    kill ADDRESS, start      SIGKILL the broker that clients reach at ADDRESS; start what is down
+    digest     hash each broker's log up to the confirm offset on which all agree
+    logs, down the last lines of every service; remove containers and volumes
+
+Works with `docker compose` and with the older `docker-compose`.
+"""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_PROJECT = Path(__file__).resolve().parent.parent
+_BROKERS = {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"}
+_NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
+_HEALTHY_LIMIT_S = 120.0
+_AGREE_LIMIT_S = 60.0
+_NODE_IDS = {"broker-0": "n0", "broker-1": "n1", "broker-2": "n2"}
+
+
+class ComposeError(Exception):
+    """The engine or a container did not do its part; the text is for the user."""
+
+
+def compose_command() -> list[str]:
+    """The compose program of this machine, for this project's file.
+
+    Raises:
+        ComposeError: there is none, or no engine answers.
+    """
+    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
+        raise ComposeError("no Docker engine answers here (docker info failed)")
+    for words in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
+            return [*words, "-p", "ledgermq", "-f", str(_PROJECT / "docker-compose.yml")]
+    raise ComposeError("neither `docker compose` nor docker-compose is installed")
+
+
+class ComposeCluster:
+    """The services of docker-compose.yml.
+
+    Args:
+        command: see `compose_command`.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+
+    def up(self) -> None:
+        """Build, start, and wait for every health check.
+
+        Raises:
+            ComposeError: a step failed, or a service was not healthy in time.
+        """
+        self._run("up", "-d", "--build", capture=False)
+        deadline = time.monotonic() + _HEALTHY_LIMIT_S
+        while waiting := self._unhealthy():
+            if time.monotonic() > deadline:
+                raise ComposeError(f"not healthy within {_HEALTHY_LIMIT_S:g} s: {', '.join(waiting)}")
+            time.sleep(0.5)
+
+    def describe(self) -> dict[str, object]:
+        """What `ledgermq demo --attach` needs."""
+        me = shlex.join([sys.executable, "-m", "chaos.compose"])
+        here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
+        return {
+            "namesrv": _NAMESRV,
+            "faults": {"kill-master": f"{here} kill {{address}}", "start-dead": f"{here} start"},
+            "checks": {"digest": f"{here} digest"},
+        }
+
+    def kill(self, address: str) -> str:
+        """SIGKILL the broker at `address`; the name of its service.
+
+        Raises:
+            ComposeError: no broker has that address, or the engine refuses.
+        """
+        if address not in _BROKERS:
+            raise ComposeError(f"{address!r} is none of {', '.join(_BROKERS)}")
+        self._run("kill", "-s", "SIGKILL", _BROKERS[address])
+        return _BROKERS[address]
+
+    def start(self) -> list[str]:
+        """Start what is down; the names of those services."""
+        down = [name for name in _BROKERS.values() if not self._is_running(name)]
+        if down:
+            self._run("start", *down)
+        return down
+
+    def digest(self) -> dict[str, object]:
+        """One hash a broker, taken once all have the same confirm offset.
+
+        Raises:
+            ComposeError: they did not agree in time, or a container cannot tell.
+        """
+        deadline = time.monotonic() + _AGREE_LIMIT_S
+        while True:
+            nodes = [self._digest_of(service) for service in _BROKERS.values()]
+            if len({node["end"] for node in nodes}) == 1 or time.monotonic() > deadline:
+                return {"nodes": nodes}
+            time.sleep(0.5)
+
+    def logs(self) -> None:
+        """Print the last lines of every service."""
+        self._run("logs", "--tail", "40", capture=False)
+
+    def down(self) -> None:
+        """Remove containers, network and volumes."""
+        self._run("down", "--volumes", capture=False)
+
+    def _digest_of(self, service: str) -> dict[str, object]:
+        folder = f"/var/lib/ledgermq/store/dledger-{_NODE_IDS[service]}/data"
+        words = ("ledgermq", "log", "digest", folder, "--node", "http://127.0.0.1:8088")
+        answer: dict[str, object] = json.loads(self._run("exec", "-T", service, *words))
+        return {"name": service, **answer}
+
+    def _container(self, service: str) -> str:
+        return self._run("ps", "-q", service).strip()
+
+    def _is_running(self, service: str) -> bool:
+        return self._inspect(service, "{{.State.Running}}") == "true"
+
+    def _unhealthy(self) -> list[str]:
+        services = ["namesrv-0", "namesrv-1", *_BROKERS.values()]
+        return [name for name in services if self._inspect(name, "{{.State.Health.Status}}") != "healthy"]
+
+    def _inspect(self, service: str, form: str) -> str:
+        words = ["docker", "inspect", "--format", form, self._container(service)]
+        return subprocess.run(words, capture_output=True, text=True).stdout.strip()
+
+    def _run(self, *words: str, capture: bool = True) -> str:
+        done = subprocess.run(
+            [*self._command, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if capture else sys.stderr,
+            stderr=subprocess.PIPE if capture else None,
+            text=True,
+        )
+        if done.returncode:
+            said = (done.stderr or "").strip()
+            raise ComposeError(f"{' '.join(words)}: exit {done.returncode} {said}".strip())
+        return done.stdout or ""
+
+
+def main(words: Sequence[str]) -> int:
+    """Carry out one verb; JSON on standard output where there is something to tell."""
+    verb, *rest = words or ["help"]
+    try:
+        cluster = ComposeCluster(compose_command())
+        verbs: dict[str, Callable[[], object]] = {
+            "up": cluster.up,
+            "describe": cluster.describe,
+            "kill": lambda: {"nodes": [{"name": cluster.kill(*rest)}]},
+            "start": lambda: {"nodes": [{"name": name} for name in cluster.start()]},
+            "digest": cluster.digest,
+            "logs": cluster.logs,
+            "down": cluster.down,
+        }
+        if verb not in verbs:
+            raise ComposeError(f"{verb!r} is not one of {', '.join(verbs)}")
+        if (answer := verbs[verb]()) is not None:
+            print(json.dumps(answer))
+    except (ComposeError, TypeError) as error:
+        print(f"compose: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

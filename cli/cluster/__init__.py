@@ -1,0 +1,9 @@
+"""A cluster of real processes on this machine, held by one process in the foreground.
+
+    up --> plan.py ------> supervisor.py --spawns--> child.py (nameserver, brokers)
+           ports.py             ^   '--asks--> roles.py --> nameserver: who is master
+                                | one JSON line each way
+    status, kill, start, pause, resume, transfer --> control.py (unix socket in --dir)
+
+Reading order: plan, ports, child, roles, control, supervisor, command.
+"""

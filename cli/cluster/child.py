@@ -1,0 +1,115 @@
+"""One node as a child process: started, signalled, and its end noticed at once.
+
+The end arrives through a pidfd on the event loop, so that no thread and no polling is needed, and a process number is
+never signalled after it was reaped. Linux only, as is the tie to the parent (`cli.lifeline`).
+"""
+
+import asyncio
+import contextlib
+import enum
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+class ChildState(enum.StrEnum):
+    """What a process is doing, as its parent knows it."""
+
+    UP = "up"
+    PAUSED = "paused"
+    DOWN = "down"
+
+
+class Child:
+    """A node's process, and the next one after it: `start` may be called again once it is down.
+
+    Args:
+        name: for messages.
+        arguments: what follows `ledgermq` on the command line.
+        log_path: gets what the process prints, appended.
+        on_exit: called on the loop with this child when it has ended, for whatever reason.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], log_path: Path, on_exit: Callable[["Child"], None]) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.state = ChildState.DOWN
+        self.exit_code: int | None = None
+        self._arguments = list(arguments)
+        self._on_exit = on_exit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """Process number, or None when it does not run."""
+        return self._process.pid if self._process and self.state is not ChildState.DOWN else None
+
+    def start(self) -> None:
+        """Spawn the process; must be called on the loop's thread, to which the child's life is tied."""
+        self._ended.clear()
+        # -P: the user's current folder must not shadow our packages
+        argv = [sys.executable, "-P", "-m", "cli", "--die-with-parent", str(os.getpid()), *self._arguments]
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        self.state, self.exit_code = ChildState.UP, None
+        pidfd = os.pidfd_open(self._process.pid)
+        asyncio.get_running_loop().add_reader(pidfd, self._reap, pidfd)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._signal(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and its locks, and does nothing."""
+        self._signal(signal.SIGSTOP)
+        self.state = ChildState.PAUSED
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+        self.state = ChildState.UP
+
+    async def stop(self, limit_s: float) -> bool:
+        """End it in order; SIGKILL when that takes longer than `limit_s`. True if it ended by itself."""
+        if self.state is ChildState.DOWN:
+            return True
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        if await self.ended_within(limit_s):
+            return True
+        self.kill()
+        await self._ended.wait()
+        return False
+
+    async def ended_within(self, limit_s: float) -> bool:
+        """Wait for the end; False when the process still runs after `limit_s`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), limit_s)
+        return self.state is ChildState.DOWN
+
+    def last_words(self) -> str:
+        """The last line it printed, for a message about its end."""
+        try:
+            lines = self.log_path.read_text(errors="replace").split("\n")
+        except OSError as error:
+            return f"no log: {error}"
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self.state is not ChildState.DOWN:
+            self._process.send_signal(number)
+
+    def _reap(self, pidfd: int) -> None:
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        assert self._process is not None, "a pidfd of a process that was never started"
+        self.exit_code = self._process.wait()
+        self.state = ChildState.DOWN
+        self._ended.set()
+        self._on_exit(self)

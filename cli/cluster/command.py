@@ -1,0 +1,121 @@
+"""`ledgermq cluster up|status|kill|start|pause|resume|transfer`: words and printed answers."""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cli.cluster.control import ask
+
+_VERBS = {
+    "kill": "SIGKILL a node",
+    "start": "start a node that is down (or: dead)",
+    "pause": "SIGSTOP a node",
+    "resume": "SIGCONT a node (or: paused)",
+    "transfer": "hand leadership to a node",
+}
+_NODE_HELP = "n0, n1, ..., namesrv, an address, leader, dead or paused"
+_EXAMPLES = """examples:
+  ledgermq cluster up --mode raft --nodes 3
+  ledgermq cluster kill leader
+  ledgermq cluster start dead
+"""
+
+
+def default_directory() -> Path:
+    """$XDG_STATE_HOME/ledgermq/cluster, or ./.ledgermq where that is not set."""
+    state_home = os.environ.get("XDG_STATE_HOME")
+    return Path(state_home) / "ledgermq" / "cluster" if state_home else Path(".ledgermq")
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `cluster` and its verbs."""
+    cluster = subparsers.add_parser(
+        "cluster",
+        help="a cluster of processes on this machine",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = cluster.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _add_up(verbs)
+    status = _add_verb(verbs, "status", "nodes, pids, states and roles", _status)
+    status.add_argument("--addresses", action="store_true", help="only the brokers' addresses, one a line")
+    _add_verb(verbs, "digest", "hash every broker's log up to the confirm offset; exit 1 when they differ", _digest)
+    for name, text in _VERBS.items():
+        _add_verb(verbs, name, text, _act).add_argument("node", metavar="NODE", help=_NODE_HELP)
+
+
+def _add_verb(
+    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    run: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = verbs.add_parser(name, help=text)
+    parser.add_argument("--dir", type=Path, default=default_directory(), help="the cluster's folder (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    up = _add_verb(verbs, "up", "start a cluster; it lives until Ctrl-C or SIGTERM", _up)
+    up.add_argument("--mode", choices=["raft", "standalone"], default="raft")
+    up.add_argument("--nodes", type=int, help="brokers (raft 3, standalone 1)")
+    up.add_argument(
+        "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
+    )
+    up.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a property for every broker")
+    up.add_argument(
+        "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"
+    )
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    status = ask(arguments.dir, "status")
+    if arguments.json:
+        print(json.dumps(status))
+    elif arguments.addresses:
+        print("\n".join(node["address"] for node in status["nodes"]))
+    else:
+        _print_rows([status["nameserver"], *status["nodes"]])
+    return 0
+
+
+def _act(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments.dir, arguments.verb, node=arguments.node)
+    if arguments.json:
+        print(json.dumps(answer))
+    else:
+        _print_rows(answer["nodes"])
+    return 0
+
+
+def _digest(arguments: argparse.Namespace) -> int:
+    from cli.digest import NodeLog, digest_nodes
+
+    nodes = [NodeLog(n["name"], Path(n["log"]), n["health"]) for n in ask(arguments.dir, "status")["nodes"]]
+    digests = digest_nodes(nodes)
+    if arguments.json:
+        print(json.dumps({"nodes": [{"name": name, **dataclasses.asdict(digest)} for name, digest in digests]}))
+    else:
+        for name, digest in digests:
+            print(f"{name:8} [{digest.start}, {digest.end}) {digest.sha256}")
+    return 0 if len({digest for _, digest in digests}) == 1 else 1
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    print(f"{'NAME':8} {'ADDRESS':21} {'PID':>8} {'STATE':7} ROLE")
+    for row in rows:
+        print(f"{row['name']:8} {row['address']:21} {row['pid'] or '-':>8} {row['state']:7} {row['role']}")
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from cli.cluster.up import Shape, run_cluster  # the other verbs must answer fast and need none of it
+
+    shape = Shape(arguments.mode, arguments.nodes, arguments.dir.absolute(), arguments.base_port, arguments.conf)
+    return asyncio.run(run_cluster(shape, arguments.wait))

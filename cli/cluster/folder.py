@@ -1,0 +1,79 @@
+"""The folder of a local cluster: what was made there, and who runs it now.
+
+DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
+DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
+"""
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+from cli.cluster.plan import ClusterPlan
+from cli.errors import CommandError, UsageError
+
+_STATE_NAME = "cluster.json"
+_LOCK_NAME = "lock"
+
+
+class ClusterFolder:
+    """The folder of a cluster: one `cluster up` at a time, and only for the cluster that was made there.
+
+    Raises:
+        CommandError: another `cluster up` holds it, or it holds something else.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._check_contents()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = (directory / _LOCK_NAME).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CommandError(
+                f"a cluster already runs in {directory}; choose another --dir, or stop that one"
+            ) from None
+
+    def saved_base_port(self) -> int | None:
+        """The base port of the last time, so that clients' settings stay true."""
+        saved = self._saved()
+        return int(saved["base_port"]) if saved else None
+
+    def require_same(self, mode: str, node_count: int) -> None:
+        """Refuse to lay a cluster of another shape over data that is there.
+
+        Raises:
+            UsageError: the folder's cluster has another mode or number of nodes.
+        """
+        saved = self._saved()
+        if saved and (saved["mode"], saved["nodes"]) != (mode, node_count):
+            raise UsageError(
+                f"{self.directory} holds a {saved['mode']} cluster of {saved['nodes']}, not a {mode} cluster of"
+                f" {node_count}; choose another --dir or remove it"
+            )
+
+    def write_configuration(self, plan: ClusterPlan) -> None:
+        """Write every node's configuration file."""
+        for node in plan.nodes:
+            node.directory.mkdir(parents=True, exist_ok=True)
+            node.conf_path.write_text(node.conf_text())
+
+    def remember(self, plan: ClusterPlan) -> None:
+        """Keep the shape for the next start; to be called once the configuration has proved sound."""
+        shape = {"mode": plan.mode.value, "nodes": len(plan.brokers), "base_port": plan.base_port}
+        (self.directory / _STATE_NAME).write_text(json.dumps(shape) + "\n")
+
+    def _check_contents(self) -> None:
+        ours = (self.directory / _LOCK_NAME).exists()
+        if self.directory.exists() and not ours and any(self.directory.iterdir()):
+            raise CommandError(f"{self.directory} exists and was not made by this command; choose another --dir")
+
+    def _saved(self) -> dict[str, Any] | None:
+        try:
+            saved: dict[str, Any] = json.loads((self.directory / _STATE_NAME).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise CommandError(f"{self.directory / _STATE_NAME} cannot be read: {error}") from error
+        return saved

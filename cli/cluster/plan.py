@@ -1,0 +1,182 @@
+"""The plan of a local cluster: its nodes, their ports, folders and configuration files. Pure.
+
+    base + 0    nameserver            base + 20 + 20 i + 0    broker i, for clients
+    base + 1    its health port                        + 10   its Raft listener
+                                                       + 11   its health port
+
+The gaps are RocketMQ's habits: clients may try the port two below a broker's, and the HA listener sits one above.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.config import LogMode
+from cli.errors import UsageError
+
+HOST = "127.0.0.1"
+NAMESERVER = "namesrv"
+CLUSTER_NAME = "DefaultCluster"
+_FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
+_NODES_MAX = 9
+# 1 GiB, RocketMQ's own file size, allocated twice over by each of three nodes is too much for a laptop.
+_COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
+# What tells the nodes apart cannot be the same for all.
+_OURS = frozenset(
+    {"brokerClusterName", "brokerName", "brokerId", "bindAddress", "brokerIP1", "brokerIP2", "listenPort", "healthPort"}
+    | {"namesrvAddr", "storePathRootDir", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """One process: its name for the user, what it is started with, and where it may be asked how it is.
+
+    `conf` holds property names of RocketMQ (and ours); `conf_path` is the file they go to.
+    """
+
+    name: str
+    command: str
+    directory: Path
+    port: int
+    health_port: int
+    conf: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def conf_path(self) -> Path:
+        return self.directory / f"{self.command}.conf"
+
+    @property
+    def log_path(self) -> Path:
+        """What the process prints."""
+        return self.directory / "console.log"
+
+    @property
+    def log_directory(self) -> Path:
+        """Where a broker's log files lie."""
+        store = Path(self.conf.get("storePathRootDir", self.directory))
+        return store / (f"dledger-{self.conf['dLegerSelfId']}/data" if "dLegerSelfId" in self.conf else "commitlog")
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows `ledgermq` on the command line."""
+        return [self.command, "-c", str(self.conf_path)]
+
+    def conf_text(self) -> str:
+        """The configuration file."""
+        head = "# Written by `ledgermq cluster up`; rewritten at the next start.\n"
+        return head + "".join(f"{key}={value}\n" for key, value in self.conf.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A nameserver and its brokers. In Raft mode the brokers are one group; else each has a broker name of its own."""
+
+    mode: LogMode
+    base_port: int
+    directory: Path
+    nameserver: NodePlan
+    brokers: tuple[NodePlan, ...]
+
+    @property
+    def nodes(self) -> tuple[NodePlan, ...]:
+        """Every process, in the order of starting."""
+        return (self.nameserver, *self.brokers)
+
+    @property
+    def broker_names(self) -> list[str]:
+        """The names that routes show; each needs a master before the cluster takes writes."""
+        return list(dict.fromkeys(broker.conf["brokerName"] for broker in self.brokers))
+
+
+def used_offsets(mode: LogMode, node_count: int) -> list[int]:
+    """Offsets from the base port that a cluster listens at."""
+    per_broker = (0, _RAFT, _HEALTH) if mode is LogMode.RAFT else (0, _HEALTH)
+    brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
+    return [0, 1, *brokers]
+
+
+def block_size(node_count: int) -> int:
+    """Ports from the base port that belong to a cluster, gaps included."""
+    return _FIRST_BROKER + _STRIDE * node_count
+
+
+def parse_settings(items: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` words to a dict; the last one of a key wins.
+
+    Raises:
+        UsageError: a word without `=` or without a key, or a key that the cluster itself must choose.
+    """
+    settings = {}
+    for item in items:
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"--conf {item!r} is not KEY=VALUE")
+        if key.strip() in _OURS:
+            raise UsageError(f"--conf {item!r}: {key.strip()} is chosen by the cluster itself, for each node")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def plan_cluster(
+    mode: LogMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
+) -> ClusterPlan:
+    """Lay out a cluster; `settings` go to every broker and win over what is planned here.
+
+    Raises:
+        UsageError: a number of nodes or a base port that cannot be.
+    """
+    if not 1 <= node_count <= _NODES_MAX:
+        raise UsageError(f"--nodes {node_count} is not between 1 and {_NODES_MAX}")
+    last_port = base_port + block_size(node_count) - 1
+    if not 1 <= base_port <= last_port <= 65535:
+        raise UsageError(f"--base-port {base_port} is out of range: ports {base_port} to {last_port} are needed")
+    nameserver = _plan_nameserver(base_port, directory / NAMESERVER)
+    ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
+    brokers = tuple(
+        _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, settings)
+        for number in range(node_count)
+    )
+    return ClusterPlan(mode, base_port, directory, nameserver, brokers)
+
+
+def _plan_nameserver(port: int, directory: Path) -> NodePlan:
+    conf = {
+        "bindAddress": HOST,
+        "listenPort": str(port),
+        "healthPort": str(port + 1),
+        "kvConfigPath": str(directory / "kvConfig.json"),
+    }
+    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf)
+
+
+def _plan_broker(
+    mode: LogMode, number: int, ports: Sequence[int], directory: Path, namesrv: str, settings: Mapping[str, str]
+) -> NodePlan:
+    port, name = ports[number], f"n{number}"
+    conf = {
+        "brokerClusterName": CLUSTER_NAME,
+        "brokerName": "broker-a" if mode is LogMode.RAFT else f"broker-{'abcdefghi'[number]}",
+        "brokerId": "0",
+        "bindAddress": HOST,
+        "brokerIP1": HOST,
+        "brokerIP2": HOST,
+        "listenPort": str(port),
+        "healthPort": str(port + _HEALTH),
+        "namesrvAddr": namesrv,
+        "storePathRootDir": str(directory / "store"),
+        "mappedFileSizeCommitLog": str(_COMMIT_LOG_FILE_SIZE_BYTES),
+    }
+    if mode is LogMode.RAFT:
+        conf |= {
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": "broker-a",
+            "dLegerPeers": ";".join(f"n{i}-{HOST}:{p + _RAFT}" for i, p in enumerate(ports)),
+            "dLegerSelfId": name,
+        }
+    return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | dict(settings))

@@ -1,0 +1,126 @@
+"""TCP ports of a local cluster: which are free, who has those that are not, and a block nobody else picks.
+
+A block is reserved by a listening name in the abstract socket namespace, which has the same reach as the ports
+themselves (the network namespace) and vanishes with the process that holds it.
+"""
+
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.errors import CommandError
+
+# Below Linux's range for outgoing connections (32768 and up), so that no client socket takes a port in between.
+_FIRST_BASE, _END_BASE = 20_000, 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class PortBlock:
+    """`size` consecutive ports from `base`, kept from other clusters while `reservation` is open."""
+
+    base: int
+    size: int
+    reservation: socket.socket
+
+    def release(self) -> None:
+        self.reservation.close()
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen at `host:port` now; ports in TIME_WAIT count as free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def require_free(ports: Iterable[int]) -> None:
+    """Refuse ports that somebody listens at.
+
+    Raises:
+        CommandError: names each such port and, where /proc tells, its owner.
+    """
+    busy = [describe(port) for port in ports if not is_free(port)]
+    if busy:
+        raise CommandError(f"{', '.join(busy)}; nothing was started")
+
+
+def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred: int | None = None) -> PortBlock:
+    """Reserve `size` ports, of which the offsets `used` must be free.
+
+    Args:
+        size: ports in the block.
+        used: offsets from its base that will be listened at.
+        base: where it must be; None: wherever there is room.
+        preferred: where to look first when `base` is None.
+
+    Raises:
+        CommandError: the ports at `base` are in use or reserved; or no block is free.
+    """
+    if base is not None:
+        require_free(base + offset for offset in used)
+        if (block := _try_reserve(base, size)) is None:
+            raise CommandError(f"ports from {base} are reserved by another cluster that is starting or running")
+        return block
+    first = [preferred] if preferred is not None else []
+    for candidate in [*first, *range(_FIRST_BASE, _END_BASE - size, size)]:
+        if (block := _try_reserve(candidate, size)) is None:
+            continue
+        if all(is_free(candidate + offset) for offset in used):
+            return block
+        block.release()
+    raise CommandError(f"no {size} free ports in a row between {_FIRST_BASE} and {_END_BASE}; give --base-port")
+
+
+def _try_reserve(base: int, size: int) -> PortBlock | None:
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0ledgermq-ports-{base}")
+    except OSError:
+        name.close()
+        return None
+    return PortBlock(base, size, name)
+
+
+def describe(port: int) -> str:
+    """`port 9876 is in use by pid 4711 (java)`, as far as this user may see."""
+    owner = owner_of(port)
+    return f"port {port} is in use by {owner}" if owner else f"port {port} is in use"
+
+
+def owner_of(port: int) -> str | None:
+    """`pid N (command)` of a process that listens at `port`; None when nobody does or /proc does not tell."""
+    wanted = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening_inodes(table, port)}
+    if not wanted:
+        return None
+    for process in Path("/proc").glob("[0-9]*"):
+        if _holds(process, wanted):
+            return f"pid {process.name} ({_command(process)})"
+    return None
+
+
+def _listening_inodes(table: str, port: int) -> list[str]:
+    try:
+        rows = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    except OSError:
+        return []
+    cells = [row.split() for row in rows]
+    return [cell[9] for cell in cells if cell[3] == "0A" and int(cell[1].rsplit(":", 1)[1], 16) == port]
+
+
+def _holds(process: Path, sockets: set[str]) -> bool:
+    try:
+        return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
+    except OSError:
+        return False  # ended meanwhile, or another user's
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "comm").read_text().strip()
+    except OSError:
+        return "ended"

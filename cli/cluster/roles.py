@@ -1,0 +1,71 @@
+"""Who is master, as the nameserver tells everybody: the truth that clients act on.
+
+Sources: `docs/formats.md`; RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
+"""
+
+from dataclasses import dataclass
+
+from cli.errors import CommandError
+from ledgermq.remoting.client import RemotingClient, RemotingError
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.lenient_json import loads
+
+TRANSFER_LEADERSHIP = 53001
+"""Private request to a Raft leader: hand over to the node id in `target`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTable:
+    """What a nameserver knows of one cluster: broker name -> broker id -> address."""
+
+    brokers: dict[str, dict[int, str]]
+
+    def role_of(self, address: str) -> str:
+        """`master`, `slave`, or `unknown` when it is not registered."""
+        for ids in self.brokers.values():
+            for broker_id, registered in ids.items():
+                if registered == address:
+                    return "master" if broker_id == 0 else "slave"
+        return "unknown"
+
+    def masters(self) -> list[str]:
+        """Address of each broker name's master, in the order of the names."""
+        return [ids[0] for _, ids in sorted(self.brokers.items()) if 0 in ids]
+
+
+async def ask_brokers(client: RemotingClient, namesrv: str, *, timeout_s: float = 3.0) -> BrokerTable:
+    """The table of the nameserver at `namesrv`.
+
+    Raises:
+        CommandError: it cannot be reached, or answers with an error.
+    """
+    answer = await _request(client, namesrv, Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s)
+    try:
+        table = loads(answer.body).get("brokerAddrTable", {})
+        return BrokerTable(
+            {name: {int(key): str(value) for key, value in data["brokerAddrs"].items()} for name, data in table.items()}
+        )
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CommandError(
+            f"nameserver {namesrv} answered with a broker table that cannot be read: {error!r}"
+        ) from error
+
+
+async def transfer_leadership(client: RemotingClient, leader: str, target: str, *, timeout_s: float = 5.0) -> None:
+    """Ask the leader at address `leader` to hand over to the node id `target`.
+
+    Raises:
+        CommandError: it cannot be reached, or says why not.
+    """
+    await _request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), timeout_s)
+
+
+async def _request(client: RemotingClient, address: str, command: Command, timeout_s: float) -> Command:
+    try:
+        answer = await client.request(address, command, timeout_s)
+    except RemotingError as error:
+        raise CommandError(f"{address} does not answer: {error}") from error
+    if answer.code != 0:
+        raise CommandError(f"{address} refused: {answer.remark or f'code {answer.code}'}")
+    return answer

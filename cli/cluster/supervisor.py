@@ -1,0 +1,258 @@
+"""The process behind `ledgermq cluster up`: starts the nodes, acts on them for other shells, and ends them in order.
+
+starting --(nameserver listens, every broker registered, every broker name has a master)--> running --> stopping
+"""
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from cli.cluster.child import Child, ChildState
+from cli.cluster.control import Answer, ControlServer
+from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
+from cli.cluster.roles import BrokerTable, ask_brokers, transfer_leadership
+from cli.errors import CommandError
+from ledgermq.remoting.client import RemotingClient
+
+_POLL_S = 0.05
+_STOP_LIMIT_S = 15.0
+_TRANSFER_LIMIT_S = 15.0
+_NO_TABLE = BrokerTable({})
+
+
+class Supervisor:
+    """Owns the children of one cluster.
+
+    Args:
+        plan: what to run; the folders exist and the configuration files are written.
+        say: told one line for each event worth the user's eye.
+    """
+
+    def __init__(self, plan: ClusterPlan, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._say = say
+        self._client = RemotingClient()
+        self._control = ControlServer(plan.directory, self._carry_out)
+        self._children = {
+            node.name: Child(node.name, node.arguments, node.log_path, self._ended) for node in plan.nodes
+        }
+        self._expected_to_end: set[str] = set()
+        self._failed_at_start: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+
+    async def start(self, limit_s: float) -> None:
+        """Start every node and wait until the cluster takes writes.
+
+        Raises:
+            CommandError: a node ended, or no master was known within `limit_s`; the caller still calls `stop`.
+        """
+        for child in self._children.values():
+            child.start()
+        writable = asyncio.ensure_future(self._await_writable(limit_s))
+        try:
+            either: set[asyncio.Future[Any]] = {writable, self._failed_at_start}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed_at_start.done():
+                child = self._failed_at_start.result()
+                raise CommandError(f"{child.name} ended with {child.exit_code} while starting: {child.last_words()}")
+            writable.result()
+        finally:
+            writable.cancel()
+            self._failed_at_start.cancel()
+        await self._control.start()
+
+    async def stop(self) -> None:
+        """End every child: brokers first, all at once, then the nameserver, so that they can take their leave of it."""
+        await self._control.close()
+        self._expected_to_end.update(self._children)
+        await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
+        await self._stop_child(NAMESERVER)
+        await self._client.close()
+
+    async def describe(self) -> Answer:
+        """What `up` prints: where clients connect, each node, and commands that break and mend the cluster."""
+        status = await self.status()
+        nodes = [{key: node[key] for key in ("name", "address", "pid", "role")} for node in status["nodes"]]
+        return {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes} | {
+            "nameserver": {key: status["nameserver"][key] for key in ("name", "address", "pid")},
+            "dir": str(self._plan.directory),
+            "faults": {
+                "kill-master": self._command("kill", "leader"),
+                "stop-master": self._command("pause", "leader"),
+                "start-dead": self._command("start", "dead"),
+                "resume-stopped": self._command("resume", "paused"),
+            },
+            "checks": {"digest": self._command("digest")},
+        }
+
+    async def status(self) -> Answer:
+        """Each node with its pid, state and role."""
+        table = await self._table_or_none()
+        return {
+            "namesrv": self._plan.nameserver.address,
+            "mode": self._plan.mode.value,
+            "dir": str(self._plan.directory),
+            "pid": os.getpid(),
+            "nameserver": self._row(self._plan.nameserver, table),
+            "nodes": [self._row(broker, table) for broker in self._plan.brokers],
+        }
+
+    async def _await_writable(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while missing := await self._missing():
+            if time.monotonic() > deadline:
+                raise CommandError(f"not writable within {limit_s:g} s: {missing}; logs are in {self._plan.directory}")
+            await asyncio.sleep(_POLL_S)
+
+    async def _missing(self) -> str | None:
+        """What still lacks until the cluster takes writes with all its nodes; None when nothing does."""
+        try:
+            table = await ask_brokers(self._client, self._plan.nameserver.address)
+        except CommandError as error:
+            return str(error)
+        for name in self._plan.broker_names:
+            if 0 not in table.brokers.get(name, {}):
+                return f"{name} has no master"
+        absent = [broker.name for broker in self._plan.brokers if table.role_of(broker.address) == "unknown"]
+        return f"{', '.join(absent)} not registered at the nameserver" if absent else None
+
+    async def _table_or_none(self) -> BrokerTable:
+        try:
+            return await ask_brokers(self._client, self._plan.nameserver.address, timeout_s=1.0)
+        except CommandError:
+            return _NO_TABLE  # the nameserver itself may be the node that was killed
+
+    def _row(self, node: NodePlan, table: BrokerTable) -> Answer:
+        child = self._children[node.name]
+        role = "nameserver" if node.name == NAMESERVER else table.role_of(node.address)
+        return {
+            "name": node.name,
+            "address": node.address,
+            "pid": child.pid,
+            "role": "down" if child.state is ChildState.DOWN else role,
+            "state": child.state.value,
+            "health": f"http://{HOST}:{node.health_port}",
+            "log": str(node.log_directory),
+        }
+
+    def _command(self, *words: str) -> str:
+        here = [sys.executable, "-P", "-m", "cli", "cluster", *words, "--dir", str(self._plan.directory), "--json"]
+        return shlex.join(here)
+
+    # ---- verbs of the control socket
+
+    async def _carry_out(self, verb: str, arguments: dict[str, str]) -> Answer:
+        if verb == "status":
+            return await self.status()
+        verbs: dict[str, Callable[[str], Awaitable[Sequence[NodePlan]]]] = {
+            "kill": self._kill,
+            "start": self._start_again,
+            "pause": self._pause,
+            "resume": self._resume,
+            "transfer": self._transfer,
+        }
+        if verb not in verbs:
+            raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}")
+        at = time.time()
+        nodes = await verbs[verb](arguments.get("node", ""))
+        table = await self._table_or_none()
+        return {"verb": verb, "at": round(at, 3), "nodes": [self._row(node, table) for node in nodes]}
+
+    async def _kill(self, word: str) -> Sequence[NodePlan]:
+        nodes = await self._resolve(word)
+        for node in nodes:
+            child = self._running(node)
+            self._expected_to_end.add(node.name)
+            child.kill()
+            await child.ended_within(_STOP_LIMIT_S)
+        return nodes
+
+    async def _start_again(self, word: str) -> Sequence[NodePlan]:
+        nodes = await self._resolve(word)
+        for node in nodes:
+            child = self._children[node.name]
+            if child.state is not ChildState.DOWN:
+                raise CommandError(f"{node.name} already runs (pid {child.pid}, {child.state})")
+            self._expected_to_end.discard(node.name)
+            child.start()
+        return nodes
+
+    async def _pause(self, word: str) -> Sequence[NodePlan]:
+        nodes = await self._resolve(word)
+        for node in nodes:
+            self._running(node).pause()
+        return nodes
+
+    async def _resume(self, word: str) -> Sequence[NodePlan]:
+        nodes = await self._resolve(word)
+        for node in nodes:
+            self._running(node).resume()
+        return nodes
+
+    async def _transfer(self, word: str) -> Sequence[NodePlan]:
+        """Hand leadership to a node; done when the nameserver shows it as master."""
+        [target] = await self._resolve(word)
+        if target not in self._plan.brokers:
+            raise CommandError(f"{target.name} is no broker")
+        table = await ask_brokers(self._client, self._plan.nameserver.address)
+        leaders = [a for a in table.masters() if self._node_at(a).conf["brokerName"] == target.conf["brokerName"]]
+        if not leaders:
+            raise CommandError("there is no leader at this moment")
+        if leaders != [target.address]:
+            await transfer_leadership(self._client, leaders[0], target.name)
+        deadline = time.monotonic() + _TRANSFER_LIMIT_S
+        while target.address not in (await self._table_or_none()).masters():
+            if time.monotonic() > deadline:
+                raise CommandError(f"{target.name} has not become leader within {_TRANSFER_LIMIT_S:g} s")
+            await asyncio.sleep(_POLL_S)
+        return [target]
+
+    def _running(self, node: NodePlan) -> Child:
+        child = self._children[node.name]
+        if child.state is ChildState.DOWN:
+            raise CommandError(f"{node.name} does not run")
+        return child
+
+    async def _resolve(self, word: str) -> Sequence[NodePlan]:
+        """The nodes that NODE means.
+
+        Raises:
+            CommandError: no such node, or nobody fits at this moment.
+        """
+        if word in ("leader", "master"):
+            masters = (await ask_brokers(self._client, self._plan.nameserver.address)).masters()
+            if not masters:
+                raise CommandError("there is no leader at this moment")
+            return [self._node_at(masters[0])]
+        if word in ("dead", "paused"):
+            state = ChildState.DOWN if word == "dead" else ChildState.PAUSED
+            if not (found := [node for node in self._plan.nodes if self._children[node.name].state is state]):
+                raise CommandError(f"no node is {'down' if word == 'dead' else 'paused'}")
+            return found
+        return [self._node_at(word)]
+
+    def _node_at(self, word: str) -> NodePlan:
+        for node in self._plan.nodes:
+            if word in (node.name, node.address):
+                return node
+        names = ", ".join(node.name for node in self._plan.nodes)
+        raise CommandError(f"{word!r} is no node here; there are {names}, leader, dead, paused, or an address")
+
+    # ---- the children's ends
+
+    async def _stop_child(self, name: str) -> None:
+        child = self._children[name]
+        pid = child.pid
+        if not await child.stop(_STOP_LIMIT_S):
+            self._say(f"{name} (pid {pid}) did not end within {_STOP_LIMIT_S:g} s of SIGTERM and was killed")
+
+    def _ended(self, child: Child) -> None:
+        if child.name in self._expected_to_end:
+            return
+        if not self._failed_at_start.done():
+            self._failed_at_start.set_result(child)
+            return
+        self._say(f"{child.name} ended with {child.exit_code}: {child.last_words()}")

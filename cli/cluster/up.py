@@ -1,0 +1,82 @@
+"""`cluster up`: from the words to a running cluster, and to its end.
+
+Everything that can be refused is refused before the first process starts: the shape, the folder, the ports, the
+configuration of every broker.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker.config import LogMode
+from cli.cluster.folder import ClusterFolder
+from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
+from cli.cluster.ports import PortBlock, reserve_block
+from cli.cluster.supervisor import Supervisor
+from cli.config import load_broker_config
+from cli.node import stop_signal
+
+_DEFAULT_NODE_COUNT = {LogMode.RAFT: 3, LogMode.STANDALONE: 1}
+_ANY_BASE_PORT = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the user asked for; None where he left it to us."""
+
+    mode: str
+    node_count: int | None
+    directory: Path
+    base_port: int | None
+    settings: Sequence[str]
+
+
+async def run_cluster(shape: Shape, limit_s: float) -> int:
+    """Start, print one JSON object once the cluster takes writes, stay until SIGTERM or SIGINT, stop everything.
+
+    Raises:
+        UsageError: the shape or a property is wrong; nothing was started.
+        CommandError: ports in use, the folder taken, or not writable within `limit_s`; nothing is left running.
+    """
+    plan, _held = _prepare(shape)
+    stopped = stop_signal()
+    supervisor = Supervisor(plan, _say)
+    try:
+        started = asyncio.ensure_future(supervisor.start(limit_s))
+        await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            started.result()
+            print(json.dumps(await supervisor.describe()), flush=True)
+            await stopped
+        else:
+            started.cancel()
+            await asyncio.wait({started})
+    finally:
+        await supervisor.stop()
+    return 0
+
+
+def _prepare(shape: Shape) -> tuple[ClusterPlan, tuple[ClusterFolder, PortBlock]]:
+    """The plan, and what keeps its folder and ports from others while it is referred to."""
+    mode = LogMode(shape.mode)
+    node_count = _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
+    settings = parse_settings(shape.settings)
+    base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
+    plan_cluster(mode, node_count, base_port, shape.directory, settings)  # refuses before anything is touched
+    folder = ClusterFolder(shape.directory)
+    folder.require_same(mode.value, node_count)
+    used = used_offsets(mode, node_count)
+    block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
+    plan = plan_cluster(mode, node_count, block.base, shape.directory, settings)
+    folder.write_configuration(plan)
+    for broker in plan.brokers:
+        load_broker_config(broker.conf_path)
+    folder.remember(plan)
+    return plan, (folder, block)
+
+
+def _say(line: str) -> None:
+    print(f"cluster: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,133 @@
+"""What the demo found: the figures, the checks that decide, one table, one JSON object."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chaos.checkers.delivery import DeliveryReport
+from cli.demo.cluster import NodeDigest
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of the stream as the producer saw them.
+
+    Attributes:
+        sending_s: from the first send to the last acknowledgement, the failover included.
+        latencies_ms: send to acknowledgement, of each message's last attempt; any order.
+        rto_ms: longest time between two acknowledgements around the kill.
+    """
+
+    sending_s: float
+    latencies_ms: Sequence[float]
+    rto_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """A finished run."""
+
+    delivery: DeliveryReport
+    timing: Timing
+    digests: Sequence[NodeDigest]
+    input_sha256: str
+    output_sha256: str
+    input_bytes: int
+    seconds: float
+    killed: str
+    leader_after: str
+
+    @property
+    def logs_identical(self) -> bool:
+        """All nodes have the same bytes up to the same confirm offset."""
+        return bool(self.digests) and len({(digest.end, digest.sha256) for digest in self.digests}) == 1
+
+    @property
+    def checks(self) -> list[tuple[str, bool, str]]:
+        """`(what must hold, whether it does, the numbers behind it)`."""
+        d = self.delivery
+        ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
+        return [
+            ("every message was acknowledged", d.acked == d.sent, f"{d.acked:,} of {d.sent:,}"),
+            ("every acknowledged message was consumed", d.lost == 0, f"{d.lost:,} lost{_example(d, 'lost')}"),
+            ("each queue came in order", d.out_of_order == 0, f"{d.out_of_order:,} late{_example(d, 'out_of_order')}"),
+            ("each message lies where its answer said", d.misplaced == 0, f"{d.misplaced:,} elsewhere"),
+            ("the input came back byte for byte", self.input_sha256 == self.output_sha256, self.output_sha256[:16]),
+            ("the logs of all nodes are identical", self.logs_identical, ends),
+        ]
+
+    @property
+    def passed(self) -> bool:
+        return all(holds for _, holds, _ in self.checks)
+
+    def figures(self) -> dict[str, object]:
+        """The JSON object."""
+        d, t = self.delivery, self.timing
+        return {
+            "passed": self.passed,
+            "sent": d.sent,
+            "acked": d.acked,
+            "consumed": d.delivered,
+            "lost": d.lost,
+            "duplicates": d.duplicates,
+            "stored_twice": d.stored_twice,
+            "out_of_order": d.out_of_order,
+            "misplaced": d.misplaced,
+            "input_bytes": self.input_bytes,
+            "messages_per_second": round(d.acked / t.sending_s, 1) if t.sending_s else 0.0,
+            "send_p50_ms": round(percentile(t.latencies_ms, 50), 3),
+            "send_p99_ms": round(percentile(t.latencies_ms, 99), 3),
+            "rto_ms": round(t.rto_ms, 1),
+            "logs_identical": self.logs_identical,
+            "input_sha256_equal": self.input_sha256 == self.output_sha256,
+            "seconds": round(self.seconds, 2),
+            "input_sha256": self.input_sha256,
+            "killed": self.killed,
+            "leader_after": self.leader_after,
+            "logs": [dataclasses.asdict(digest) for digest in self.digests],
+        }
+
+    def table(self) -> str:
+        """For a person: the figures, then the checks."""
+        f = self.figures()
+        rows = [
+            ("messages", f"{f['sent']:,} sent, {f['acked']:,} acknowledged, {f['consumed']:,} consumed"),
+            ("input", f"{self.input_bytes / 1e6:.1f} MB, sha256 {self.input_sha256[:16]}"),
+            ("rate", f"{f['messages_per_second']:,.0f} messages/s, the failover included"),
+            ("send", f"p50 {f['send_p50_ms']} ms, p99 {f['send_p99_ms']} ms"),
+            (
+                "failover",
+                f"{self.killed} killed; {f['rto_ms']} ms without an acknowledgement; then {self.leader_after}",
+            ),
+            ("duplicates", f"{f['duplicates']:,} ({f['stored_twice']:,} by a retry after a lost answer)"),
+            ("time", f"{f['seconds']} s in all"),
+        ]
+        lines = [f"  {name:11} {text}" for name, text in rows]
+        lines += [f"  {'ok  ' if holds else 'FAIL'} {what}: {numbers}" for what, holds, numbers in self.checks]
+        return "\n".join(lines)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` of all do not exceed; 0.0 of nothing."""
+    if not values:
+        return 0.0
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
+
+
+def longest_gap_ms(acks_s: Sequence[float], begin_s: float, end_s: float) -> float:
+    """Longest time between two successive acknowledgements that touches `[begin_s, end_s]`.
+
+    Args:
+        acks_s: times of the acknowledgements, rising.
+        begin_s: the kill.
+        end_s: when it is certainly over.
+    """
+    gaps = (after - before for before, after in itertools.pairwise(acks_s) if after >= begin_s and before <= end_s)
+    return 1000 * max(gaps, default=0.0)
+
+
+def _example(report: DeliveryReport, anomaly: str) -> str:
+    numbers = report.examples.get(anomaly)
+    return f" (messages {', '.join(map(str, numbers))}, ...)" if numbers else ""

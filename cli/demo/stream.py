@@ -1,0 +1,112 @@
+"""The stream of the demo: numbered lines to a topic, and a consumer group that reads them at the same time.
+
+    line i -> lane i % lanes -> one queue      a lane sends a window of its lines at once, and waits for all of them;
+                                               what failed is sent again, first, in order
+
+So the numbers rise within each queue even when a window breaks in the middle: a Raft log keeps a prefix of what its
+dead leader was given. A retry after a lost answer stores a line twice; that is counted, not hidden.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from chaos.checkers.delivery import DeliveryHistory
+from ledgermq.client import Consumer, LedgerMQError, MessageQueue, Producer, SendResult
+
+SEQUENCE_PROPERTY = "line"
+_WINDOW = 24
+_REST_S = 0.02
+
+
+class LineStream:
+    """Sends lines, receives them, and records both.
+
+    Args:
+        lines: message bodies; the index is the sequence number.
+        queues: where they go, dealt round robin.
+        least_sending_s: a short input is spread over this time, so that there is a middle to be killed in.
+    """
+
+    def __init__(self, lines: Sequence[bytes], queues: Sequence[MessageQueue], least_sending_s: float) -> None:
+        self.history = DeliveryHistory(len(lines))
+        self.acks_s: list[float] = []
+        self.latencies_ms: list[float] = []
+        self.began_s = 0.0
+        self._lines = lines
+        self._queues = queues
+        self._pace_s = least_sending_s / len(lines) if len(lines) < 1000 * least_sending_s else 0.0
+
+    @property
+    def sending_s(self) -> float:
+        """From the first send to the last acknowledgement so far."""
+        return self.acks_s[-1] - self.began_s if self.acks_s else 0.0
+
+    async def send_all(self, producer: Producer) -> None:
+        """Send every line until it is acknowledged.
+
+        Raises:
+            LedgerMQError: an error that no retry can mend.
+        """
+        self.began_s = time.monotonic()
+        async with asyncio.TaskGroup() as lanes:
+            for number, queue in enumerate(self._queues):
+                lanes.create_task(self._send_lane(producer, queue, range(number, len(self._lines), len(self._queues))))
+
+    async def receive_all(self, consumer: Consumer) -> None:
+        """Record what the consumer gets, until cancelled."""
+        async for message in consumer:
+            sequence = int(message.properties[SEQUENCE_PROPERTY])
+            self.history.delivered(sequence, message.queue_id, message.queue_offset, message.body)
+
+    async def drained(self, limit_s: float) -> None:
+        """Return when every acknowledged line has been received, or after `limit_s`; the report tells which."""
+        deadline = time.monotonic() + limit_s
+        while self.history.undelivered_count and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
+    async def _send_lane(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> None:
+        waiting = deque(numbers)
+        while waiting:
+            await self._keep_pace(waiting[0])
+            window = [waiting.popleft() for _ in range(min(len(waiting), self._window_size()))]
+            failed = await self._send_window(producer, queue, window)
+            if failed:
+                waiting.extendleft(reversed(failed))
+                await asyncio.sleep(_REST_S)
+
+    async def _send_window(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> list[int]:
+        """Send these lines at once; the numbers of those that were not acknowledged."""
+        answers = await asyncio.gather(*(self._send(producer, queue, number) for number in numbers))
+        return [number for number, acked in zip(numbers, answers, strict=True) if not acked]
+
+    async def _send(self, producer: Producer, queue: MessageQueue, number: int) -> bool:
+        begin_s = time.monotonic()
+        try:
+            result = await producer.send(
+                queue.topic,
+                self._lines[number],
+                queue=queue,
+                properties={SEQUENCE_PROPERTY: str(number)},
+                max_attempts=1,
+            )
+        except LedgerMQError as error:
+            if not error.is_retryable:
+                raise
+            return False
+        self._record(number, result, begin_s)
+        return True
+
+    def _record(self, number: int, result: SendResult, begin_s: float) -> None:
+        now_s = time.monotonic()
+        self.acks_s.append(now_s)
+        self.latencies_ms.append(1000 * (now_s - begin_s))
+        self.history.acknowledged(number, result.queue_id, result.queue_offset)
+
+    def _window_size(self) -> int:
+        return 1 if self._pace_s else _WINDOW
+
+    async def _keep_pace(self, number: int) -> None:
+        if (early_s := self.began_s + number * self._pace_s - time.monotonic()) > 0:
+            await asyncio.sleep(early_s)

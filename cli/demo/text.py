@@ -1,0 +1,60 @@
+"""The demo's input: a file as numbered lines, or some 20 MB of real text made from the project's own files.
+
+A line keeps its terminator, so that joining the lines gives the file back, byte for byte, whatever is in it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cli.errors import UsageError
+
+_DEFAULT_SIZE_BYTES = 20 << 20
+_SUFFIXES = {".py", ".md", ".jsonl", ".java", ".go", ".toml"}
+_PROJECT = Path(__file__).resolve().parent.parent.parent
+# What a checkout holds beside the packages; an installed package has only these packages' own sources.
+_FOLDERS = ("broker", "chaos", "cli", "dledger", "docs", "ledgermq", "nameserver", "store", "tests", "benchmarks")
+
+
+def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
+    """The lines of a file, terminators included; the last one may have none.
+
+    Raises:
+        UsageError: no such file, an empty one, or a line too long for one message.
+    """
+    try:
+        with path.open("rb") as file:
+            lines = list(file)  # cut at b"\n" only: a lone b"\r" is a byte like any other
+    except OSError as error:
+        raise UsageError(f"--input {path}: {error.strerror}") from error
+    if not lines:
+        raise UsageError(f"--input {path} is empty: there is nothing to send")
+    for number, line in enumerate(lines, 1):
+        if len(line) > line_size_max_bytes:
+            raise UsageError(
+                f"--input {path}:{number}: a line of {len(line)} bytes; a message holds {line_size_max_bytes}"
+            )
+    return lines
+
+
+def write_default_text(path: Path) -> None:
+    """Fill `path` with at least 20 MiB: the project's text files, again and again, each line with its origin."""
+    files = list(_text_files())
+    size, passes = 0, 0
+    with path.open("wb") as out:
+        while size < _DEFAULT_SIZE_BYTES:
+            passes += 1
+            for file in files:
+                size += out.write(_with_origin(file, passes))
+
+
+def _text_files() -> Iterator[Path]:
+    for folder in _FOLDERS:
+        for path in sorted((_PROJECT / folder).rglob("*")):
+            if path.suffix in _SUFFIXES and "__pycache__" not in path.parts and path.is_file():
+                yield path
+
+
+def _with_origin(path: Path, passes: int) -> bytes:
+    origin = f"{passes} {path.relative_to(_PROJECT)}:"
+    lines = path.read_bytes().split(b"\n")
+    return b"".join(f"{origin}{number} ".encode() + line + b"\n" for number, line in enumerate(lines, 1))

@@ -1,0 +1,59 @@
+"""Are the logs of the nodes the same? Each node's files up to the confirm offset, hashed by other code than wrote them.
+
+The confirm offset is asked of the nodes themselves; the bytes are read from the folders. Offsets still move while
+somebody writes (consumers store their offsets in the log, too), so agreement is waited for.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.checkers.logs import LogDigest, LogFilesError, digest_log
+from cli.errors import CommandError
+from cli.health import read_gauge
+
+CONFIRM_OFFSET_METRIC = "ledgermq_confirm_offset_bytes"
+_AGREE_LIMIT_S = 30.0
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLog:
+    """Where one node's log files lie, and where its health port is."""
+
+    name: str
+    directory: Path
+    health_url: str
+
+
+def digest_directory(directory: Path, *, end: int | None = None, health_url: str | None = None) -> LogDigest:
+    """Hash one folder of log files up to `end`, or to the confirm offset of the node at `health_url`.
+
+    Raises:
+        CommandError: the folder does not hold those bytes, or the node does not tell.
+    """
+    if end is None:
+        if health_url is None:
+            raise CommandError("where to end is not said: give --end or --node")
+        end = int(read_gauge(health_url, CONFIRM_OFFSET_METRIC))
+    try:
+        return digest_log(directory, end)
+    except (LogFilesError, OSError) as error:
+        raise CommandError(str(error)) from error
+
+
+def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
+    """One digest a node at the confirm offset that all reached; each at its own when they do not within 30 s.
+
+    Raises:
+        CommandError: a node does not answer, or its folder does not hold its log.
+    """
+    deadline = time.monotonic() + _AGREE_LIMIT_S
+    while True:
+        ends = [int(read_gauge(node.health_url, CONFIRM_OFFSET_METRIC)) for node in nodes]
+        if len(set(ends)) == 1 or time.monotonic() > deadline:
+            return [
+                (node.name, digest_directory(node.directory, end=end)) for node, end in zip(nodes, ends, strict=True)
+            ]
+        time.sleep(_POLL_S)

@@ -1,0 +1,41 @@
+"""What a node's health port says: readiness, and single figures of /metrics. Standard library only: it starts fast."""
+
+import urllib.error
+import urllib.request
+
+from cli.errors import CommandError
+
+_TIMEOUT_S = 3.0
+
+
+def check_health(url: str) -> str:
+    """What `url` (`.../livez` or `.../readyz`) says when all is well.
+
+    Raises:
+        CommandError: it says that it is not, or nobody answers.
+    """
+    return _get(url).strip()
+
+
+def read_gauge(node_url: str, name: str) -> float:
+    """The value of the unlabelled metric `name` of the node whose health port is at `node_url`.
+
+    Raises:
+        CommandError: nobody answers there, or there is no such metric.
+    """
+    for line in _get(f"{node_url.rstrip('/')}/metrics").splitlines():
+        metric, _, value = line.rpartition(" ")
+        if metric == name:
+            return float(value)
+    raise CommandError(f"{node_url} has no metric {name}")
+
+
+def _get(url: str) -> str:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
+            text: str = answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        raise CommandError(f"{url}: {error.code} {error.read().decode(errors='replace').strip()}") from error
+    except (OSError, ValueError) as error:
+        raise CommandError(f"{url} does not answer: {error}") from error
+    return text

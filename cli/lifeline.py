@@ -1,0 +1,26 @@
+"""A child that ends with its parent, however the parent ends.
+
+The kernel sends SIGKILL to this process when the parent dies (`prctl(2)`, PR_SET_PDEATHSIG). It must be SIGKILL:
+a paused node (SIGSTOP) would sleep through anything gentler. An orderly end is the parent's own work, before it leaves.
+"""
+
+import ctypes
+import os
+import signal
+
+from cli.errors import CommandError
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Tie this process to the one with `parent_pid`.
+
+    Raises:
+        CommandError: that process is already gone, or the kernel refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise CommandError(f"cannot be tied to process {parent_pid}: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != parent_pid:
+        raise CommandError(f"process {parent_pid}, which started this one, is gone")

@@ -1,0 +1,74 @@
+"""`ledgermq`: words to functions. Whatever goes wrong reaches the user as one line and an exit code.
+
+Sub-commands import what they need when they run, so that `ledgermq cluster kill leader` starts in a blink.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from cli import tools
+from cli.cluster import command as cluster
+from cli.demo import command as demo
+from cli.errors import CommandError
+from cli.lifeline import die_with_parent
+
+_EXAMPLES = """examples:
+  ledgermq demo                               the main job end to end, leader killed in mid-stream
+  ledgermq cluster up --mode raft --nodes 3   a cluster on this machine
+  ledgermq broker -c broker.conf              one node
+"""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code. Never raises but for bugs of our own."""
+    arguments = build_parser().parse_args(words)
+    try:
+        if arguments.die_with_parent:
+            die_with_parent(arguments.die_with_parent)
+        code: int = arguments.run(arguments)
+        return code
+    except CommandError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All words and options."""
+    parser = argparse.ArgumentParser(
+        prog="ledgermq",
+        description="A replicated message log that speaks RocketMQ's protocol.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ledgermq {metadata.version('ledgermq')}")
+    parser.add_argument("--die-with-parent", type=int, metavar="PID", help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, run in (("nameserver", _nameserver), ("broker", _broker)):
+        node = commands.add_parser(name, help=f"run one {name} in the foreground")
+        node.add_argument("-c", dest="conf", metavar="FILE", help="configuration file with RocketMQ's property names")
+        node.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", help="a property that wins over FILE"
+        )
+        node.set_defaults(run=run)
+    cluster.add_parser(commands)
+    demo.add_parser(commands)
+    tools.add_parsers(commands)
+    return parser
+
+
+def _nameserver(arguments: argparse.Namespace) -> int:
+    from cli.node import run_nameserver
+
+    return run_nameserver(arguments.conf, arguments.set)
+
+
+def _broker(arguments: argparse.Namespace) -> int:
+    from cli.node import run_broker
+
+    return run_broker(arguments.conf, arguments.set)

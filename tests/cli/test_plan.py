@@ -1,0 +1,67 @@
+"""The plan of a local cluster: shapes, ports and properties, before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import LogMode
+from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
+from cli.errors import UsageError
+
+
+def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:
+    plan = plan_cluster(LogMode.RAFT, 3, 21000, Path("/d"), {})
+    assert plan.broker_names == ["broker-a"]
+    assert [broker.conf["dLegerSelfId"] for broker in plan.brokers] == ["n0", "n1", "n2"]
+    peers = {broker.conf["dLegerPeers"] for broker in plan.brokers}
+    assert peers == {"n0-127.0.0.1:21030;n1-127.0.0.1:21050;n2-127.0.0.1:21070"}
+    assert {broker.conf["namesrvAddr"] for broker in plan.brokers} == {plan.nameserver.address}
+
+
+def test_standalone_brokers_have_names_of_their_own_and_no_peers() -> None:
+    plan = plan_cluster(LogMode.STANDALONE, 2, 21000, Path("/d"), {})
+    assert plan.broker_names == ["broker-a", "broker-b"]
+    assert not any(key.startswith(("dLeger", "enableDLeger")) for broker in plan.brokers for key in broker.conf)
+
+
+@pytest.mark.parametrize("mode", list(LogMode))
+def test_the_ports_that_are_checked_are_those_that_the_nodes_listen_at(mode: LogMode) -> None:
+    plan = plan_cluster(mode, 3, 21000, Path("/d"), {})
+    listened = {port for node in plan.nodes for port in (node.port, node.health_port)}
+    if mode is LogMode.RAFT:
+        listened |= {int(peer.rsplit(":", 1)[1]) for peer in plan.brokers[0].conf["dLegerPeers"].split(";")}
+    assert {21000 + offset for offset in used_offsets(mode, 3)} == listened
+    assert max(listened) < 21000 + block_size(3)
+
+
+def test_settings_of_the_user_reach_every_broker_and_win() -> None:
+    plan = plan_cluster(LogMode.RAFT, 3, 21000, Path("/d"), {"flushDiskType": "ASYNC_FLUSH"})
+    assert all("flushDiskType=ASYNC_FLUSH\n" in broker.conf_text() for broker in plan.brokers)
+
+
+def test_the_last_of_two_settings_of_one_key_wins() -> None:
+    assert parse_settings(["a=1", "b= x=y ", "a=2"]) == {"a": "2", "b": "x=y"}
+
+
+@pytest.mark.parametrize("word", ["flushDiskType", "=ASYNC_FLUSH", " =1"])
+def test_a_setting_without_key_or_value_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="is not KEY=VALUE"):
+        parse_settings([word])
+
+
+@pytest.mark.parametrize("word", ["listenPort=9", "dLegerPeers=n0-a:1", "storePathRootDir=/x"])
+def test_what_tells_the_nodes_apart_cannot_be_set_for_all(word: str) -> None:
+    with pytest.raises(UsageError, match="chosen by the cluster itself"):
+        parse_settings([word])
+
+
+@pytest.mark.parametrize("count", [0, -1, 10])
+def test_a_number_of_nodes_that_cannot_be_is_refused(count: int) -> None:
+    with pytest.raises(UsageError, match=f"--nodes {count} is not between"):
+        plan_cluster(LogMode.RAFT, count, 21000, Path("/d"), {})
+
+
+@pytest.mark.parametrize("port", [0, -5, 65530, 70000])
+def test_a_base_port_without_room_for_the_block_is_refused(port: int) -> None:
+    with pytest.raises(UsageError, match=f"--base-port {port} is out of range"):
+        plan_cluster(LogMode.RAFT, 3, port, Path("/d"), {})
