@@ -81,3 +81,14 @@ class Refusal(Exception):
     def code(self) -> int:
         """RocketMQ response code."""
         return self.cause.code
+
+    @property
+    def ext(self) -> dict[str, str]:
+        """The answer's header fields: `cause`, and where known `retryAfterMs`, `leaderHint` (address), `leaderId`."""
+        fields = {"cause": self.cause.slug}
+        if self.retry_after_ms is not None:
+            fields["retryAfterMs"] = str(self.retry_after_ms)
+        if self.leader_hint is not None:
+            fields["leaderHint"] = self.leader_hint.address
+            fields["leaderId"] = self.leader_hint.node_id
+        return fields

@@ -1,0 +1,163 @@
+"""Connections to servers, one per address, made when first needed and again after they were lost.
+
+    answer = await client.request("10.0.0.1:10911", Command(RequestCode.GET_MAX_OFFSET, ext={...}), timeout_s=3)
+
+Answers of any code are returned as they are; only their absence is an error. Requests that the server sends over the
+same connection go to the handler.
+"""
+
+import asyncio
+from typing import Final
+
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection, RequestHandler
+from ledgermq.remoting.connection_set import ConnectionSet
+from ledgermq.remoting.errors import ConnectError
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.refusal import Cause, Refusal
+
+DEFAULT_TIMEOUT_S: Final = 3.0
+
+
+class NoRequests:
+    """The handler of an end that serves nothing."""
+
+    def on_connected(self, connection: Connection) -> None:
+        """Nothing to prepare."""
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
+
+    def on_closed(self, connection: Connection) -> None:
+        """Nothing to clean up."""
+
+
+class RemotingClient:
+    """A pool of connections by address (`host:port`, `[IPv6]:port`).
+
+    A connection on which a request timed out, and nothing at all came meanwhile, is closed: behind it may be a
+    network that swallows everything.
+
+    Args:
+        handler: serves what servers ask of us; None refuses everything with code 3.
+        connect_timeout_s: for one attempt, name resolution included.
+    """
+
+    def __init__(
+        self,
+        handler: RequestHandler | None = None,
+        *,
+        limits: Limits | None = None,
+        connect_timeout_s: float = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        self._handler = handler or NoRequests()
+        self._limits = limits or Limits()
+        self._connect_timeout_s = connect_timeout_s
+        self._connections: dict[str, Connection] = {}
+        self._attempts: dict[str, asyncio.Task[Connection]] = {}
+        self._all = ConnectionSet(self._limits)
+        self._closed = False
+
+    async def request(self, address: str, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
+        """The answer of the server at `address`. The time-out includes connecting.
+
+        Raises:
+            ConnectError: no connection; nothing was sent.
+            ConnectionLostError, RequestTimeoutError: the request may or may not have been carried out.
+        """
+        connection = self.connected(address)
+        if connection is not None:
+            return await connection.request(command, timeout_s)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self.connection(address)
+        except TimeoutError:
+            raise ConnectError(address, f"not within {timeout_s:g} s") from None
+        return await connection.request(command, deadline - loop.time())
+
+    async def oneway(self, address: str, command: Command) -> None:
+        """Send a request that is not answered; returns when it is queued.
+
+        Raises:
+            ConnectError: no connection; nothing was sent.
+        """
+        (await self.connection(address)).oneway(command)
+
+    async def connection(self, address: str) -> Connection:
+        """The open connection to `address`, made if need be; for callers that pipeline with `Connection.call`.
+
+        Callers that ask at once share one attempt.
+
+        Raises:
+            ConnectError: nobody listens there, no such host, or the client is closed.
+        """
+        connection = self.connected(address)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ConnectError(address, "the client is closed")
+        attempt = self._attempts.get(address)
+        if attempt is None:
+            attempt = self._attempts[address] = asyncio.ensure_future(self._connect(address))
+            attempt.add_done_callback(lambda done: self._attempted(address, done))
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():  # by `close`, not by our caller
+                raise ConnectError(address, "the client is closed") from None
+            raise
+
+    def connected(self, address: str) -> Connection | None:
+        """The open connection to `address`, if there is one."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
+
+    async def close(self) -> None:
+        """Close all connections; requests that wait fail with `ConnectionLostError`."""
+        self._closed = True
+        attempts = tuple(self._attempts.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        await self._all.close("the client closes")
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = _split(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(lambda: self._make_connection(address), host, port)
+        except TimeoutError:
+            raise ConnectError(address, f"not within {self._connect_timeout_s:g} s") from None
+        except (OSError, UnicodeError) as error:
+            raise ConnectError(address, str(error)) from error
+        self._connections[address] = connection
+        return connection
+
+    def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:
+        del self._attempts[address]
+        if not attempt.cancelled():
+            attempt.exception()  # seen, even if nobody waits for it any more
+
+    def _make_connection(self, address: str) -> Connection:
+        return Connection(
+            self._handler,
+            self._limits,
+            self._all.admit,
+            lambda connection, reason: self._forget(address, connection, reason),
+            close_when_silent=True,
+        )
+
+    def _forget(self, address: str, connection: Connection, reason: str) -> None:
+        self._all.forget(connection, reason)
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port[:6]) <= 65535:
+        raise ConnectError(address, "not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
