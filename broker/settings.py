@@ -1,0 +1,213 @@
+"""Settings of a topic and of a subscription group: frozen values, and the JSON of RocketMQ's clients and files.
+
+Source: apache/rocketmq `common/.../TopicConfig.java`, `remoting/.../subscription/SubscriptionGroupConfig.java` (5.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ledgermq.remoting.refusal import Cause, Refusal
+
+PERM_INHERIT = 1
+PERM_WRITE = 2
+PERM_READ = 4
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+
+_QUEUES_MAX = 65536
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """Which state of a table this is. Equal on two nodes when both have applied the same changes.
+
+    `state_version` is the term (or epoch) in which the node speaks, `timestamp` (ms) and `counter` those of the
+    last change.
+    """
+
+    counter: int = 0
+    timestamp: int = 0
+    state_version: int = 0
+
+    def next(self, timestamp: int) -> "DataVersion":
+        """The version after one more change, made at `timestamp` (ms)."""
+        return DataVersion(self.counter + 1, timestamp, self.state_version)
+
+    def to_json(self) -> dict[str, int]:
+        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "DataVersion":
+        reader = _Reader("dataVersion", value)
+        return cls(reader.integer("counter", 0), reader.integer("timestamp", 0), reader.integer("stateVersion", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic on this broker: queues `[0, write_queues)` take sends, `[0, read_queues)` give messages."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int = PERM_READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"topic {self.name} (read queues {self.read_queues}, write queues {self.write_queues}, perm {self.perm})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "TopicConfig":
+        """Read RocketMQ's JSON; fields that older releases do not write have their defaults.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, naming the field that is missing or bad.
+        """
+        reader = _Reader("topic config", value)
+        filter_type = reader.text("topicFilterType", "SINGLE_TAG")
+        if filter_type not in _FILTER_TYPES:
+            raise reader.bad("topicFilterType", filter_type, f"one of {', '.join(_FILTER_TYPES)}")
+        return cls(
+            name=reader.text("topicName"),
+            read_queues=reader.integer("readQueueNums", 16, low=0, high=_QUEUES_MAX),
+            write_queues=reader.integer("writeQueueNums", 16, low=0, high=_QUEUES_MAX),
+            perm=reader.integer("perm", PERM_READ_WRITE, low=0, high=15),
+            filter_type=filter_type,
+            sys_flag=reader.integer("topicSysFlag", 0),
+            order=reader.boolean("order", False),
+            attributes=reader.texts("attributes"),
+        )
+
+    def with_perm(self, perm: int) -> "TopicConfig":
+        """The same topic under other permissions."""
+        return replace(self, perm=perm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """One subscription group. `extra` keeps members that this release gives no meaning, to hand them back unchanged."""
+
+    name: str
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    notify_consumer_ids_changed: bool = True
+    retry_queues: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    broker_id_when_slow: int = 1
+    sys_flag: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **_GROUP_DEFAULTS,
+            **self.extra,
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "groupName": self.name,
+            "groupSysFlag": self.sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queues,
+            "whichBrokerWhenConsumeSlowly": self.broker_id_when_slow,
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "GroupConfig":
+        """Read RocketMQ's JSON; fields that older releases do not write have their defaults.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, naming the field that is missing or bad.
+        """
+        reader = _Reader("group config", value)
+        return cls(
+            name=reader.text("groupName"),
+            consume_enable=reader.boolean("consumeEnable", True),
+            consume_broadcast_enable=reader.boolean("consumeBroadcastEnable", True),
+            notify_consumer_ids_changed=reader.boolean("notifyConsumerIdsChangedEnable", True),
+            retry_queues=reader.integer("retryQueueNums", 1, low=0, high=_QUEUES_MAX),
+            retry_max_times=reader.integer("retryMaxTimes", 16),
+            broker_id=reader.integer("brokerId", 0),
+            broker_id_when_slow=reader.integer("whichBrokerWhenConsumeSlowly", 1),
+            sys_flag=reader.integer("groupSysFlag", 0),
+            extra={name: kept for name, kept in reader.members.items() if _is_extra(name, kept)},
+        )
+
+
+_GROUP_DEFAULTS: Mapping[str, Any] = {
+    "attributes": {},
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+}
+_GROUP_FIELDS = frozenset(
+    {
+        "brokerId",
+        "consumeBroadcastEnable",
+        "consumeEnable",
+        "groupName",
+        "groupSysFlag",
+        "notifyConsumerIdsChangedEnable",
+        "retryMaxTimes",
+        "retryQueueNums",
+        "whichBrokerWhenConsumeSlowly",
+    }
+)
+
+
+def _is_extra(name: str, value: Any) -> bool:
+    return name not in _GROUP_FIELDS and (name not in _GROUP_DEFAULTS or _GROUP_DEFAULTS[name] != value)
+
+
+class _Reader:
+    """Typed access to a parsed JSON object of somebody else's making."""
+
+    def __init__(self, what: str, value: Any) -> None:
+        if not isinstance(value, Mapping):
+            raise Refusal(Cause.INVALID_PARAMETER, f"{what} is not a JSON object but {type(value).__name__}")
+        self._what = what
+        self.members: Mapping[str, Any] = value
+
+    def bad(self, name: str, value: Any, wanted: str) -> Refusal:
+        return Refusal(Cause.INVALID_PARAMETER, f"{self._what}: field {name} is {str(value)[:100]!r}, not {wanted}")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self.members.get(name, default)
+        if not isinstance(value, str):
+            raise self.bad(name, value, "a text")
+        return value
+
+    def integer(self, name: str, default: int, *, low: int = -(1 << 63), high: int = (1 << 63) - 1) -> int:
+        value = self.members.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.bad(name, value, f"a number in [{low}, {high}]")
+        return value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = self.members.get(name, default)
+        if not isinstance(value, bool):
+            raise self.bad(name, value, "true or false")
+        return value
+
+    def texts(self, name: str) -> dict[str, str]:
+        value = self.members.get(name) or {}
+        if not isinstance(value, Mapping):
+            raise self.bad(name, value, "an object of texts")
+        return {str(key): str(kept) for key, kept in value.items()}

@@ -1,0 +1,165 @@
+"""The replicated tables: topics, groups and consumer offsets, as the log tells them. Pure.
+
+    leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
+
+A change holds absolute values only, so applying one twice, or a run of them again from an older point, ends in the
+same tables. What is not committed yet is not here: the leader keeps it in overlays (`metadata`, `offsets`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from broker.settings import DataVersion, GroupConfig, TopicConfig
+from ledgermq.remoting.refusal import Refusal
+
+OFFSET_KEY_SEPARATOR = "@"
+
+_V = TypeVar("_V")
+
+
+class StateFormatError(ValueError):
+    """Bytes that should hold a state change or a snapshot do not; `place` says which bytes, `detail` what is wrong."""
+
+    def __init__(self, place: str, detail: str) -> None:
+        super().__init__(f"{place}: {detail}")
+        self.place = place
+        self.detail = detail
+
+
+def offset_key(topic: str, group: str) -> str:
+    """The name of a group's offsets in a topic, as RocketMQ writes it."""
+    return f"{topic}{OFFSET_KEY_SEPARATOR}{group}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """Values to set; None removes. Offsets are by `topic@group`, then queue id: the next queue offset to read."""
+
+    topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
+    groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The body of the state record."""
+        tables = {"topics": _configs(self.topics), "groups": _configs(self.groups), "offsets": self.offsets}
+        return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview, place: str) -> "StateChange":
+        """Read the body of a state record; `place` is where it lies, for the error.
+
+        Raises:
+            StateFormatError: not a change this release can read.
+        """
+        try:
+            tables = orjson.loads(body)
+            return cls(
+                topics={name: value and TopicConfig.from_json(value) for name, value in _table(tables, "topics")},
+                groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
+                offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
+            )
+        except (orjson.JSONDecodeError, Refusal, TypeError, ValueError, AttributeError) as error:
+            raise StateFormatError(place, str(error)) from error
+
+
+class ReplicatedState:
+    """The tables as of the last applied change.
+
+    Attributes:
+        topics, groups: by name.
+        offsets: by `topic@group`, then queue id.
+        applied_offset: physical offset behind the last applied record; records that start before it need no replay.
+        topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicConfig] = {}
+        self.groups: dict[str, GroupConfig] = {}
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.topic_version = DataVersion()
+        self.group_version = DataVersion()
+        self.applied_offset = 0
+
+    def apply(self, change: StateChange, timestamp: int) -> None:
+        """Set what `change` says; `timestamp` (ms) is its record's store time."""
+        if change.topics:
+            self.topic_version = self.topic_version.next(timestamp)
+            _update(self.topics, change.topics)
+            self._forget_topics({name for name, value in change.topics.items() if value is None})
+        if change.groups:
+            self.group_version = self.group_version.next(timestamp)
+            _update(self.groups, change.groups)
+        for key, queues in change.offsets.items():
+            if queues is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets.setdefault(key, {}).update(queues)
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Topics in which `group` has offsets."""
+        ending = OFFSET_KEY_SEPARATOR + group
+        return [key.removesuffix(ending) for key in self.offsets if key.endswith(ending)]
+
+    def snapshot(self) -> bytes:
+        """Everything here, for a node that is too far behind for the log."""
+        return orjson.dumps(
+            {
+                "format": 1,
+                "appliedOffset": self.applied_offset,
+                "topics": _configs(self.topics),
+                "groups": _configs(self.groups),
+                "offsets": self.offsets,
+                "topicVersion": self.topic_version.to_json(),
+                "groupVersion": self.group_version.to_json(),
+            },
+            option=orjson.OPT_NON_STR_KEYS,
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become what `snapshot` says; on an error nothing has changed.
+
+        Raises:
+            StateFormatError: not a snapshot this release can read.
+        """
+        place = "state snapshot"
+        change = StateChange.decode(snapshot, place)
+        values = orjson.loads(snapshot)
+        if values.get("format") != 1:
+            raise StateFormatError(place, f"format {values.get('format')!r} is not known, 1 is")
+        try:
+            applied = int(values["appliedOffset"])
+            versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
+        except (KeyError, TypeError, ValueError, Refusal) as error:
+            raise StateFormatError(place, repr(error)) from error
+        self.topics = {name: value for name, value in change.topics.items() if value is not None}
+        self.groups = {name: value for name, value in change.groups.items() if value is not None}
+        self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
+        self.topic_version, self.group_version = versions
+        self.applied_offset = applied
+
+    def _forget_topics(self, removed: set[str]) -> None:
+        for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
+            del self.offsets[key]
+
+
+def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value
+
+
+def _configs(table: Mapping[str, TopicConfig | GroupConfig | None]) -> dict[str, Any]:
+    return {name: value and value.to_json() for name, value in table.items()}
+
+
+def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
+    return list(tables.get(name, {}).items())
+
+
+def _queue_offsets(value: Any) -> dict[int, int] | None:
+    return None if value is None else {int(queue): int(offset) for queue, offset in value.items()}
