@@ -9,7 +9,7 @@ what a file leaves out is decided by `cli.config`.
 
 import enum
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +133,9 @@ class BrokerConfig:
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
     max_topics: int = 100_000
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Every known key under RocketMQ's name with the value in force, as text: what requests 25, 26 show."""
 
     @property
     def commit_log_path(self) -> Path:
