@@ -1,0 +1,126 @@
+"""What a Raft node is told: who it is, who its peers are, where its files lie, how patient it is.
+
+`peers` is RocketMQ's `dLegerPeers` text: `n0-host:port;n1-host:port;n2-host:port`.
+"""
+
+import enum
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dledger.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
+from dledger.errors import RaftConfigError
+
+_NODE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_MIB = 1 << 20
+
+
+class FlushMode(enum.Enum):
+    """When an entry counts for the quorum on a node."""
+
+    SYNC = "SYNC_FLUSH"  # fdatasync returned
+    ASYNC = "ASYNC_FLUSH"  # in the page cache; flushed at intervals
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Where a member of the group listens for its peers."""
+
+    node_id: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node_id}-{self.host}:{self.port}"
+
+
+def parse_peers(text: str) -> tuple[PeerAddress, ...]:
+    """Parse `n0-host:port;n1-host:port`, in the order given.
+
+    Raises:
+        RaftConfigError: a part that does not parse, or two peers with one id or one address.
+    """
+    peers: list[PeerAddress] = []
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        peer = _parse_peer(part)
+        for other in peers:
+            if other.node_id == peer.node_id:
+                raise RaftConfigError(f"dLegerPeers names node {peer.node_id!r} twice: {other} and {peer}")
+            if (other.host, other.port) == (peer.host, peer.port):
+                raise RaftConfigError(f"dLegerPeers gives two nodes one address: {other} and {peer}")
+        peers.append(peer)
+    if not peers:
+        raise RaftConfigError(f"dLegerPeers is {text!r}, expected n0-host:port;n1-host:port;...")
+    return tuple(peers)
+
+
+def _parse_peer(part: str) -> PeerAddress:
+    node_id, dash, address = part.partition("-")
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (dash and colon and host and _NODE_ID.fullmatch(node_id)):
+        raise RaftConfigError(f"dLegerPeers has {part!r}, expected id-host:port with an id such as n0")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RaftConfigError(f"dLegerPeers has port {port!r} in {part!r}, expected 1 to 65535")
+    return PeerAddress(node_id, host, int(port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftConfig:
+    """Settings of one Raft node. `client_address` (`host:port`) is what peers tell clients when this node leads."""
+
+    cluster: str
+    group: str
+    self_id: str
+    peers: tuple[PeerAddress, ...]
+    store_dir: Path
+    client_address: str
+    listen_host: str | None = None  # None: the host in `peers`
+
+    flush_mode: FlushMode = FlushMode.SYNC
+    flush_interval_ms: int = 200  # ASYNC only
+    data_file_size_bytes: int = 1 << 30
+    index_file_size_bytes: int = 5 * _MIB * INDEX_UNIT_SIZE
+
+    heartbeat_ms: int = 100
+    election_ms: int = 800
+    preferred_leader: str | None = None
+
+    span_limit_bytes: int = _MIB
+    peer_window_bytes: int = 8 * _MIB
+    append_timeout_ms: int = 3000
+    disk_stall_ms: int = 3000
+    pending_limit_bytes: int = 256 * _MIB
+    checkpoint_interval_ms: int = 1000
+
+    def __post_init__(self) -> None:
+        """Check relations.
+
+        Raises:
+            RaftConfigError: naming the setting and its value.
+        """
+        ids = [peer.node_id for peer in self.peers]
+        if self.self_id not in ids:
+            raise RaftConfigError(f"dLegerSelfId {self.self_id!r} is not among dLegerPeers {', '.join(ids)}")
+        if self.preferred_leader is not None and self.preferred_leader not in ids:
+            raise RaftConfigError(f"preferredLeaderId {self.preferred_leader!r} is not among {', '.join(ids)}")
+        if self.data_file_size_bytes < 2 * (HEADER_SIZE + FILLER_SIZE):
+            raise RaftConfigError(f"data file of {self.data_file_size_bytes} bytes cannot hold an entry")
+        if self.index_file_size_bytes <= 0 or self.index_file_size_bytes % INDEX_UNIT_SIZE:
+            raise RaftConfigError(
+                f"index file of {self.index_file_size_bytes} bytes is no multiple of {INDEX_UNIT_SIZE}"
+            )
+        if not 0 < self.heartbeat_ms * 2 <= self.election_ms:
+            raise RaftConfigError(
+                f"election time-out {self.election_ms} ms is not twice the heartbeat {self.heartbeat_ms} ms"
+            )
+
+    @property
+    def listen_address(self) -> PeerAddress:
+        """This node's own entry of `peers`."""
+        return next(peer for peer in self.peers if peer.node_id == self.self_id)
+
+    @property
+    def max_record_size_bytes(self) -> int:
+        """The largest record that fits into a data file."""
+        return self.data_file_size_bytes - HEADER_SIZE - FILLER_SIZE

@@ -1,0 +1,152 @@
+"""The DLedger entry: a header of 48 bytes, then the record; and the index unit that points at it.
+
+    data file   | header 48 | record ... | header 48 | record ... | -1 | left | zeros |
+    index file  | unit 32   | unit 32    | ...                        at index * 32
+
+| offset | type | field | |
+|---|---|---|---|
+| 0 | i32 | magic | 1; -1 starts the filler at a file's end; 2 and 3 are DLedger 0.4's and refused |
+| 4 | i32 | size | 48 + body size |
+| 8 | i64 | index | from 0, +1 each |
+| 16 | i64 | term | |
+| 24 | i64 | position | absolute, in the data file list |
+| 32, 36 | i32 | channel, chain CRC | 0 |
+| 40 | u32 | body CRC | CRC-32 of the body; Java leaves 0, then the record's own body CRC is what there is |
+| 44 | i32 | body size | |
+
+Index unit: magic i32, position i64, size i32, index i64, term i64. An entry needs `size + 8` bytes left in its file;
+otherwise the rest of the file is filler: i32 -1, i32 bytes left, zeros. All integers are big-endian.
+
+Source: openmessaging/dledger 0.3.1.2 `entry/DLedgerEntryCoder.java`, `store/file/DLedgerMmapFileStore.java`.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from dledger.errors import EntryFormatError
+from ledgermq.message.crc import crc32
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import check_record
+
+HEADER = Struct(">iiqqqiiIi")
+HEADER_SIZE = HEADER.size
+INDEX_UNIT = Struct(">iqiqq")
+INDEX_UNIT_SIZE = INDEX_UNIT.size
+FILLER = Struct(">ii")
+FILLER_SIZE = FILLER.size
+
+MAGIC = 1
+FILLER_MAGIC = -1
+NEWER_MAGICS = (2, 3)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class EntryHeader(NamedTuple):
+    """A header as it lies in the file; nothing of it is checked."""
+
+    magic: int
+    size: int
+    entry_index: int
+    term: int
+    position: int
+    channel: int
+    chain_crc: int
+    body_crc: int
+    body_size: int
+
+
+def read_header(buffer: Buffer, offset: int) -> EntryHeader:
+    """The 48 bytes at `offset`, which the caller knows to be there."""
+    return EntryHeader._make(HEADER.unpack_from(buffer, offset))
+
+
+def encode_entry(index: int, term: int, position: int, body: Buffer, *, body_crc: int | None = None) -> bytes:
+    """A whole entry. `body_crc` None computes it; 0 writes it as Java does."""
+    crc = crc32(body) if body_crc is None else body_crc
+    size = HEADER_SIZE + len(body)
+    return HEADER.pack(MAGIC, size, index, term, position, 0, 0, crc, len(body)) + bytes(body)
+
+
+def encode_index_unit(header: EntryHeader) -> bytes:
+    """The index unit of an entry."""
+    return INDEX_UNIT.pack(header.magic, header.position, header.size, header.entry_index, header.term)
+
+
+def header_fault(header: EntryHeader, position: int, limit: int) -> str | None:
+    """Why `header`, read at absolute `position`, is no entry's; None if it may be one's.
+
+    `limit` is the number of bytes from there to the file's end.
+    """
+    if header.magic != MAGIC:
+        return f"magic is {header.magic}, expected {MAGIC}"
+    if header.body_size <= 0 or header.size != header.body_size + HEADER_SIZE:
+        return f"size {header.size} and body size {header.body_size} do not fit together"
+    if header.size + FILLER_SIZE > limit:
+        return f"size {header.size} does not fit into the {limit} bytes left in the file"
+    if header.position != position:
+        return f"position field is {header.position}, expected {position}"
+    return None
+
+
+def body_fault(buffer: Buffer, offset: int, header: EntryHeader, *, records: bool) -> str | None:
+    """Why the body of the entry at `offset` is damaged; None if it is whole.
+
+    Args:
+        buffer: where the entry lies.
+        offset: of its header in `buffer`.
+        header: that header, already found plausible.
+        records: bodies are RocketMQ records, so that one without an entry CRC is checked by its own.
+    """
+    start = offset + HEADER_SIZE
+    end = offset + header.size
+    if header.body_crc:
+        actual = crc32(memoryview(buffer)[start:end])
+        return None if actual == header.body_crc else f"body CRC is {actual:#010x}, header says {header.body_crc:#010x}"
+    if not records:
+        return None
+    try:
+        size = check_record(buffer, start, end, check_crc=True)
+    except CorruptRecordError as error:
+        return f"record is damaged: {error}"
+    return None if size == header.body_size else f"record has {size} bytes, body has {header.body_size}"
+
+
+def check_span(data: Buffer, first_index: int, last_index: int, term: int, start_position: int) -> bytearray:
+    """Check the chain of headers in `data`; the index units of its entries, side by side.
+
+    Every entry must be of `term`, indexes and positions must run on without a gap, and the last entry must end where
+    `data` ends. The bodies are the caller's business: on the wire one CRC covers the whole span.
+
+    Raises:
+        EntryFormatError: at the first header that does not continue the chain, or when `data` has bytes left over.
+    """
+    end = len(data)
+    if not 0 <= last_index - first_index < end // HEADER_SIZE:
+        raise EntryFormatError(start_position, f"{end} bytes cannot hold entries {first_index} to {last_index}")
+    units = bytearray((last_index - first_index + 1) * INDEX_UNIT_SIZE)
+    unpack = HEADER.unpack_from
+    pack = INDEX_UNIT.pack_into
+    offset = at = 0
+    for index in range(first_index, last_index + 1):
+        if offset + HEADER_SIZE > end:
+            raise EntryFormatError(start_position + offset, f"{end - offset} bytes left, expected entry {index}")
+        magic, size, found, entry_term, position, _, _, _, body_size = unpack(data, offset)
+        if (
+            found != index
+            or position != start_position + offset
+            or size != body_size + HEADER_SIZE
+            or entry_term != term
+            or magic != MAGIC
+            or body_size <= 0
+        ):
+            detail = f"magic {magic}, size {size}, index {found}, term {entry_term}, position {position}"
+            raise EntryFormatError(
+                start_position + offset, f"{detail}, body size {body_size}; expected entry {index} of term {term}"
+            )
+        pack(units, at, MAGIC, position, size, index, term)
+        at += INDEX_UNIT_SIZE
+        offset += size
+    if offset != end:
+        raise EntryFormatError(start_position + offset, f"the span ends {end - offset} bytes behind its last entry")
+    return units

@@ -1,0 +1,151 @@
+"""Whose data directory this is, and how its last owner stopped.
+
+    <storeBaseDir>/dledger-n0/
+        identity      format version, cluster, group, node id, incarnation: written once, when the directory is made
+        running       boot id and pid: there while a process has the log open, gone after a clean stop
+        peers         incarnation last seen of each peer
+
+The incarnation is drawn when the directory is made. A node that comes back with another one has lost its disk, and
+with it votes and acknowledgements; a node that comes back with another address and the same incarnation is itself.
+"""
+
+import enum
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dledger.errors import WrongDirectoryError
+from dledger.small_file import remove_durably, write_durably
+from store.errors import StoreFormatError
+
+FORMAT_VERSION = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class PreviousStop(enum.Enum):
+    """How the last process that had this directory open ended."""
+
+    NONE = "none"  # nobody had: a new directory, or one that Java wrote
+    CLEAN = "clean"
+    PROCESS_CRASH = "process crash"  # same boot: the page cache was kept
+    MACHINE_CRASH = "machine crash"  # another boot: what was not flushed may be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who owns a data directory."""
+
+    cluster: str
+    group: str
+    node_id: str
+    incarnation: str
+
+
+def directory_of(store_dir: Path, node_id: str) -> Path:
+    """Where a node keeps its Raft log, as Java's DLedger does."""
+    return store_dir / f"dledger-{node_id}"
+
+
+def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> Identity:
+    """Read the identity of `store_dir`, or make it when the directory is new or Java's.
+
+    Raises:
+        WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
+        StoreFormatError: the identity file cannot be parsed.
+        DiskFullError, DiskFailedError: it could not be written.
+    """
+    for other in sorted(store_dir.glob("dledger-*")):
+        if other.is_dir() and other.name != f"dledger-{node_id}":
+            raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
+    directory = directory_of(store_dir, node_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "identity"
+    if not path.exists():
+        identity = Identity(cluster, group, node_id, secrets.token_hex(16))
+        write_durably(path, _to_json(identity))
+        return identity
+    found = _load_json(path)
+    expected = {"format version": FORMAT_VERSION, "cluster": cluster, "group": group, "node id": node_id}
+    for field, value in expected.items():
+        if found.get(field) != value:
+            raise WrongDirectoryError(directory, field, found.get(field), value)
+    incarnation = found.get("incarnation")
+    if not isinstance(incarnation, str) or not incarnation:
+        raise StoreFormatError(path, f"incarnation is {incarnation!r}")
+    return Identity(cluster, group, node_id, incarnation)
+
+
+def _to_json(identity: Identity) -> bytes:
+    fields = {
+        "format version": FORMAT_VERSION,
+        "cluster": identity.cluster,
+        "group": identity.group,
+        "node id": identity.node_id,
+        "incarnation": identity.incarnation,
+    }
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StoreFormatError(path, f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise StoreFormatError(path, f"expected an object, found {type(found).__name__}")
+    return found
+
+
+class RunningMarker:
+    """The `running` file: tells a clean stop from a crash, and a crash of the process from one of the machine."""
+
+    def __init__(self, directory: Path, boot_id: str | None = None) -> None:
+        self._path = directory / "running"
+        self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
+        self._identity = directory / "identity"
+
+    def previous_stop(self, *, had_entries: bool) -> PreviousStop:
+        """Read before `set`. `had_entries` tells a new directory from one that was stopped cleanly."""
+        if not self._path.exists():
+            return PreviousStop.CLEAN if had_entries else PreviousStop.NONE
+        try:
+            boot_id = _load_json(self._path).get("boot id")
+        except StoreFormatError:
+            boot_id = None  # the crash came before the marker itself was whole
+        return PreviousStop.PROCESS_CRASH if boot_id == self._boot_id else PreviousStop.MACHINE_CRASH
+
+    def set(self) -> None:
+        """The log is open from here on. Durable on return."""
+        write_durably(self._path, json.dumps({"boot id": self._boot_id, "pid": os.getpid()}).encode())
+
+    def clear(self) -> None:
+        """Everything is flushed and nothing more will be written."""
+        remove_durably(self._path)
+
+
+class KnownPeers:
+    """The `peers` file: which incarnation of each peer this node has talked to."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "peers"
+        self._incarnations: dict[str, str] = {}
+        if self._path.exists():
+            self._incarnations = {str(k): str(v) for k, v in _load_json(self._path).items()}
+
+    @property
+    def incarnations(self) -> Mapping[str, str]:
+        """Node id to incarnation."""
+        return self._incarnations
+
+    def learn(self, node_id: str, incarnation: str) -> str | None:
+        """Remember `incarnation`, durably; returns the one known before when it was another."""
+        before = self._incarnations.get(node_id)
+        if before == incarnation:
+            return None
+        self._incarnations[node_id] = incarnation
+        write_durably(self._path, json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n")
+        return before
