@@ -138,9 +138,7 @@ class MappedFileQueue:
             self.files[-1].write_position = self.file_size
         file = self._spares.pop(0)
         self.files.append(file)
-        if self._allocator is not None and not self._spares:
-            start = self._next_start()
-            self._allocator.request(self.directory / file_name(start), start, self.file_size)
+        self._make_ahead()
         return file
 
     def unflushed(self, start: int, end: int) -> list[MappedFile]:
@@ -155,6 +153,7 @@ class MappedFileQueue:
         """Drop everything at or past `offset`; what was there reads as zeros.
 
         The bytes are gone for this process at once and on disk with the next flush; files are gone when this returns.
+        Also ends a recovery: from here on the next file is made ahead.
         """
         self.generation += 1
         self._drop_spares()
@@ -167,6 +166,7 @@ class MappedFileQueue:
             file.write_position = position
             file.flush_position = min(file.flush_position, position)
         self.flushed_offset = min(self.flushed_offset, offset)
+        self._make_ahead()
 
     def reset_to(self, start_offset: int) -> None:
         """Drop all files; the next byte to write is `start_offset`, in a file that starts at the multiple below."""
@@ -200,6 +200,11 @@ class MappedFileQueue:
         if self._allocator is None:
             return MappedFile(path, start, self.file_size)
         return self._allocator.take(path, start, self.file_size)
+
+    def _make_ahead(self) -> None:
+        if self._allocator is not None and not self._spares:
+            start = self._next_start()
+            self._allocator.request(self.directory / file_name(start), start, self.file_size)
 
     def _drop_spares(self) -> None:
         if self._allocator is not None:

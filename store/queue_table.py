@@ -29,6 +29,7 @@ class QueueTable:
         self.directory = directory
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self._queues: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self._watched: set[str] = set()
         directory.mkdir(parents=True, exist_ok=True)
 
     def load(self) -> None:
@@ -66,6 +67,12 @@ class QueueTable:
         """The queues of one topic, by id."""
         return sorted((queue for queue in self if queue.topic == topic), key=lambda queue: queue.queue_id)
 
+    def watch(self, topic: str) -> None:
+        """Set `is_watched` on this topic's queues, those to come included."""
+        self._watched.add(topic)
+        for queue in self.of_topic(topic):
+            queue.is_watched = True
+
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic and their files; its records stay in the log."""
         for queue in self.of_topic(topic):
@@ -88,6 +95,7 @@ class QueueTable:
         if fault is not None:
             raise InvalidTopicError(topic, fault)
         queue = ConsumeQueue(text, queue_id, self.directory / text / str(queue_id), self._file_units)
+        queue.is_watched = text in self._watched
         self._queues[text, queue_id] = self._queues[queue.topic_bytes, queue_id] = queue
         return queue
 

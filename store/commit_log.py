@@ -1,0 +1,279 @@
+"""Commit log: RocketMQ's classic log of records, and the replicated log of a broker that stands alone.
+
+    append ---> place (in the mapping) ---> sync, or end of turn ---> confirm: listeners, then `done` of each batch
+
+SYNC_FLUSH: batches are acknowledged and confirmed by the sync that covers them, many batches a sync. ASYNC_FLUSH: at
+the end of the turn of the loop that placed them. A failed sync ends writing for good.
+
+Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledgermq.message.draft import RecordDraft
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.allocator import FileAllocator
+from store.checkpoint import Checkpoint
+from store.errors import (
+    AllocationPendingError,
+    DiskFailedError,
+    DiskFullError,
+    RecordTooLargeError,
+    RecordUnavailableError,
+    StoreError,
+)
+from store.flusher import Flusher, FlushMode
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.placing import place, walk_file
+from store.recovery import scan_log, scan_start
+from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+
+log = logging.getLogger(__name__)
+
+_WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
+_DURABLE = AppendReceipt(generation=0, copies=1, durable_copies=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLogConfig:
+    """A classic log.
+
+    Attributes:
+        directory: made when missing.
+        store_host: this broker's address as records hold it: 8 or 20 bytes.
+        flush_interval_ms: between syncs with ASYNC_FLUSH.
+        sync_flush_timeout_ms: after this a batch is refused with FLUSH_TIMEOUT; it stays in the log.
+    """
+
+    directory: Path
+    store_host: bytes
+    file_size_bytes: int = 1 << 30
+    flush_mode: FlushMode = FlushMode.ASYNC
+    flush_interval_ms: int = 500
+    sync_flush_timeout_ms: int = 5000
+
+
+class CommitLog:
+    """The log. Open it in this order: construct, `recover`, `start`; a `ReplicatedLog` from then on.
+
+    Args:
+        clock: store time in ms.
+        on_flushed: flushed offset and seconds of each sync; for metrics.
+    """
+
+    def __init__(
+        self,
+        config: CommitLogConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        on_flushed: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self.config = config
+        self._loop = loop
+        self._clock = clock
+        self._on_flushed = on_flushed
+        self._allocator = FileAllocator()
+        self._queue = MappedFileQueue(config.directory, config.file_size_bytes, self._allocator)
+        self._flusher: Flusher | None = None
+        self._listeners: list[LogListener] = []
+        self._waiting: deque[tuple[int, float, Done]] = deque()
+        self._timeout: asyncio.TimerHandle | None = None
+        self._settling = False
+        self._confirm_offset = 0
+        self._last_timestamp = 0
+        self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not recovered yet")
+
+    # -- opening and closing
+
+    def recover(self, checkpoint: Checkpoint, *, clean: bool) -> list[int]:
+        """Load the files and cut what is no record; blocks, and may run in a thread.
+
+        Everything that is kept is durable when this returns.
+
+        Returns:
+            Physical offsets of records with damaged bodies that lie inside the log.
+
+        Raises:
+            StoreFormatError: a file of another length or name, or a gap.
+            DiskFailedError: the disk failed a sync.
+        """
+        queue = self._queue
+        queue.load()
+        progress = checkpoint.progress
+        if progress is not None and queue.min_offset <= progress.flushed_offset <= queue.max_offset:
+            start = progress.flushed_offset
+        else:
+            start = scan_start(queue.files, clean=clean, min_timestamp=checkpoint.min_timestamp)
+        scan = scan_log(queue.files, start)
+        queue.truncate_to(scan.end_offset)
+        _sync_files(queue.unflushed(start, queue.max_offset))
+        queue.flushed_offset = self._confirm_offset = queue.max_offset
+        self._last_timestamp = scan.last_timestamp
+        return scan.damaged
+
+    def start(self) -> None:
+        """Begin to take records; on the loop's thread."""
+        self._flusher = Flusher(self._queue, self._loop, on_failed=self._fail, on_flushed=self._on_flushed)
+        if self.config.flush_mode is FlushMode.ASYNC:
+            self._flusher.flush_every(self.config.flush_interval_ms / 1000)
+        self._refusal = None
+
+    async def close(self) -> None:
+        """Flush, acknowledge what that makes durable, refuse the rest, stop the threads, close the files."""
+        if self._refusal is None:
+            self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
+        if self._flusher is not None:
+            await self._flusher.close()
+            self._settle()
+        self._refuse_waiting(self._refusal)
+        self._queue.close()
+        self._allocator.close()
+
+    # -- the replicated log
+
+    @property
+    def state(self) -> LogState:
+        """Writable unless it is not open, or the disk failed."""
+        return LogState(writable=self._refusal is None, generation=0, leader=None)
+
+    @property
+    def min_offset(self) -> int:
+        """Start of the oldest kept file."""
+        return self._queue.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """End of the last record placed."""
+        return self._queue.max_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """ASYNC_FLUSH: end of the last record of a finished turn; SYNC_FLUSH: of the last one flushed."""
+        return self._confirm_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable."""
+        return self._queue.flushed_offset
+
+    @property
+    def last_timestamp(self) -> int:
+        """Store time (ms) of the last record placed or recovered; 0 when there is none."""
+        return self._last_timestamp
+
+    @property
+    def flush_pending_since(self) -> float | None:
+        """`time.monotonic()` at which the running sync began; None when there is none. For a watchdog."""
+        return self._flusher.pending_since if self._flusher is not None else None
+
+    def add_listener(self, listener: LogListener) -> None:
+        """Listeners are called in the order in which they were added."""
+        self._listeners.append(listener)
+
+    def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
+        """See `ReplicatedLog.append`. Where a draft cannot be encoded, `struct.error` is raised and nothing is placed."""
+        if self._refusal is not None or self._flusher is None:
+            raise self._refusal or Refusal(Cause.RECOVERING, "the commit log is not started yet")
+        self._last_timestamp = max(self._clock(), self._last_timestamp)
+        try:
+            end = place(self._queue, drafts, self._last_timestamp, self.config.store_host)
+        except StoreError as error:
+            raise _refusal_of(error) from error
+        self._waiting.append((end, self._loop.time() + self.config.sync_flush_timeout_ms / 1000, done))
+        if self.config.flush_mode is FlushMode.SYNC:
+            self._flusher.request(end, self._on_synced)
+            self._arm_timeout()
+        elif not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+
+    def read(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """See `ReplicatedLog.read`."""
+        if physical_offset + size_bytes > self._confirm_offset:
+            raise RecordUnavailableError(physical_offset, size_bytes, self.min_offset, self._confirm_offset)
+        return self._queue.slice(physical_offset, size_bytes)
+
+    def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
+        """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
+        while start_offset < end_offset and (file := self._queue.file_at(start_offset)) is not None:
+            base = file.start_offset
+            limit = min(file.write_position, end_offset - base)
+            yield from walk_file(file, start_offset - base, limit)
+            start_offset = file.end_offset
+
+    # -- settling
+
+    def _on_synced(self, _flushed_offset: int) -> None:
+        self._settle()
+
+    def _settle(self) -> None:
+        """Confirm what may be confirmed, tell the listeners, then the senders."""
+        self._settling = False
+        flushed = self._queue.flushed_offset
+        confirmed = flushed if self.config.flush_mode is FlushMode.SYNC else self._queue.max_offset
+        if confirmed > self._confirm_offset:
+            self._confirm_offset = confirmed
+            for listener in self._listeners:
+                listener.on_confirmed(confirmed)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= confirmed:
+            end, _, done = waiting.popleft()
+            done(_DURABLE if end <= flushed else _WRITTEN)
+
+    def _arm_timeout(self) -> None:
+        if self._timeout is None and self._waiting:
+            self._timeout = self._loop.call_at(self._waiting[0][1], self._refuse_late)
+
+    def _refuse_late(self) -> None:
+        """SYNC_FLUSH: senders hear that their records are in the log and not known to be durable."""
+        self._timeout = None
+        limit = self.config.sync_flush_timeout_ms
+        now = self._loop.time()
+        while self._waiting and self._waiting[0][1] <= now:
+            end, _, done = self._waiting.popleft()
+            done(Refusal(Cause.FLUSH_TIMEOUT, f"stored up to {end}, but not flushed within {limit} ms"))
+        self._arm_timeout()
+
+    def _fail(self, error: DiskFailedError) -> None:
+        """The first failed sync: nothing is acknowledged any more."""
+        self._refusal = Refusal(Cause.DISK_FAILED, str(error))
+        log.error("the commit log takes no more records: %s", error)
+        self._refuse_waiting(self._refusal)
+        for listener in self._listeners:
+            listener.on_role_change(self.state)
+
+    def _refuse_waiting(self, refusal: Refusal) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, done in waiting:
+            done(refusal)
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+
+def _sync_files(files: Sequence[MappedFile]) -> None:
+    for file in files:
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync failed, and is not tried again: {error}") from error
+
+
+def _refusal_of(error: StoreError) -> Refusal:
+    match error:
+        case DiskFullError():
+            return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
+        case AllocationPendingError():
+            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
+        case RecordTooLargeError():
+            return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
+        case _:
+            return Refusal(Cause.DISK_FAILED, str(error))

@@ -1,0 +1,358 @@
+"""Message store: messages by topic and queue, on a replicated log.
+
+    put ---> assigns queue offsets ---> log.append                   kept drafts
+                                           |                             |
+             get, look_up <--- queues <--- dispatch <--- on_confirmed ---'   (else: walk of the log)
+
+It is the log's first listener: what is confirmed is dispatched, then shown to the store's own listeners, and only
+then acknowledged. A node that wrote a record still has its draft; a node that received it walks the log. Drafts are
+let go with their dispatch.
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (putMessage, ReputMessageService, 5.3.3).
+"""
+
+import asyncio
+import logging
+import struct
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.record import check_record, dispatch_fields
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.consume_queue import ConsumeQueue
+from store.dispatch import unit_tags_code
+from store.errors import DiskFullError, RecordUnavailableError, StoreError
+from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
+from store.queue_table import QueueTable
+from store.replicated_log import Done, LogState, ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.005
+"""Longest run of dispatching before the loop gets its turn."""
+
+_SLICE_CHECK_RECORDS = 64
+_SIZE = struct.Struct(">i")
+
+
+class QueuedDraft(RecordDraft):
+    """A draft with the queue it goes to.
+
+    Attributes:
+        queue: of the draft's topic and queue id; gives the queue offset.
+    """
+
+    __slots__ = ("queue",)
+
+    queue: ConsumeQueue
+
+
+class StoreListener(Protocol):
+    """What follows a store. Called on the loop's thread, never from inside `put`."""
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """These queues have new messages."""
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        """A record of a watched topic was dispatched; called in the log's order, before `on_dispatched`."""
+
+    def on_role_change(self, state: LogState) -> None:
+        """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
+
+
+class MessageStore:
+    """The store. Recover it (`store.opening`), then `start`; from then on it lives on the loop's thread.
+
+    Args:
+        log: this store becomes its first listener.
+        queues: recovered up to `dispatched_offset`.
+        dispatched_offset: a record's end; every record below has its unit.
+
+    Attributes:
+        dispatched_offset: as above, moving.
+        last_timestamp: store time (ms) of the last record dispatched by this process; 0 before the first.
+        dispatch_error: why dispatching stands still, or None; it is tried again by itself.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        queues: QueueTable,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        dispatched_offset: int = 0,
+        cold_limits: ColdLimits | None = None,
+    ) -> None:
+        self.log = log
+        self.queues = queues
+        self.dispatched_offset = dispatched_offset
+        self.last_timestamp = 0
+        self.dispatch_error: StoreError | CorruptRecordError | None = None
+        self._loop = loop
+        self._cold_limits = cold_limits if cold_limits is not None else ColdLimits()
+        self._listeners: list[StoreListener] = []
+        self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
+        self._kept_start = 0  # where the log ended before the first kept batch
+        self._touched: dict[ConsumeQueue, None] = {}
+        self._is_writable = False
+        self._is_resuming = False
+        self._is_closed = False
+        log.add_listener(self)
+
+    def start(self) -> None:
+        """Dispatch what is confirmed, then take messages if the log does."""
+        self.on_role_change(self.log.state)
+
+    def add_listener(self, listener: StoreListener) -> None:
+        """Listeners are called in the order in which they were added."""
+        self._listeners.append(listener)
+
+    def watch_topic(self, topic: str) -> None:
+        """Show records of this topic to the listeners as they are dispatched."""
+        self.queues.watch(topic)
+
+    @property
+    def is_writable(self) -> bool:
+        """`put` would be tried."""
+        return self._is_writable
+
+    # -- writing
+
+    def put(self, drafts: Sequence[QueuedDraft], done: Done) -> None:
+        """Place messages in order, all or none; see `ReplicatedLog.append` for `done`.
+
+        Their queue offsets are set; prepared and rolled-back ones get 0 and no place in the queue. The sequence must
+        not be changed afterwards.
+
+        Raises:
+            Refusal: nothing was placed.
+        """
+        if not self._is_writable:
+            raise self._why_not_writable()
+        max_offset = self.log.max_offset
+        try:
+            self._assign(drafts)
+            self.log.append(drafts, done)
+        except BaseException as error:
+            _take_back(drafts)
+            if isinstance(error, StoreError):
+                cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
+                raise Refusal(cause, str(error), retry_after_ms=1000) from error
+            raise
+        if drafts:
+            if not self._kept:
+                self._kept_start = max_offset
+            last = drafts[-1]
+            self._kept.append((last.physical_offset + last.size, drafts))
+
+    def _assign(self, drafts: Sequence[QueuedDraft]) -> None:
+        for draft in drafts:
+            draft.queue_offset = -1
+        for draft in drafts:
+            if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
+                draft.queue_offset = 0
+                continue
+            queue = draft.queue
+            offset = queue.next_offset
+            if offset >= queue.room_end:
+                queue.reserve(offset + 1)
+            draft.queue_offset = offset
+            queue.next_offset = offset + 1
+
+    def _why_not_writable(self) -> Refusal:
+        if self._is_closed:
+            return Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
+        state = self.log.state
+        if state.writable:
+            behind = self.log.confirm_offset - self.dispatched_offset
+            return Refusal(Cause.RECOVERING, f"{behind} bytes of the log are not dispatched yet", retry_after_ms=100)
+        remark = f"this broker is not the leader in term {state.generation}"
+        return Refusal(Cause.NOT_LEADER, remark, leader_hint=state.leader)
+
+    # -- following the log
+
+    def on_confirmed(self, confirm_offset: int) -> None:
+        """Dispatch up to `confirm_offset`: kept drafts at once, the rest in slices."""
+        self._pump(confirm_offset)
+
+    def on_role_change(self, state: LogState) -> None:
+        """Drafts are kept only while this node writes; a new writer catches up before it takes messages."""
+        if state.writable:
+            self._pump(self.log.confirm_offset)
+            return
+        self._is_writable = False
+        self._kept.clear()
+        self._tell_role(state)
+
+    def on_truncated(self, max_offset: int) -> None:
+        """Nothing at or past `max_offset` was confirmed, so nothing of it is in a queue."""
+        self._kept.clear()
+
+    def _pump(self, confirm_offset: int) -> None:
+        """Dispatch for at most a slice; come back when that was not enough."""
+        try:
+            is_done = self._dispatch_to(confirm_offset)
+            self.dispatch_error = None
+        except (StoreError, CorruptRecordError) as error:
+            if self.dispatch_error is None:
+                log.error("dispatch stands at %d: %s", self.dispatched_offset, error)
+            self.dispatch_error = error
+            self._resume(delay_s=1.0)
+            is_done = False
+        else:
+            if not is_done:
+                self._resume(delay_s=0.0)
+        self._tell_dispatched()
+        if is_done and not self._is_writable and not self._is_closed and self.log.state.writable:
+            self._become_writable()
+
+    def _dispatch_to(self, confirm_offset: int) -> bool:
+        """Answer whether everything below `confirm_offset` is dispatched."""
+        kept = self._kept
+        until = min(confirm_offset, self._kept_start) if kept else confirm_offset
+        if self.dispatched_offset < until and not self._dispatch_walk(until):
+            return False
+        while kept and kept[0][0] <= confirm_offset:
+            end, drafts = kept[0]
+            self._dispatch_drafts(drafts)
+            self.dispatched_offset = end
+            kept.popleft()
+        return True
+
+    def _dispatch_drafts(self, drafts: Sequence[QueuedDraft]) -> None:
+        touched = self._touched
+        for draft in drafts:
+            if draft.sys_flag & TRANSACTION_PREPARED:
+                continue
+            queue = draft.queue
+            queue.put(draft.physical_offset, draft.size, draft.tags_code, draft.queue_offset)
+            touched[queue] = None
+            if queue.is_watched:
+                self._tell_state_record(draft.physical_offset, self.log.read(draft.physical_offset, draft.size))
+        self.last_timestamp = drafts[-1].store_timestamp
+
+    def _dispatch_walk(self, end_offset: int) -> bool:
+        """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
+        deadline = time.monotonic() + SLICE_S
+        start = max(self.dispatched_offset, self.log.min_offset)
+        for count, (physical_offset, record) in enumerate(self.log.walk(start, end_offset)):
+            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
+                return False
+            self._dispatch_record(physical_offset, record)
+            self.dispatched_offset = physical_offset + len(record)
+        self.dispatched_offset = end_offset
+        return True
+
+    def _dispatch_record(self, physical_offset: int, record: memoryview) -> None:
+        size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
+        self.last_timestamp = timestamp
+        if sys_flag & TRANSACTION_PREPARED:
+            return
+        queue = self.queues.get(topic, queue_id)
+        queue.put(physical_offset, size, unit_tags_code(topic, properties, timestamp), queue_offset)
+        self._touched[queue] = None
+        if queue.is_watched:
+            self._tell_state_record(physical_offset, record)
+
+    def _resume(self, *, delay_s: float) -> None:
+        if not self._is_resuming and not self._is_closed:
+            self._is_resuming = True
+            self._loop.call_later(delay_s, self._continue)
+
+    def _continue(self) -> None:
+        self._is_resuming = False
+        if not self._is_closed:
+            self._pump(self.log.confirm_offset)
+
+    def _become_writable(self) -> None:
+        for queue in self.queues:
+            queue.next_offset = queue.max_offset
+        self._is_writable = True
+        self._tell_role(self.log.state)
+
+    def _tell_dispatched(self) -> None:
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            for listener in self._listeners:
+                listener.on_dispatched(touched.keys())
+
+    def _tell_state_record(self, physical_offset: int, record: memoryview) -> None:
+        for listener in self._listeners:
+            listener.on_state_record(physical_offset, record)
+
+    def _tell_role(self, state: LogState) -> None:
+        for listener in self._listeners:
+            listener.on_role_change(state)
+
+    # -- reading
+
+    def get(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        accepts: TagsFilter | None = None,
+    ) -> GetResult:
+        """Messages of a queue from unit `offset` on; `accepts` is asked with the unit's tags code."""
+        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits)
+
+    def look_up(self, physical_offset: int) -> memoryview | None:
+        """The confirmed record that starts at `physical_offset`, or None when none does."""
+        try:
+            (size,) = _SIZE.unpack(self.log.read(physical_offset, _SIZE.size))
+            record = self.log.read(physical_offset, size)
+            is_record = check_record(record, 0, size, check_crc=False) == size
+        except (RecordUnavailableError, CorruptRecordError, ValueError):
+            return None
+        return record if is_record and dispatch_fields(record, 0)[4] == physical_offset else None
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        """Store time (ms) of the message at a queue offset; -1 when it is not there."""
+        unit = queue.unit(offset)
+        return self._store_time(unit[0], unit[1]) if unit is not None else -1
+
+    def earliest_store_time(self, queue: ConsumeQueue | None = None) -> int:
+        """Store time (ms) of the oldest message, of a queue or of the log; -1 without one."""
+        if queue is not None:
+            return self.store_time(queue, queue.min_offset)
+        for physical_offset, record in self.log.walk(self.log.min_offset, self.log.confirm_offset):
+            return self._store_time(physical_offset, len(record))
+        return -1
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:
+        """The first queue offset stored at or after `timestamp` (ms), `max_offset` if none is.
+
+        With `upper`: the last one stored at or before it, `min_offset` if none is.
+        """
+        if not upper:
+            return queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) < timestamp)
+        behind = queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) <= timestamp)
+        return max(behind - 1, queue.min_offset)
+
+    def records_from(self, queue: ConsumeQueue, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
+        """`(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""
+        start = queue.bisect(lambda unit: unit[0] < physical_offset)
+        for _, (offset, size, _) in queue.iterate(start, queue.max_offset):
+            try:
+                yield offset, self.log.read(offset, size)
+            except RecordUnavailableError:  # a blank unit
+                continue
+
+    def _store_time(self, physical_offset: int, size: int) -> int:
+        try:
+            return dispatch_fields(self.log.read(physical_offset, size), 0)[5]
+        except RecordUnavailableError:
+            return -1
+
+
+def _take_back(drafts: Iterable[QueuedDraft]) -> None:
+    """Queue offsets that were assigned and not used; they were the last ones of their queues."""
+    for draft in reversed(list(drafts)):
+        if draft.queue_offset >= 0 and not draft.sys_flag & TRANSACTION_PREPARED:
+            draft.queue.next_offset = draft.queue_offset

@@ -1,0 +1,138 @@
+"""Reading a consume queue: the statuses of a pull, and the records it gets.
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3).
+"""
+
+import enum
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from store.consume_queue import ConsumeQueue
+from store.errors import RecordUnavailableError
+from store.replicated_log import ReplicatedLog
+
+TagsFilter = Callable[[int], bool]
+
+_SCAN_BYTES_MIN = 16000
+"""At least 800 units are looked at for one answer (maxFilterMessageSize)."""
+
+
+class GetStatus(enum.Enum):
+    """What became of a `get`."""
+
+    FOUND = enum.auto()
+    NO_MATCHED_MESSAGE = enum.auto()
+    MESSAGE_WAS_REMOVING = enum.auto()
+    OFFSET_FOUND_NULL = enum.auto()
+    OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_OVERFLOW_ONE = enum.auto()
+    OFFSET_TOO_SMALL = enum.auto()
+    NO_MATCHED_LOGIC_QUEUE = enum.auto()
+    NO_MESSAGE_IN_QUEUE = enum.auto()
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Records of one queue, as they lie in the log.
+
+    Attributes:
+        next_offset: queue offset to ask for next.
+        min_offset, max_offset: bounds of the queue, units.
+        records: views of the mapping, one for each of `count` records.
+        size_bytes: of all records.
+    """
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[memoryview]
+    size_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """Records found."""
+        return len(self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdLimits:
+    """What one `get` takes at most from records that are probably not in memory any more.
+
+    Attributes:
+        memory_bytes: records closer to the log's end than this count as in memory (40 % of the machine's).
+        count_max: maxTransferCountOnMessageInDisk.
+        bytes_max: maxTransferBytesOnMessageInDisk.
+    """
+
+    memory_bytes: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 // 100
+    count_max: int = 8
+    bytes_max: int = 65536
+
+
+def read_queue(
+    log: ReplicatedLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    accepts: TagsFilter | None,
+    cold: ColdLimits,
+) -> GetResult:
+    """Records of `queue` from unit `offset` on: at most `max_count` and `max_bytes`, except that the first always goes."""
+    if queue is None:
+        return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+    status, next_offset = _status_of(queue, offset)
+    result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
+    if status is not GetStatus.FOUND:
+        return result
+    units = queue.units(offset, max(_SCAN_BYTES_MIN // UNIT_SIZE, max_count))
+    if not units:
+        result.status = GetStatus.OFFSET_FOUND_NULL
+        result.next_offset = queue.file_end(offset)
+        return result
+    if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
+        max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+    _collect(log, units, max_count, max_bytes, accepts, result)
+    return result
+
+
+def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
+    """FOUND when there are units to look at, else why not; and the next offset."""
+    max_offset = queue.max_offset
+    if queue.min_offset <= offset < max_offset:
+        return GetStatus.FOUND, offset
+    if max_offset == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < queue.min_offset:
+        return GetStatus.OFFSET_TOO_SMALL, queue.min_offset
+    if offset == max_offset:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    return GetStatus.OFFSET_OVERFLOW_BADLY, max_offset
+
+
+def _collect(
+    log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, accepts: TagsFilter | None, result: GetResult
+) -> None:
+    read = log.read
+    records = result.records
+    status = GetStatus.NO_MATCHED_MESSAGE
+    total = 0
+    offset = result.next_offset
+    for physical_offset, size, tags_code in UNIT.iter_unpack(units):
+        if records and (len(records) >= max_count or total + size > max_bytes):
+            break
+        offset += 1
+        if accepts is not None and not accepts(tags_code):
+            continue
+        try:
+            records.append(read(physical_offset, size))
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        else:
+            total += size
+    result.status = GetStatus.FOUND if records else status
+    result.next_offset = offset
+    result.size_bytes = total

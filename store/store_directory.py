@@ -1,0 +1,80 @@
+"""Store directory: the small files that say who has it, what it is, and how the last run ended.
+
+    <root>/  lock   ledgermq.json   abort   checkpoint   config/   commitlog/ ...   consumequeue/ ...
+
+`ledgermq.json` is ours: the format's version and the kind of log. RocketMQ does not look at it; a directory without
+one is RocketMQ's, and is taken over as it is.
+"""
+
+import json
+from pathlib import Path
+
+from store.abort_file import AbortFile
+from store.checkpoint import CheckpointFile
+from store.errors import StoreFormatError
+from store.lock_file import LockFile
+from store.mapped_file import sync_directory
+
+FORMAT_NAME = "ledgermq.json"
+FORMAT_VERSION = 1
+
+
+class StoreDirectory:
+    """A store's root, locked from construction to `close`.
+
+    Args:
+        root: made when missing.
+        kind: which log the directory holds: `classic` or `raft`.
+
+    Attributes:
+        was_clean: the last run ended cleanly, or there was none.
+
+    Raises:
+        StoreLockedError: another process has it.
+        StoreFormatError: another kind, or a newer format; nothing was changed.
+        DiskFailedError: it cannot be made or read.
+    """
+
+    def __init__(self, root: Path, kind: str) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self.kind = kind
+        self._lock = LockFile(root)
+        try:
+            self._check_format()
+            self.checkpoint = CheckpointFile(root)
+            self._abort = AbortFile(root)
+            self.was_clean = not self._abort.was_present
+            self._abort.create()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def config(self) -> Path:
+        """Where topics, groups and consumer offsets are kept; made when missing."""
+        path = self.root / "config"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def close(self, *, clean: bool) -> None:
+        """Give the directory back; `clean` says that everything in it is durable and dispatched."""
+        if clean:
+            self._abort.remove()
+        self._lock.release()
+
+    def _check_format(self) -> None:
+        path = self.root / FORMAT_NAME
+        if not path.exists():
+            path.write_text(json.dumps({"format": FORMAT_VERSION, "kind": self.kind}) + "\n")
+            sync_directory(self.root)
+            return
+        try:
+            found = json.loads(path.read_bytes())
+            version, kind = found["format"], found["kind"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreFormatError(path, f"is not a store's format file: {error!r}") from error
+        if version != FORMAT_VERSION:
+            raise StoreFormatError(path, f"says format {version!r}; this program knows {FORMAT_VERSION}")
+        if kind != self.kind:
+            raise StoreFormatError(path, f"says the store is {kind!r}; the configuration asks for {self.kind!r}")
