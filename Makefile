@@ -64,7 +64,7 @@ race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, 
 	benchmarks/race raft
 	benchmarks/race standalone
 
-bench: $(BIN)/.runtime ## our own figures alone (Go)
+bench: $(BIN)/.runtime ## the figures of benchmarks/README.md: against RocketMQ where Java is there, else ours alone (Go)
 	benchmarks/bench
 
 clean: ## remove what was built; .venv stays

@@ -9,6 +9,7 @@
 Works with `docker compose` and with the older `docker-compose`.
 """
 
+import argparse
 import json
 import shlex
 import shutil
@@ -152,26 +153,34 @@ class ComposeCluster:
 
 def main(words: Sequence[str]) -> int:
     """Carry out one verb; JSON on standard output where there is something to tell."""
-    verb, *rest = words or ["help"]
+    parser = argparse.ArgumentParser(prog="chaos.compose", description="The cluster of docker-compose.yml.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("up", "describe", "start", "digest", "logs", "down"):
+        verbs.add_parser(verb)
+    verbs.add_parser("kill").add_argument("address", metavar="ADDRESS")
+    arguments = parser.parse_args(words)
     try:
-        cluster = ComposeCluster(compose_command())
-        verbs: dict[str, Callable[[], object]] = {
-            "up": cluster.up,
-            "describe": cluster.describe,
-            "kill": lambda: {"nodes": [{"name": cluster.kill(*rest)}]},
-            "start": lambda: {"nodes": [{"name": name} for name in cluster.start()]},
-            "digest": cluster.digest,
-            "logs": cluster.logs,
-            "down": cluster.down,
-        }
-        if verb not in verbs:
-            raise ComposeError(f"{verb!r} is not one of {', '.join(verbs)}")
-        if (answer := verbs[verb]()) is not None:
+        if (answer := _carry_out(ComposeCluster(compose_command()), arguments)) is not None:
             print(json.dumps(answer))
-    except (ComposeError, TypeError) as error:
+    except ComposeError as error:
         print(f"compose: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _carry_out(cluster: ComposeCluster, arguments: argparse.Namespace) -> object:
+    if arguments.verb == "kill":
+        return {"nodes": [{"name": cluster.kill(arguments.address)}]}
+    if arguments.verb == "start":
+        return {"nodes": [{"name": name} for name in cluster.start()]}
+    plain: dict[str, Callable[[], object]] = {
+        "up": cluster.up,
+        "describe": cluster.describe,
+        "digest": cluster.digest,
+        "logs": cluster.logs,
+        "down": cluster.down,
+    }
+    return plain[arguments.verb]()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
+def our_argv(*words: str) -> list[str]:
+    """The command line of `ledgermq WORDS` as a child tied to this process, run by this interpreter."""
+    # -P: the user's current folder must not shadow our packages
+    return [sys.executable, "-P", "-m", "cli", "--die-with-parent", str(os.getpid()), *words]
+
+
 class ChildState(enum.StrEnum):
     """What a process is doing, as its parent knows it."""
 
@@ -28,17 +34,17 @@ class Child:
 
     Args:
         name: for messages.
-        arguments: what follows `ledgermq` on the command line.
+        argv: the command and its arguments.
         log_path: gets what the process prints, appended.
         on_exit: called on the loop with this child when it has ended, for whatever reason.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], log_path: Path, on_exit: Callable[["Child"], None]) -> None:
+    def __init__(self, name: str, argv: Sequence[str], log_path: Path, on_exit: Callable[["Child"], None]) -> None:
         self.name = name
         self.log_path = log_path
         self.state = ChildState.DOWN
         self.exit_code: int | None = None
-        self._arguments = list(arguments)
+        self._argv = list(argv)
         self._on_exit = on_exit
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = asyncio.Event()
@@ -51,11 +57,9 @@ class Child:
     def start(self) -> None:
         """Spawn the process; must be called on the loop's thread, to which the child's life is tied."""
         self._ended.clear()
-        # -P: the user's current folder must not shadow our packages
-        argv = [sys.executable, "-P", "-m", "cli", "--die-with-parent", str(os.getpid()), *self._arguments]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         self.state, self.exit_code = ChildState.UP, None
         pidfd = os.pidfd_open(self._process.pid)

@@ -69,6 +69,7 @@ def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> Non
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
     )
+    up.add_argument("--fresh", action="store_true", help="delete what a former cluster left in the folder")
     up.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a property for every broker")
     up.add_argument(
         "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"
@@ -117,5 +118,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 def _up(arguments: argparse.Namespace) -> int:
     from cli.cluster.up import Shape, run_cluster  # the other verbs must answer fast and need none of it
 
-    shape = Shape(arguments.mode, arguments.nodes, arguments.dir.absolute(), arguments.base_port, arguments.conf)
+    shape = Shape(
+        arguments.mode, arguments.nodes, arguments.dir.absolute(), arguments.base_port, arguments.conf, arguments.fresh
+    )
     return asyncio.run(run_cluster(shape, arguments.wait))

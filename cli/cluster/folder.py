@@ -6,6 +6,7 @@ DIR/lock           held by the running `cluster up`      DIR/control.sock       
 
 import fcntl
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ class ClusterFolder:
         """The base port of the last time, so that clients' settings stay true."""
         saved = self._saved()
         return int(saved["base_port"]) if saved else None
+
+    def empty(self) -> None:
+        """Delete the data and logs of the cluster that was made here."""
+        for path in self.directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != _LOCK_NAME:
+                path.unlink()
 
     def require_same(self, mode: str, node_count: int) -> None:
         """Refuse to lay a cluster of another shape over data that is there.

@@ -6,9 +6,10 @@ Sources: `docs/formats.md`; RocketMQ `RouteInfoManager.getAllClusterInfo` (reque
 from dataclasses import dataclass
 
 from cli.errors import CommandError
-from ledgermq.remoting.client import RemotingClient, RemotingError
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.lenient_json import loads
 
 TRANSFER_LEADERSHIP = 53001

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from cli.cluster.child import Child, ChildState
+from cli.cluster.child import Child, ChildState, our_argv
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
 from cli.cluster.roles import BrokerTable, ask_brokers, transfer_leadership
@@ -38,7 +38,7 @@ class Supervisor:
         self._client = RemotingClient()
         self._control = ControlServer(plan.directory, self._carry_out)
         self._children = {
-            node.name: Child(node.name, node.arguments, node.log_path, self._ended) for node in plan.nodes
+            node.name: Child(node.name, our_argv(*node.arguments), node.log_path, self._ended) for node in plan.nodes
         }
         self._expected_to_end: set[str] = set()
         self._failed_at_start: asyncio.Future[Child] = asyncio.get_running_loop().create_future()

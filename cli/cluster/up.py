@@ -32,6 +32,7 @@ class Shape:
     directory: Path
     base_port: int | None
     settings: Sequence[str]
+    fresh: bool
 
 
 async def run_cluster(shape: Shape, limit_s: float) -> int:
@@ -67,6 +68,8 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, tuple[ClusterFolder, PortBlock]
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
     plan_cluster(mode, node_count, base_port, shape.directory, settings)  # refuses before anything is touched
     folder = ClusterFolder(shape.directory)
+    if shape.fresh:
+        folder.empty()
     folder.require_same(mode.value, node_count)
     used = used_offsets(mode, node_count)
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())

@@ -1,7 +1,7 @@
 """A cluster that runs already, as one JSON object tells of it: where its nameserver is, and commands for the rest.
 
     {"namesrv": "host:port[;host:port]",
-     "faults": {"kill-master": CMD, "start-dead": CMD},
+     "faults": {"kill-master": CMD, "start-dead": CMD},   {address} in the first becomes the leader's
      "checks": {"digest": CMD}}        prints {"nodes": [{"name", "end", "sha256"}, ...]}
 
 `ledgermq cluster up` prints such an object; for a cluster of another kind (containers) a script writes it.
@@ -10,19 +10,22 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cli.cluster.child import our_argv
+from cli.cluster.roles import ask_brokers
 from cli.errors import CommandError, UsageError
+from ledgermq.remoting.client import RemotingClient
 
 _COMMAND_LIMIT_S = 60.0
 _START_LIMIT_S = 90.0
 _STOP_LIMIT_S = 40.0
+_LEADER_LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class RunningCluster:
     """
 
     def __init__(self, description: dict[str, Any]) -> None:
+        self._client = RemotingClient()
         try:
             self.namesrv = str(description["namesrv"])
             self._kill = str(description["faults"]["kill-master"])
@@ -53,9 +57,32 @@ class RunningCluster:
         except (KeyError, TypeError) as error:
             raise UsageError(f"the cluster's description lacks {error}") from error
 
+    async def leader(self) -> str:
+        """Address of the present master, as the first nameserver that answers tells it.
+
+        Raises:
+            CommandError: no nameserver answers, or there is no master within a few seconds.
+        """
+        deadline = time.monotonic() + _LEADER_LIMIT_S
+        while True:
+            try:
+                for namesrv in self.namesrv.split(";"):
+                    if masters := (await ask_brokers(self._client, namesrv)).masters():
+                        return masters[0]
+                failure = "no broker is master"
+            except CommandError as error:
+                failure = str(error)
+            if time.monotonic() > deadline:
+                raise CommandError(failure)
+            await asyncio.sleep(0.1)
+
     async def kill_leader(self) -> str:
         """Kill the node that leads, at once; its name where the command tells it."""
-        return _first_name(await _run(self._kill))
+        return _first_name(await _run(self._kill.replace("{address}", await self.leader())))
+
+    async def aclose(self) -> None:
+        """Close the connections to the nameservers; the cluster stays."""
+        await self._client.close()
 
     async def start_dead(self) -> str:
         """Start what was killed; its name where the command tells it."""
@@ -67,7 +94,7 @@ class RunningCluster:
         Raises:
             CommandError: the command failed or printed something else.
         """
-        text = await _run(self._digest)
+        text = await _run(self._digest, may_fail=True)  # unequal logs are for the result to tell
         try:
             return [NodeDigest(str(n["name"]), int(n["end"]), str(n["sha256"])) for n in json.loads(text)["nodes"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -83,14 +110,15 @@ async def local_cluster(directory: Path, node_count: int) -> AsyncIterator[Runni
     """
     words = ["cluster", "up", "--mode", "raft", "--nodes", str(node_count), "--dir", str(directory), "--json"]
     up = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "cli", "--die-with-parent", str(os.getpid()), *words),
+        *our_argv(*words),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        yield RunningCluster(await _read_description(up))
+        async with contextlib.aclosing(RunningCluster(await _read_description(up))) as cluster:
+            yield cluster
     finally:
         await _stop(up)
 
@@ -119,7 +147,7 @@ async def _stop(up: asyncio.subprocess.Process) -> None:
         await up.wait()
 
 
-async def _run(command: str) -> str:
+async def _run(command: str, *, may_fail: bool = False) -> str:
     """Run a shell command; its standard output.
 
     Raises:
@@ -134,7 +162,7 @@ async def _run(command: str) -> str:
         process.kill()
         await process.wait()
         raise CommandError(f"no end within {_COMMAND_LIMIT_S:g} s: {command}") from None
-    if process.returncode != 0:
+    if process.returncode != 0 and not (may_fail and out):
         raise CommandError(f"{command}: exit {process.returncode}: {said.decode(errors='replace').strip()}")
     return out.decode(errors="replace")
 

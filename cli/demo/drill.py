@@ -1,22 +1,128 @@
 """The order of events: stream, kill in mid-stream, restart, drain, compare.
 
-acked:  0 %          40 %                    65 %           100 %
-        |--- send ----X leader killed --------^ dead started --|-- drain, compare logs
-        |--- receive ---------------------------------------------|
+acked   0 %          40 %                    65 %           100 %
+send    |---------------X leader killed        ^ dead started |   drain, compare logs
+receive |---------------------------------------------------------|
 """
 
 import asyncio
 import contextlib
 import hashlib
+import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 
-from chaos.checkers.delivery import DeliveryHistory
-from cli.demo.cluster import RunningCluster
+from cli.demo.cluster import NodeDigest, RunningCluster
 from cli.demo.progress import Progress
 from cli.demo.result import DemoResult, Timing, longest_gap_ms
 from cli.demo.stream import LineStream
 from cli.errors import CommandError
+from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer
 
 KILL_AT, START_AT = 0.40, 0.65
+_QUEUE_COUNT = 8
+_LEAST_SENDING_S = 6.0
+_LEAST_DOWN_S = 1.0
+_SENDING_LIMIT_S = 240.0
+_DRAIN_LIMIT_S = 60.0
+_RTO_WINDOW_S = 15.0
+
+
+@dataclass(slots=True)
+class _Fault:
+    """What was broken, and when."""
+
+    killed: str = "nobody"
+    at_s: float = 0.0
+
+
+async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: float) -> DemoResult:
+    """Send `lines` through `cluster`, kill its leader in the middle, verify everything.
+
+    Args:
+        cluster: takes writes already.
+        lines: the input; joined they are its bytes.
+        began_s: monotonic time from which `seconds` counts.
+
+    Raises:
+        CommandError: the cluster could not be used or broken at all; what merely went wrong is in the result.
+    """
+    topic = f"demo-{secrets.token_hex(4)}"
+    fault = _Fault()
+    try:
+        queues = await _create_topic(cluster.namesrv, topic)
+        stream = LineStream(lines, queues, _LEAST_SENDING_S)
+        progress = Progress(len(lines))
+        async with (
+            Producer(cluster.namesrv, group="demo-producers") as producer,
+            Consumer(cluster.namesrv, "demo-consumers-" + topic, topic) as consumer,
+            _in_background(stream.receive_all(consumer)),
+            _in_background(_show(progress, stream)),
+            _in_background(_break_and_mend(cluster, stream, progress, fault)) as mending,
+        ):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SENDING_LIMIT_S):
+                    await stream.send_all(producer)
+            await mending
+            progress.event("everything is sent; draining")
+            await stream.drained(_DRAIN_LIMIT_S)
+        leader_after = await cluster.leader()
+    except LedgerMQError as error:
+        raise CommandError(f"the stream broke: {error}") from error
+    progress.event("comparing the logs of all nodes")
+    return _judge(stream, fault, leader_after, await cluster.digests(), time.monotonic() - began_s)
+
+
+def _judge(
+    stream: LineStream, fault: _Fault, leader_after: str, digests: Sequence[NodeDigest], seconds: float
+) -> DemoResult:
+    rto_ms = longest_gap_ms(stream.acks_s, fault.at_s, fault.at_s + _RTO_WINDOW_S) if fault.at_s else 0.0
+    sent = hashlib.sha256()
+    for line in stream.lines:
+        sent.update(line)
+    return DemoResult(
+        delivery=stream.history.report(),
+        timing=Timing(stream.sending_s, stream.latencies_ms, rto_ms),
+        digests=digests,
+        input_sha256=sent.hexdigest(),
+        output_sha256=stream.history.sha256(),
+        input_bytes=sum(map(len, stream.lines)),
+        seconds=seconds,
+        killed=fault.killed,
+        leader_after=leader_after,
+    )
+
+
+async def _create_topic(namesrv: str, topic: str) -> Sequence[MessageQueue]:
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(topic, queue_count=_QUEUE_COUNT)
+        return await admin.queues(topic)
+
+
+async def _break_and_mend(cluster: RunningCluster, stream: LineStream, progress: Progress, fault: _Fault) -> None:
+    await stream.reached(KILL_AT)
+    fault.at_s = time.monotonic()
+    fault.killed = await cluster.kill_leader()
+    progress.event(f"{fault.killed} led and was killed (SIGKILL)")
+    await stream.reached(START_AT)
+    await asyncio.sleep(max(0.0, fault.at_s + _LEAST_DOWN_S - time.monotonic()))
+    progress.event(f"{await cluster.start_dead()} is started again")
+
+
+async def _show(progress: Progress, stream: LineStream) -> None:
+    while True:
+        progress.show(stream.history.acked_count, stream.history.delivered_count)
+        await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def _in_background(work: Coroutine[object, object, None]) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run `work` beside the block; cancelled at its end, and its own failure comes out there."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -18,6 +18,7 @@ from ledgermq.client import Consumer, LedgerMQError, MessageQueue, Producer, Sen
 SEQUENCE_PROPERTY = "line"
 _WINDOW = 24
 _REST_S = 0.02
+_POLL_S = 0.02
 
 
 class LineStream:
@@ -34,7 +35,7 @@ class LineStream:
         self.acks_s: list[float] = []
         self.latencies_ms: list[float] = []
         self.began_s = 0.0
-        self._lines = lines
+        self.lines = lines
         self._queues = queues
         self._pace_s = least_sending_s / len(lines) if len(lines) < 1000 * least_sending_s else 0.0
 
@@ -52,7 +53,7 @@ class LineStream:
         self.began_s = time.monotonic()
         async with asyncio.TaskGroup() as lanes:
             for number, queue in enumerate(self._queues):
-                lanes.create_task(self._send_lane(producer, queue, range(number, len(self._lines), len(self._queues))))
+                lanes.create_task(self._send_lane(producer, queue, range(number, len(self.lines), len(self._queues))))
 
     async def receive_all(self, consumer: Consumer) -> None:
         """Record what the consumer gets, until cancelled."""
@@ -60,11 +61,16 @@ class LineStream:
             sequence = int(message.properties[SEQUENCE_PROPERTY])
             self.history.delivered(sequence, message.queue_id, message.queue_offset, message.body)
 
+    async def reached(self, share: float) -> None:
+        """Return when that share of all lines is acknowledged."""
+        while self.history.acked_count < share * len(self.lines):
+            await asyncio.sleep(_POLL_S)
+
     async def drained(self, limit_s: float) -> None:
         """Return when every acknowledged line has been received, or after `limit_s`; the report tells which."""
         deadline = time.monotonic() + limit_s
         while self.history.undelivered_count and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(_POLL_S)
 
     async def _send_lane(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> None:
         waiting = deque(numbers)
@@ -86,7 +92,7 @@ class LineStream:
         try:
             result = await producer.send(
                 queue.topic,
-                self._lines[number],
+                self.lines[number],
                 queue=queue,
                 properties={SEQUENCE_PROPERTY: str(number)},
                 max_attempts=1,

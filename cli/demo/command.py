@@ -1,0 +1,83 @@
+"""`ledgermq demo`: its words, its input, its cluster, its verdict."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from cli.demo.result import DemoResult
+
+_LINE_SIZE_MAX_BYTES = 4 << 20
+_NODE_COUNT = 3
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `demo`."""
+    demo = commands.add_parser(
+        "demo", help="a file through three brokers, the leader killed in mid-stream, all verified"
+    )
+    demo.add_argument(
+        "--input", type=Path, metavar="FILE", help="each line is one message (default: 20 MB of own text)"
+    )
+    demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    demo.add_argument(
+        "--attach",
+        type=Path,
+        metavar="FILE",
+        help="use a cluster that runs: the JSON object that `cluster up` prints (- for standard input)",
+    )
+    demo.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    import uvloop
+
+    began_s = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="ledgermq-demo-") as scratch,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        result = runner.run(_run(arguments, Path(scratch), began_s))
+    print(result.table())
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(result.figures(), indent=1) + "\n")
+    return 0 if result.passed else 1
+
+
+async def _run(arguments: argparse.Namespace, scratch: Path, began_s: float) -> "DemoResult":
+    from cli.demo.cluster import RunningCluster, local_cluster
+    from cli.demo.drill import run_drill
+    from cli.demo.text import read_lines, write_default_text
+
+    path = arguments.input or scratch / "input.txt"
+    if arguments.input is None:
+        write_default_text(path)
+    lines = read_lines(path, _LINE_SIZE_MAX_BYTES)
+    _say(f"{path}: {sum(map(len, lines)) / 1e6:.1f} MB, {len(lines):,} lines, one message each")
+    if arguments.attach is not None:
+        async with contextlib.aclosing(RunningCluster(_read_description(arguments.attach))) as cluster:
+            return await run_drill(cluster, lines, began_s)
+    _say(f"starting 1 nameserver and {_NODE_COUNT} brokers")
+    async with local_cluster(scratch / "cluster", _NODE_COUNT) as cluster:
+        return await run_drill(cluster, lines, began_s)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        description: dict[str, Any] = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--attach {path}: {error}") from error
+    return description
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

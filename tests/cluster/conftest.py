@@ -1,0 +1,121 @@
+"""Clusters of real processes for tests: started by the command line, as a user would, and always stopped."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+LIMIT_S = 60.0
+SMALL_FILES = ("--conf", "mappedFileSizeCommitLog=16777216")
+
+
+def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """`ledgermq WORDS` to its end."""
+    return subprocess.run([*LEDGERMQ, *words], capture_output=True, text=True, timeout=LIMIT_S, **options)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+    """Poll until it holds; fails the test with `what` otherwise."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {limit_s:g} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclasses.dataclass
+class Cluster:
+    """A running `ledgermq cluster up` and what it printed."""
+
+    up: subprocess.Popen[str]
+    directory: Path
+    description: dict[str, Any]
+
+    @property
+    def namesrv(self) -> str:
+        return str(self.description["namesrv"])
+
+    @property
+    def pids(self) -> list[int]:
+        return [node["pid"] for node in self.description["nodes"]] + [self.description["nameserver"]["pid"]]
+
+    def cluster(self, *words: str) -> dict[str, Any]:
+        """`ledgermq cluster WORDS --json` on this cluster; its answer."""
+        done = run("cluster", *words, "--dir", str(self.directory), "--json")
+        assert done.returncode == 0, f"cluster {' '.join(words)}: {done.stderr}"
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def nodes(self, role: str) -> list[dict[str, Any]]:
+        """The brokers of this role now."""
+        return [node for node in self.cluster("status")["nodes"] if node["role"] == role]
+
+    def has_roles(self, masters: int, slaves: int) -> bool:
+        """Whether the nameserver shows so many of each now."""
+        roles = [node["role"] for node in self.cluster("status")["nodes"]]
+        return (roles.count("master"), roles.count("slave")) == (masters, slaves)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.up.terminate()
+        return self.up.wait(LIMIT_S)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Start a cluster: `start("--mode", "raft")`; in a folder of the test's own unless a `directory` is given."""
+    running: list[Cluster] = []
+
+    def start_cluster(*words: str, directory: Path | None = None) -> Cluster:
+        folder = directory or tmp_path / f"cluster-{len(running)}"
+        with (tmp_path / "up.log").open("a") as log:
+            up = subprocess.Popen(
+                [*LEDGERMQ, "cluster", "up", *words, *SMALL_FILES, "--dir", str(folder), "--json"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert up.stdout is not None
+        line = up.stdout.readline()
+        up.stdout.close()
+        assert line, f"the cluster did not come up: {(tmp_path / 'up.log').read_text()}"
+        running.append(Cluster(up, folder, json.loads(line)))
+        return running[-1]
+
+    yield start_cluster
+    for cluster in running:
+        cluster.up.terminate()
+        cluster.up.wait(LIMIT_S)
+
+
+@pytest.fixture
+def command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`ledgermq WORDS` to its end."""
+    return run
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    """Whether a process runs."""
+    return is_alive
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """Poll a condition: `eventually(condition, what)`."""
+    return wait_until

@@ -1,0 +1,128 @@
+"""`ledgermq cluster`: a local cluster comes up, obeys its verbs from another shell, and leaves nothing behind."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+Start = Callable[..., Any]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_up_tells_of_a_writable_raft_cluster_and_sigterm_leaves_no_process(
+    start: Start, alive: Callable[[int], bool]
+) -> None:
+    cluster = start("--mode", "raft", "--nodes", "3")
+    nodes = cluster.description["nodes"]
+    assert [node["name"] for node in nodes] == ["n0", "n1", "n2"]
+    assert sorted(node["role"] for node in nodes) == ["master", "slave", "slave"]
+    assert len({node["address"] for node in nodes}) == 3
+    assert all(alive(pid) for pid in cluster.pids)
+    assert cluster.stop() == 0
+    assert not any(alive(pid) for pid in cluster.pids)
+
+
+def test_up_killed_outright_takes_its_children_along_paused_ones_too(
+    start: Start, alive: Callable[[int], bool], eventually: Callable[..., None]
+) -> None:
+    cluster = start("--mode", "raft")
+    cluster.cluster("pause", "n1")
+    cluster.up.send_signal(signal.SIGKILL)
+    eventually(lambda: not any(alive(pid) for pid in cluster.pids), "every child is gone")
+
+
+def test_a_standalone_broker_is_a_cluster_of_one_master(start: Start) -> None:
+    cluster = start("--mode", "standalone")
+    assert [(node["name"], node["role"]) for node in cluster.description["nodes"]] == [("n0", "master")]
+    assert cluster.stop() == 0
+
+
+def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(
+    start: Start, eventually: Callable[..., None]
+) -> None:
+    cluster = start("--mode", "raft")
+    [killed] = cluster.cluster("kill", "leader")["nodes"]
+    assert (killed["role"], killed["state"], killed["pid"]) == ("down", "down", None)
+    eventually(lambda: cluster.has_roles(masters=1, slaves=1), "another node leads")
+    [started] = cluster.cluster("start", "dead")["nodes"]
+    assert started["name"] == killed["name"]
+    eventually(lambda: cluster.has_roles(masters=1, slaves=2), "the killed node follows")
+    assert cluster.cluster("status")["nodes"][int(killed["name"][1:])]["role"] == "slave"
+
+
+def test_a_paused_leader_is_replaced_and_follows_when_resumed(start: Start, eventually: Callable[..., None]) -> None:
+    cluster = start("--mode", "raft")
+    [paused] = cluster.cluster("pause", "leader")["nodes"]
+    eventually(lambda: [n["name"] for n in cluster.nodes("master")] not in ([], [paused["name"]]), "another node leads")
+    cluster.cluster("resume", "paused")
+    eventually(lambda: cluster.has_roles(masters=1, slaves=2), "the resumed node follows")
+    assert paused["name"] in [node["name"] for node in cluster.nodes("slave")]
+
+
+def test_leadership_moves_to_the_node_that_transfer_names(start: Start) -> None:
+    cluster = start("--mode", "raft")
+    target = cluster.nodes("slave")[0]
+    [leader] = cluster.cluster("transfer", target["name"])["nodes"]
+    assert (leader["name"], leader["role"]) == (target["name"], "master")
+
+
+def test_status_and_nodes_in_words_and_addresses(start: Start, command: Command) -> None:
+    cluster = start("--mode", "raft")
+    folder = ("--dir", str(cluster.directory))
+    addresses = [node["address"] for node in cluster.description["nodes"]]
+    assert command("cluster", "status", "--addresses", *folder).stdout.split() == addresses
+    table = command("cluster", "status", *folder).stdout
+    assert all(address in table for address in addresses)
+    [killed] = cluster.cluster("kill", addresses[2])["nodes"]
+    assert killed["name"] == "n2"
+    for words, detail in [
+        (("kill", "n2"), "error: n2 does not run\n"),
+        (("start", "n1"), "error: n1 already runs"),
+        (("kill", "n9"), "error: 'n9' is no node here; there are namesrv, n0, n1, n2, leader, dead, paused"),
+        (("resume", "paused"), "error: no node is paused\n"),
+    ]:
+        done = command("cluster", *words, *folder)
+        assert done.returncode == 1
+        assert done.stderr.startswith(detail), done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_cluster_started_again_in_its_folder_has_its_data_and_its_ports(start: Start, tmp_path: Path) -> None:
+    first = start("--mode", "raft", directory=tmp_path / "kept")
+    assert first.stop() == 0
+    second = start("--mode", "raft", directory=tmp_path / "kept")
+    assert second.namesrv == first.namesrv
+    assert json.loads((tmp_path / "kept" / "cluster.json").read_text())["nodes"] == 3
+
+
+def test_one_folder_holds_one_running_cluster_of_one_shape(start: Start, command: Command, tmp_path: Path) -> None:
+    cluster = start("--mode", "standalone", directory=tmp_path / "taken")
+    again = command("cluster", "up", "--mode", "standalone", "--dir", str(cluster.directory))
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "a cluster already runs in" in again.stderr
+    assert cluster.stop() == 0
+    other = command("cluster", "up", "--mode", "raft", "--dir", str(cluster.directory))
+    assert other.returncode == 2
+    assert "holds a standalone cluster of 1, not a raft cluster of 3" in other.stderr
+
+
+def test_a_folder_of_somebody_else_is_not_touched(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    for words in ((), ("--fresh",)):
+        done = command("cluster", "up", "--dir", str(tmp_path), *words)
+        assert done.returncode == 1
+        assert "was not made by this command" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_the_logs_of_all_nodes_have_one_digest(start: Start) -> None:
+    cluster = start("--mode", "raft")
+    digests = cluster.cluster("digest")["nodes"]
+    assert [digest["name"] for digest in digests] == ["n0", "n1", "n2"]
+    assert len({(digest["end"], digest["sha256"]) for digest in digests}) == 1
+    assert digests[0]["end"] > 0
