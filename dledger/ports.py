@@ -10,45 +10,19 @@ Everything is called on one thread, and nothing here calls the node back from in
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from dledger.core.messages import HardState, Message, Span, TermRun
-
-
-class Role(StrEnum):
-    """Raft roles. A pre-candidate asks whether it could win; no term moves until a quorum says yes."""
-
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre_candidate"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
-
-
-@dataclass(frozen=True, slots=True)
-class SoftState:
-    """What the node is at this moment; nothing of it is stored.
-
-    `writable`: it leads, the entry that opens its term is committed (so everything earlier terms committed is too), and
-    it is not handing over. `may_miss_after`: set when a salvage election made this leader: acknowledged entries with
-    a greater index, written in terms before `term`, may be gone. It stays set as long as this node leads.
-    """
-
-    role: Role
-    term: int
-    leader_id: str | None
-    writable: bool
-    recovering: bool
-    may_miss_after: int | None = None
+from dledger.core.roles import SoftState
 
 
 class EntryLog(Protocol):
     """Entries `first_index .. last_index` (both included; `last_index` is `first_index - 1` when empty).
 
     Appends are visible at once and durable later. `generation` rises with each `truncate_after` and `reset`, so that
-    a flush report of an earlier generation is not believed. Out of room raises `store.errors.DiskFullError` with
-    nothing changed; a failed disk raises `store.errors.DiskFailedError`. What it hands out after a crash is durable.
+    a flush report of an earlier generation is not believed. Out of room raises `store.errors.DiskFullError` or
+    `AllocationPendingError` with nothing changed; a failed disk raises `DiskFailedError`. What it holds when it is
+    opened is durable.
     """
 
     @property
@@ -60,8 +34,8 @@ class EntryLog(Protocol):
         """Position of the entry `first_index`; where it will be written, when the log is empty."""
 
     @property
-    def prev_term(self) -> int | None:
-        """Term of the entry `first_index - 1`: `NO_TERM` when `first_index` is 0, None when it is not known."""
+    def prev_term(self) -> int:
+        """Term of the entry `first_index - 1`: `NO_TERM` when `first_index` is 0 or when it is not known any more."""
 
     @property
     def last_index(self) -> int:
@@ -95,7 +69,11 @@ class EntryLog(Protocol):
         """As a new leader, write the entry that opens `term` at `index` (= `last_index + 1`)."""
 
     def truncate_after(self, last_index: int) -> None:
-        """Drop the entries above `last_index`. Never called below the commit index."""
+        """Drop the entries above `last_index`; never called below the commit index. Durable on return.
+
+        The dropped bytes are zeroed to their old end before anything new is written: after a crash an old entry must
+        not come back above a newer one, where its term would still look plausible. Recovery zeroes past the end too.
+        """
 
     def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""
@@ -161,3 +139,6 @@ class NodeListener(Protocol):
 
     def on_reset(self, first_index: int, start_position: int) -> None:
         """The log starts anew there, and the state machine was restored."""
+
+    def on_failed(self, error: Exception) -> None:
+        """The node left the group for good: its disk failed, or its log denies what was committed."""

@@ -1,0 +1,170 @@
+"""A follower: takes its leader's entries, answers when they are durable, and knows how long the leader is silent.
+
+The consistency check is by the previous entry's term (Raft 3.5). What the log holds and the leader's span agrees with
+is kept, so a late or doubled request never shortens it; what disagrees is dropped, never at or below the commit index.
+
+Under SYNC_FLUSH the answer to a span goes out when the flush that covers it is done (`on_durable`), one answer for all
+spans it covers; a heartbeat's answer goes at once and tells received and durable apart.
+"""
+
+from dledger.core.errors import InvariantError
+from dledger.core.messages import (
+    NO_INDEX,
+    NO_TERM,
+    AppendRequest,
+    AppendResponse,
+    InstallRequest,
+    InstallResponse,
+    Span,
+)
+from dledger.core.ready import AppendSpan, ResetLog, TruncateAfter
+from dledger.core.state import NodeState
+
+
+class Follower:
+    """One term under one leader, or waiting for one.
+
+    Attributes:
+        leader_id: None until a leader of this term is heard, and again when its connection is lost.
+        matched_index: this log equals the leader's up to here; `NO_INDEX` before it was shown.
+        heard_ms: when the leader was last heard.
+        recover_target: what must be durable here until this node is sound again (`NO_INDEX`: not told yet).
+    """
+
+    __slots__ = ("_pending", "_state", "heard_ms", "leader_id", "matched_index", "recover_target")
+
+    def __init__(self, state: NodeState, leader_id: str | None) -> None:
+        self._state = state
+        self.leader_id = leader_id
+        self.matched_index = NO_INDEX
+        self.heard_ms = state.now_ms
+        self.recover_target = NO_INDEX
+        self._pending: AppendRequest | None = None
+
+    def hears_leader(self) -> bool:
+        """Whether the leader spoke within the lease, over a connection that still stands."""
+        state = self._state
+        if self.leader_id is None or self.leader_id in state.lost_links:
+            return False
+        return state.now_ms - self.heard_ms < state.settings.election_min_ms
+
+    def on_append(self, request: AppendRequest) -> None:
+        """Take a request of the leader of this term; the answer is sent now, or when its entries are durable."""
+        state = self._state
+        if not self._is_consistent(request):
+            self._reject(request)
+            return
+        matched = request.prev_index
+        if request.span is not None:
+            self._take(request.span)
+            matched = request.span.last_index
+        self.matched_index = max(self.matched_index, matched)
+        state.commit_to(min(request.commit_index, self.matched_index))
+        if state.recovering and self.recover_target == NO_INDEX:
+            self.recover_target = request.recover_index
+        if request.span is None or not state.settings.durable_quorum or self._is_durable(matched):
+            self._accept(request)
+        else:
+            self._pending = request
+
+    def on_durable(self) -> None:
+        """The log's durable index rose: answer what waited for it."""
+        if self._pending is not None:
+            self._accept(self._pending)
+            if self._is_durable(self.matched_index):
+                self._pending = None
+        else:
+            self._recover()
+
+    def on_install(self, request: InstallRequest) -> None:
+        """Start the log anew where the leader's begins, unless this one is known to reach that far."""
+        state = self._state
+        known = max(state.commit_index, self.matched_index)
+        is_needed = request.first_index - 1 > known
+        if is_needed:
+            state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, request.state))
+            state.terms.reset(request.first_index, request.prev_term)
+            state.durable_index = known = request.first_index - 1
+            state.commit_to(known)
+            self._pending = None
+        self.matched_index = max(self.matched_index, known)
+        state.send(request.leader_id, InstallResponse(state.term, is_needed, known, request.sequence, state.recovering))
+
+    def on_refused(self) -> None:
+        """The log had no room for a span: what is not held is not matched, and not answered for."""
+        last_index = self._state.terms.last_index
+        self.matched_index = min(self.matched_index, last_index)
+        self._pending = None
+
+    def _is_consistent(self, request: AppendRequest) -> bool:
+        if request.span is not None and not self._is_well_formed(request.span, request):
+            return False
+        if request.prev_index <= self._state.commit_index:
+            return True  # what is committed is the same everywhere, deleted or not
+        return self._state.terms.term_at(request.prev_index) == request.prev_term
+
+    def _is_well_formed(self, span: Span, request: AppendRequest) -> bool:
+        follows = span.first_index == request.prev_index + 1 and span.last_index >= span.first_index
+        prev_term = self._state.terms.term_at(request.prev_index)
+        return follows and (NO_TERM if prev_term is None else prev_term) <= span.term <= request.term
+
+    def _take(self, span: Span) -> None:
+        state, terms = self._state, self._state.terms
+        conflict = terms.first_conflict(max(span.first_index, terms.first_index), span.last_index, span.term)
+        if conflict is not None:
+            self._truncate(conflict - 1, span)
+        if span.last_index > terms.last_index:
+            terms.extend(span.term, span.last_index)
+            state.writes.append(AppendSpan(span))
+
+    def _truncate(self, last_index: int, span: Span) -> None:
+        state = self._state
+        if last_index < state.commit_index:
+            raise InvariantError(
+                f"leader {self.leader_id} of term {state.term} has term {span.term} at {last_index + 1}, where"
+                f" {state.settings.node_id} committed up to {state.commit_index}"
+            )
+        state.terms.truncate_after(last_index)
+        state.durable_index = min(state.durable_index, last_index)
+        state.writes.append(TruncateAfter(last_index))
+
+    def _is_durable(self, index: int) -> bool:
+        return self._state.durable_index >= index
+
+    def _accept(self, request: AppendRequest) -> None:
+        self._recover()
+        state, matched = self._state, self.matched_index
+        state.send(
+            request.leader_id,
+            AppendResponse(
+                state.term,
+                True,
+                request.prev_index,
+                matched,
+                min(state.durable_index, matched),
+                request.sequence,
+                state.recovering,
+            ),
+        )
+
+    def _reject(self, request: AppendRequest) -> None:
+        state = self._state
+        state.send(
+            request.leader_id,
+            AppendResponse(
+                state.term,
+                False,
+                request.prev_index,
+                state.terms.last_index,
+                state.durable_index,
+                request.sequence,
+                state.recovering,
+                state.terms.runs_from(state.commit_index),
+            ),
+        )
+
+    def _recover(self) -> None:
+        target = self.recover_target
+        if target != NO_INDEX and self.matched_index >= target and self._is_durable(target):
+            self.recover_target = NO_INDEX
+            self._state.become_sound()

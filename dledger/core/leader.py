@@ -1,0 +1,287 @@
+"""A leader: replicates, counts, and knows whether it still leads.
+
+Counting: an entry is committed when a quorum of sound members holds it, flushed where the flush mode asks for it, and
+the entry counted is of the leader's own term (Raft 3.6.2); all before it is committed with it.
+
+Following: heartbeats are numbered rounds; the answer to a round proves that the follower followed when it began.
+    check-quorum   no quorum answered a round begun within `election_max_ms`, own stalls left out: step down
+    lease          a quorum of sound members answered a round begun within `election_min_ms`
+    read index     a quorum of sound members answered a round begun after the read was asked for
+"""
+
+from collections import deque
+
+from dledger.core.messages import (
+    NO_INDEX,
+    NO_TERM,
+    AppendRequest,
+    AppendResponse,
+    InstallRequest,
+    InstallResponse,
+    Span,
+)
+from dledger.core.progress import Progress, ProgressState
+from dledger.core.ready import ReadResult
+from dledger.core.state import NodeState
+
+_SpanCache = dict[int, Span | None]
+
+
+class Leader:
+    """One term of leading.
+
+    Attributes:
+        term_start_index: index of the entry that opened the term; once it is committed this leader is writable.
+        is_salvage: elected from members that may have forgotten entries; its own log is the truth from now on.
+        may_miss_after: see `SoftState`.
+        peers: progress of the other members.
+    """
+
+    __slots__ = (
+        "_heartbeat_due_ms",
+        "_quorum_ms",
+        "_reads",
+        "_rounds",
+        "_sequence",
+        "_state",
+        "is_salvage",
+        "may_miss_after",
+        "peers",
+        "term_start_index",
+    )
+
+    def __init__(self, state: NodeState, *, is_salvage: bool, may_miss_after: int | None) -> None:
+        self._state = state
+        self.is_salvage = is_salvage
+        self.may_miss_after = may_miss_after
+        self.term_start_index = state.terms.last_index + 1
+        self.peers = {peer: Progress(self.term_start_index, state.now_ms) for peer in state.settings.others}
+        self._sequence = 1
+        self._rounds = deque([(1, state.now_ms)])
+        self._quorum_ms = state.now_ms
+        self._heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
+        self._reads: deque[tuple[int, int]] = deque()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether an entry of this term, and with it everything of earlier terms, is committed."""
+        return self._state.commit_index >= self.term_start_index
+
+    # -- entries out
+
+    def replicate(self) -> None:
+        """Send what every follower may be sent now."""
+        spans: _SpanCache = {}
+        for peer, progress in self.peers.items():
+            self._replicate_to(peer, progress, spans)
+
+    def _replicate_to(self, peer: str, progress: Progress, spans: _SpanCache) -> None:
+        state = self._state
+        terms, window_bytes = state.terms, state.settings.window_bytes
+        while progress.may_send(window_bytes) and peer not in state.lost_links:
+            first_index = progress.next_index
+            if first_index < terms.first_index:
+                self._install(peer, progress)
+                return
+            is_news = first_index <= terms.last_index
+            if not is_news and progress.state is ProgressState.REPLICATE:
+                return
+            span = self._span(first_index, spans) if is_news else None
+            self._send_append(peer, first_index - 1, span)
+            last_index, size_bytes = (span.last_index, len(span.data)) if span is not None else (first_index - 1, 0)
+            progress.sent(last_index, size_bytes)
+
+    def _span(self, first_index: int, spans: _SpanCache) -> Span | None:
+        if first_index not in spans:
+            spans[first_index] = self._state.source.read(first_index, self._state.settings.span_limit_bytes)
+        return spans[first_index]
+
+    def _send_append(self, peer: str, prev_index: int, span: Span | None) -> None:
+        state = self._state
+        prev_term = state.terms.term_at(prev_index)
+        if prev_term is None:  # the follower's end was deleted here: say that this node leads, and claim nothing
+            prev_index, prev_term = NO_INDEX, NO_TERM
+        state.send(
+            peer,
+            AppendRequest(
+                state.term,
+                state.settings.node_id,
+                prev_index,
+                prev_term,
+                span,
+                state.commit_index,
+                self._recover_index(),
+                self._sequence,
+            ),
+        )
+
+    def _recover_index(self) -> int:
+        if self.is_writable:
+            return self._state.commit_index
+        return self.term_start_index if self.is_salvage else NO_INDEX
+
+    def _install(self, peer: str, progress: Progress) -> None:
+        state, source = self._state, self._state.source
+        state.send(
+            peer,
+            InstallRequest(
+                state.term,
+                state.settings.node_id,
+                source.first_index,
+                source.first_position,
+                state.terms.prev_term,
+                state.snapshot(),
+                self._sequence,
+            ),
+        )
+        progress.install(state.now_ms)
+
+    # -- answers in
+
+    def on_append_response(self, peer: str, response: AppendResponse) -> None:
+        """Count an answer of this term."""
+        progress = self.peers[peer]
+        self._heard(progress, response.sequence, is_recovering=response.recovering)
+        if response.accepted and response.received_index <= self._state.terms.last_index:
+            if progress.accepted(response.received_index, response.durable_index, response.sequence):
+                self.advance_commit()
+        elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
+            self._go_back(progress, response)
+        self._replicate_to(peer, progress, {})
+
+    def on_install_response(self, peer: str, response: InstallResponse) -> None:
+        """The follower's log begins where this one's does, or holds more already: ask what follows."""
+        progress = self.peers[peer]
+        self._heard(progress, response.sequence, is_recovering=response.recovering)
+        if progress.state is ProgressState.INSTALL:
+            progress.installed(response.last_index, is_durable=response.accepted)
+        self._replicate_to(peer, progress, {})
+
+    def _go_back(self, progress: Progress, response: AppendResponse) -> None:
+        fork = self._state.terms.fork(response.term_runs, response.received_index)
+        progress.rejected(min(fork + 1, max(response.prev_index, 0)), response.received_index)
+
+    def _heard(self, progress: Progress, sequence: int, *, is_recovering: bool) -> None:
+        if is_recovering and not progress.recovering:
+            progress.forget()
+        progress.recovering = is_recovering
+        if sequence > progress.acked_sequence:
+            progress.acked_sequence, progress.acked_ms = sequence, self._began_ms(sequence)
+            self._answer_reads()
+
+    def _began_ms(self, sequence: int) -> int:
+        return next((began for number, began in self._rounds if number >= sequence), self._state.now_ms)
+
+    # -- counting
+
+    def advance_commit(self) -> None:
+        """Commit what a quorum counts, if the entry counted is of this term."""
+        state = self._state
+        index = self._quorum_index()
+        if index > state.commit_index and state.terms.term_at(index) == state.term:
+            state.commit_to(index)
+
+    def _quorum_index(self) -> int:
+        state = self._state
+        if state.settings.durable_quorum:
+            counted = [NO_INDEX if peer.recovering else peer.durable_index for peer in self.peers.values()]
+        else:
+            counted = [NO_INDEX if peer.recovering else peer.received_index for peer in self.peers.values()]
+        counted.append(state.counted_index)
+        counted.sort()
+        return counted[-state.settings.quorum]
+
+    def copies(self, index: int) -> tuple[int, int]:
+        """On how many members, this one included, `index` lies now: (received, durable)."""
+        received = 1 + sum(peer.received_index >= index for peer in self.peers.values())
+        durable = (self._state.durable_index >= index) + sum(
+            peer.durable_index >= index for peer in self.peers.values()
+        )
+        return received, durable
+
+    # -- following
+
+    def tick(self) -> bool:
+        """Send heartbeats when due. False: no quorum answers any more, this node must not go on leading."""
+        state = self._state
+        if state.now_ms >= self._heartbeat_due_ms:
+            self._heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
+            self._heartbeat()
+            self._answer_reads()
+        self._quorum_ms = max(self._quorum_ms, self._followed_ms(sound_only=False))
+        return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
+
+    def forgive(self, stall_ms: int) -> None:
+        """The own loop stood still: the followers' answers may lie unread; their silence does not count."""
+        self._quorum_ms = min(self._quorum_ms + stall_ms, self._state.now_ms)
+
+    def is_followed(self) -> bool:
+        """Whether a quorum answered of late: this node refuses votes against itself."""
+        return self._state.now_ms - self._quorum_ms < self._state.settings.election_min_ms
+
+    def has_lease(self) -> bool:
+        """Whether a quorum of sound members followed within `election_min_ms`.
+
+        Not a proof: a follower whose connection to its leader broke votes at once. A read that must not be stale
+        takes `read_index`.
+        """
+        return self._state.now_ms - self._followed_ms(sound_only=True) < self._state.settings.election_min_ms
+
+    def read_index(self, token: int) -> None:
+        """Begin a round for a read; its result comes when a quorum has answered the round."""
+        self._heartbeat()
+        self._reads.append((token, self._sequence))
+        self._answer_reads()
+
+    def drop_reads(self) -> None:
+        """This node leads no more: the reads that wait are told so."""
+        self._state.reads += [ReadResult(token, None) for token, _ in self._reads]
+        self._reads.clear()
+
+    def link_changed(self, peer: str, *, is_up: bool) -> None:
+        """A connection broke, and what was under way with it; or a new one stands."""
+        progress = self.peers[peer]
+        progress.reconnect()
+        if is_up:
+            self._replicate_to(peer, progress, {})
+
+    def _heartbeat(self) -> None:
+        state = self._state
+        self._sequence += 1
+        self._rounds.append((self._sequence, state.now_ms))
+        while self._rounds[0][1] < state.now_ms - 2 * state.settings.election_max_ms:
+            self._rounds.popleft()
+        spans: _SpanCache = {}
+        for peer, progress in self.peers.items():
+            self._heartbeat_to(peer, progress, spans)
+
+    def _heartbeat_to(self, peer: str, progress: Progress, spans: _SpanCache) -> None:
+        state = self._state
+        if peer in state.lost_links:
+            return
+        progress.heartbeat(self._sequence)
+        if progress.state is ProgressState.INSTALL and (
+            state.now_ms - progress.installed_ms > state.settings.election_max_ms
+        ):
+            self._install(peer, progress)
+        if progress.state is not ProgressState.PROBE:
+            self._send_append(peer, progress.received_index, None)
+        self._replicate_to(peer, progress, spans)
+
+    def _followed_ms(self, *, sound_only: bool) -> int:
+        state = self._state
+        acked = [peer.acked_ms for peer in self.peers.values() if not (sound_only and peer.recovering)]
+        acked.append(state.now_ms)
+        acked.sort()
+        quorum = state.settings.quorum
+        return acked[-quorum] if len(acked) >= quorum else -state.settings.election_max_ms
+
+    def _answer_reads(self) -> None:
+        state = self._state
+        while self._reads:
+            token, sequence = self._reads[0]
+            sound = sum(peer.acked_sequence >= sequence and not peer.recovering for peer in self.peers.values())
+            if not self.is_writable or 1 + sound < state.settings.quorum:
+                return
+            self._reads.popleft()
+            state.reads.append(ReadResult(token, state.commit_index))

@@ -1,0 +1,150 @@
+"""What a leader knows of one follower's log, and what it has under way to it.
+
+               answer accepts                     reject, lost message, lost link
+      PROBE ------------------> REPLICATE ------------------------------------------> PROBE
+        |   ^                                                                           |
+        |   '----- InstallResponse ----- INSTALL <---- needs entries below the oldest kept file
+
+In PROBE one request is under way at a time; in REPLICATE spans are pipelined under a window of bytes.
+
+Source: etcd raft `tracker/progress.go` and `design.md`; `received` and `durable` are told apart here.
+"""
+
+from collections import deque
+from enum import Enum
+
+from dledger.core.messages import NO_INDEX
+
+
+class ProgressState(Enum):
+    """How entries go to the follower."""
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    INSTALL = "install"
+
+
+class Progress:
+    """One follower, as its leader sees it.
+
+    Attributes:
+        received_index: its log equals the leader's up to here; `durable_index` (not above): flushed there.
+        next_index: the first entry not sent yet; above `received_index`.
+        recovering: it says that it may have forgotten entries: it does not count.
+        acked_sequence, acked_ms: newest heartbeat round it answered, and when that round began.
+        installed_ms: when the last install request went out.
+    """
+
+    __slots__ = (
+        "_inflight",
+        "_mark_index",
+        "_mark_sequence",
+        "_probe_sent",
+        "acked_ms",
+        "acked_sequence",
+        "durable_index",
+        "inflight_bytes",
+        "installed_ms",
+        "next_index",
+        "received_index",
+        "recovering",
+        "state",
+    )
+
+    def __init__(self, next_index: int, now_ms: int) -> None:
+        self.state = ProgressState.PROBE
+        self.next_index = next_index
+        self.received_index = NO_INDEX
+        self.durable_index = NO_INDEX
+        self.recovering = False
+        self.acked_sequence = 0
+        self.acked_ms = now_ms
+        self.installed_ms = now_ms
+        self.inflight_bytes = 0
+        self._inflight: deque[tuple[int, int]] = deque()
+        self._probe_sent = False
+        self._mark_sequence = 0
+        self._mark_index = NO_INDEX
+
+    def may_send(self, window_bytes: int) -> bool:
+        """Whether another append request may go out now."""
+        if self.state is ProgressState.REPLICATE:
+            return self.inflight_bytes < window_bytes
+        return self.state is ProgressState.PROBE and not self._probe_sent
+
+    def sent(self, last_index: int, size_bytes: int) -> None:
+        """An append request with entries up to `last_index` went out (`next_index - 1` when it had none)."""
+        if self.state is ProgressState.PROBE:
+            self._probe_sent = True
+            return
+        self.next_index = last_index + 1
+        self.inflight_bytes += size_bytes
+        self._inflight.append((last_index, size_bytes))
+
+    def heartbeat(self, sequence: int) -> None:
+        """Round `sequence` begins: what went out before it must have arrived when it is answered."""
+        self._probe_sent = False
+        self._mark_sequence, self._mark_index = sequence, self.next_index - 1
+
+    def accepted(self, received_index: int, durable_index: int, sequence: int) -> bool:
+        """The follower's log equals ours up to `received_index`. Returns whether anything it holds is news."""
+        is_news = received_index > self.received_index or durable_index > self.durable_index
+        self.received_index = max(self.received_index, received_index)
+        self.durable_index = max(self.durable_index, durable_index)
+        inflight = self._inflight
+        while inflight and inflight[0][0] <= received_index:
+            self.inflight_bytes -= inflight.popleft()[1]
+        if self.state is ProgressState.PROBE and received_index >= self.next_index - 1:
+            self.state = ProgressState.REPLICATE
+            self.next_index = self.received_index + 1
+        elif self.state is ProgressState.REPLICATE and self._has_lost(received_index, sequence):
+            self.probe(self.received_index + 1)
+        return is_news
+
+    def is_stale_reject(self, prev_index: int, last_index: int) -> bool:
+        """Whether a reject of `prev_index`, by a log that ends at `last_index`, no longer matters."""
+        if last_index < self.received_index:
+            return False  # it lost what it had: nothing about it is stale
+        if self.state is ProgressState.PROBE:
+            return prev_index != self.next_index - 1
+        return self.state is ProgressState.INSTALL or prev_index <= self.received_index
+
+    def rejected(self, next_index: int, last_index: int) -> None:
+        """Its log ends at `last_index` and may part from ours at `next_index`: ask there."""
+        self.received_index = min(self.received_index, last_index)
+        self.durable_index = min(self.durable_index, last_index)
+        self.probe(max(next_index, self.received_index + 1))
+
+    def forget(self) -> None:
+        """It came back recovering: nothing it ever acknowledged counts."""
+        self.recovering = True
+        self.received_index = self.durable_index = NO_INDEX
+        self.probe(self.next_index)
+
+    def probe(self, next_index: int) -> None:
+        """Ask for the entry before `next_index`, once, before anything else goes out."""
+        self.state = ProgressState.PROBE
+        self.next_index = next_index
+        self.inflight_bytes = 0
+        self._inflight.clear()
+        self._probe_sent = False
+        self._mark_sequence, self._mark_index = 0, NO_INDEX
+
+    def reconnect(self) -> None:
+        """The connection broke, or stands again: what was under way is lost."""
+        self.probe(self.next_index if self.received_index == NO_INDEX else self.received_index + 1)
+
+    def install(self, now_ms: int) -> None:
+        """An install request went out."""
+        self.probe(self.next_index)
+        self.state, self.installed_ms = ProgressState.INSTALL, now_ms
+
+    def installed(self, last_index: int, *, is_durable: bool) -> None:
+        """Its log equals ours up to `last_index` (because it begins there, or because it held that much already)."""
+        self.received_index = max(self.received_index, last_index)
+        if is_durable:
+            self.durable_index = max(self.durable_index, last_index)
+        self.probe(self.received_index + 1)
+
+    def _has_lost(self, received_index: int, sequence: int) -> bool:
+        return self._mark_sequence > 0 and sequence >= self._mark_sequence and received_index < self._mark_index

@@ -1,0 +1,548 @@
+"""Raft: one node's rules as a machine of values. Messages, ticks and proposals go in, a `Ready` comes out.
+
+                     silence, lost link              quorum of pre-votes, saved       quorum of votes
+      FOLLOWER -----------------------> PRE_CANDIDATE -----------------> CANDIDATE --------------> LEADER
+        ^  ^                                |                                |                       |
+        |  '---- leader heard, refused -----'--------- refused, later term --'                       |
+        '----------- later term, quorum silent, disk stalled or failed, handed over -----------------'
+
+All changes of role are the four `_become_*` methods. A TransferRequest skips the pre-vote. No clock, no randomness, no
+disk, no network in here: time comes with `tick`, jitter is a callable given at construction.
+
+Reading order: messages, ready, state, voting, ballot, follower, progress, leader, handover, then this file.
+Source: Raft dissertation (Ongaro 2014); the shape (step, tick, ready) is etcd raft's, the effects are ra's.
+"""
+
+from collections.abc import Callable
+
+from dledger.core.ballot import Ballot, Outcome
+from dledger.core.election_clock import ElectionClock
+from dledger.core.errors import NotLeaderError, TransferRefusedError
+from dledger.core.follower import Follower
+from dledger.core.handover import Handover, best_successor, check_target, preferred_successor
+from dledger.core.leader import Leader
+from dledger.core.messages import (
+    NO_INDEX,
+    AppendRequest,
+    AppendResponse,
+    HardState,
+    InstallRequest,
+    InstallResponse,
+    Message,
+    TransferRequest,
+    VoteCause,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.ready import Ready, TermStart
+from dledger.core.roles import Role, SoftState
+from dledger.core.settings import RaftSettings
+from dledger.core.state import LogSource, NodeState
+from dledger.core.voting import decide_vote
+
+
+class Raft:
+    """One member of a Raft group.
+
+    Call `ready()` after each input, carry it out from the top down, and report back with `persisted`, `proposed` and
+    `durable`. Inputs of peers are never trusted to be timely, ordered or unique; that they are authentic (from the
+    peer they name) is the transport's business.
+
+    Args:
+        settings: membership and timing.
+        hard_state: what `HardStateStore.load` gave.
+        source: the log, for its extent and for spans to send.
+        snapshot: the state machine's bytes, for a follower behind the oldest kept file.
+        jitter: `jitter(n)` is a random integer in `[0, n)`.
+        commit_index: an index known to be committed, from an earlier life; `NO_INDEX` when none is.
+        now_ms: the time of construction, of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        hard_state: HardState,
+        source: LogSource,
+        snapshot: Callable[[], bytes],
+        jitter: Callable[[int], int],
+        commit_index: int = NO_INDEX,
+        now_ms: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.state = NodeState(settings, hard_state, source, commit_index, snapshot, jitter)
+        self.state.now_ms = now_ms
+        self.role = Role.FOLLOWER
+        self.follower = Follower(self.state, None)
+        self.clock = ElectionClock(self.state)
+        self.leader: Leader | None = None
+        self.ballot: Ballot | None = None
+        self.handover: Handover | None = None
+        self.is_halted = False
+        self.ignored_count = 0
+        self._joined: set[str] = set()
+        self._allow_missing = False
+        self._prefer_due_ms = 0
+        self._told_commit = self.state.commit_index
+        self._told_soft: SoftState | None = None
+        self._asked_save: HardState | None = None
+        self._handlers: dict[type[Message], Callable[..., None]] = {
+            AppendResponse: self._on_append_response,
+            AppendRequest: self._on_append_request,
+            VoteRequest: self._on_vote_request,
+            VoteResponse: self._on_vote_response,
+            InstallRequest: self._on_install_request,
+            InstallResponse: self._on_install_response,
+            TransferRequest: self._on_transfer_request,
+        }
+
+    # -- what others may ask
+
+    @property
+    def leader_id(self) -> str | None:
+        """Who leads, as far as this node knows; None while nobody is known."""
+        if self.role is Role.LEADER:
+            return self.settings.node_id
+        return self.follower.leader_id if self.role is Role.FOLLOWER else None
+
+    @property
+    def soft_state(self) -> SoftState:
+        """See `SoftState`."""
+        leader = self.leader
+        return SoftState(
+            self.role,
+            self.state.term,
+            self.leader_id,
+            leader is not None and leader.is_writable and self.handover is None,
+            self.state.recovering,
+            leader.may_miss_after if leader is not None else None,
+        )
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """Members whose answer an election still lacks; empty when none is held."""
+        return self.ballot.missing() if self.ballot is not None else ()
+
+    # -- inputs: proposals
+
+    def propose(self, count: int) -> int:
+        """Claim the next `count` (1 or more) indexes for entries of this term; the caller writes them at once.
+
+        Returns:
+            Index of the first. Follow with `proposed` when they lie in the log, or `withdraw` when they do not.
+
+        Raises:
+            NotLeaderError: this node does not lead, or is handing over.
+        """
+        if self.leader is None or self.handover is not None:
+            hint = self.handover.target if self.handover is not None else self.leader_id
+            raise NotLeaderError(self.state.term, hint)
+        first_index = self.state.terms.last_index + 1
+        self.state.terms.extend(self.state.term, first_index + count - 1)
+        return first_index
+
+    def withdraw(self, first_index: int) -> None:
+        """Entries from `first_index` on were claimed but could not be written; nothing was sent of them."""
+        self.state.terms.truncate_after(first_index - 1)
+
+    def proposed(self) -> None:
+        """The claimed entries lie in the log: replicate them."""
+        if self.leader is not None:
+            self.leader.replicate()
+
+    # -- inputs: time, messages, links
+
+    def tick(self, now_ms: int, stall_ms: int = 0) -> None:
+        """Time passed. `stall_ms` of it this node stood still and heard nobody: that is not the others' silence."""
+        state = self.state
+        state.now_ms = max(state.now_ms, now_ms)
+        if self.is_halted:
+            return
+        if stall_ms > 0:
+            self._forgive(stall_ms)
+        if self.leader is not None:
+            self._tick_leader(self.leader)
+        elif self.clock.is_due:
+            self._campaign_if_fit()
+
+    def step(self, peer: str, message: Message) -> None:
+        """A message of a member arrived.
+
+        Raises:
+            InvariantError: a leader's log denies what is committed here.
+        """
+        if self.is_halted or peer not in self.settings.peers or peer == self.settings.node_id:
+            self.ignored_count += 1
+            return
+        self._handlers[type(message)](peer, message)
+
+    def peer_lost(self, peer: str) -> None:
+        """The connection to a member broke. If it led, ask for votes without waiting for the clock."""
+        self._joined.discard(peer)
+        self.state.lost_links.add(peer)
+        if self.leader is not None and peer in self.leader.peers:
+            self.leader.link_changed(peer, is_up=False)
+        elif self.role is Role.FOLLOWER and self.follower.leader_id == peer:
+            self.clock.hasten(0, without=peer)
+
+    def peer_joined(self, peer: str) -> None:
+        """A connection to a member stands (again)."""
+        self._joined.add(peer)
+        self.state.lost_links.discard(peer)
+        if self.leader is not None and peer in self.leader.peers:
+            self.leader.link_changed(peer, is_up=True)
+        elif self.role is Role.FOLLOWER and self.leader_id is None:
+            needed = len(self.settings.peers) if self.state.recovering else self.settings.quorum
+            if len(self._joined) + 1 >= needed:
+                self.clock.hasten(self.settings.heartbeat_ms, without=None)
+
+    # -- inputs: the disk
+
+    def persisted(self, hard_state: HardState) -> None:
+        """`hard_state` is durable."""
+        self.state.persisted(hard_state)
+        self._asked_save = None
+        ballot = self.ballot
+        if self.role is Role.CANDIDATE and ballot is not None and not self.state.unsaved:
+            ballot.own_vote = True
+            self._act_on(ballot.outcome())
+
+    def durable(self, index: int) -> None:
+        """The log is flushed up to `index` (of its present generation)."""
+        state = self.state
+        index = min(index, state.terms.last_index)
+        if index <= state.durable_index or self.is_halted:
+            return
+        state.durable_index = index
+        if self.leader is not None:
+            self.leader.advance_commit()
+        elif self.role is Role.FOLLOWER:
+            self.follower.on_durable()
+
+    def refused(self) -> None:
+        """The log had no room for a span: what the core took for written is not.
+
+        The messages and the commit index of the `Ready` that asked for it must not go out.
+        """
+        state, last_index = self.state, self.state.source.last_index
+        state.terms.truncate_after(last_index)
+        state.durable_index = min(state.durable_index, last_index)
+        state.commit_index = self._told_commit = min(state.commit_index, last_index)
+        self.follower.on_refused()
+
+    def trimmed(self) -> None:
+        """The log deleted its oldest entries, none of them above the commit index."""
+        source, terms = self.state.source, self.state.terms
+        if source.first_index > terms.first_index:
+            terms.trim(source.first_index, source.prev_term)
+
+    def disk_stalled(self, *, is_stalled: bool) -> None:
+        """A flush does not return: do not lead as long as that is so, and name a successor."""
+        self.state.stalled = is_stalled
+        if is_stalled:
+            self.step_down()
+
+    def halt(self) -> None:
+        """The disk failed, or the log is not to be trusted: name a successor, then neither ask nor answer any more."""
+        self.step_down()
+        self.is_halted = True
+
+    # -- inputs: an operator's word
+
+    def step_down(self) -> None:
+        """Stop leading now; who holds most is told to campaign at once."""
+        if self.leader is None:
+            return
+        successor = best_successor(self.state, self.leader)
+        if successor is not None:
+            self.state.send(successor, TransferRequest(self.state.term, self.settings.node_id))
+        self._become_follower(self.state.term, None)
+
+    def transfer(self, target: str | None = None) -> str:
+        """Hand leadership to `target`, or to who holds most. Proposals are refused until it is done or given up.
+
+        Returns:
+            The target.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+            TransferRefusedError: nobody could take over, or `target` could not, or another transfer is under way.
+        """
+        if self.leader is None:
+            raise NotLeaderError(self.state.term, self.leader_id)
+        chosen = target or best_successor(self.state, self.leader)
+        if chosen is None:
+            raise TransferRefusedError("(any)", "no member could take over")
+        if self.handover is not None:
+            raise TransferRefusedError(chosen, f"leadership is on its way to {self.handover.target}")
+        check_target(self.state, self.leader, chosen)
+        self.handover = Handover(self.state, chosen)
+        self.handover.proceed(self.leader)
+        return chosen
+
+    def read_index(self, token: int) -> None:
+        """Ask for a read that is not stale; `Ready.reads` answers with `token` later.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+        """
+        if self.leader is None:
+            raise NotLeaderError(self.state.term, self.leader_id)
+        self.leader.read_index(token)
+
+    def allow_missing(self) -> None:
+        """An operator says that a member is gone for good: until a leader is heard, a quorum may salvage."""
+        self._allow_missing = True
+
+    # -- output
+
+    def ready(self) -> Ready | None:
+        """What is to be done now; None when nothing is."""
+        state = self.state
+        hard_state = self._hard_state_to_save()
+        soft_state = self._soft_state_to_tell()
+        commit_index = state.commit_index if state.commit_index > self._told_commit else None
+        if not (state.messages or state.writes or state.reads or hard_state or soft_state or commit_index is not None):
+            return None
+        ready = Ready(hard_state, state.writes, state.messages, commit_index, soft_state, state.reads)
+        self._told_commit = state.commit_index
+        state.writes, state.messages = [], []
+        if state.reads:
+            state.reads = []
+        return ready
+
+    def _hard_state_to_save(self) -> HardState | None:
+        if not self.state.unsaved or self._asked_save is not None:
+            return None
+        self._asked_save = self.state.hard_state
+        return self._asked_save
+
+    def _soft_state_to_tell(self) -> SoftState | None:
+        soft_state = self.soft_state
+        if self.state.unsaved or soft_state == self._told_soft:
+            return None
+        self._told_soft = soft_state
+        return soft_state
+
+    # -- messages
+
+    def _on_append_request(self, peer: str, request: AppendRequest) -> None:
+        if not self._follows(peer, request.leader_id, request.term):
+            if request.term < self.state.term:
+                self._tell_term(peer, request)
+            return
+        self.follower.on_append(request)
+
+    def _on_install_request(self, peer: str, request: InstallRequest) -> None:
+        if not self._follows(peer, request.leader_id, request.term):
+            if request.term < self.state.term:
+                state = self.state
+                state.send(peer, InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering))
+            return
+        self.follower.on_install(request)
+
+    def _follows(self, peer: str, leader_id: str, term: int) -> bool:
+        """Whether `peer` leads this node in `term`; it does from now on, if nobody did."""
+        if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
+            self.ignored_count += 1
+            return False
+        if term > self.state.term or self.role is not Role.FOLLOWER:
+            self._become_follower(term, peer)
+        elif self.follower.leader_id is None:
+            self.follower.leader_id = peer
+        elif self.follower.leader_id != peer:
+            self.ignored_count += 1
+            return False
+        self._heard_leader(peer)
+        return True
+
+    def _heard_leader(self, peer: str) -> None:
+        self.follower.heard_ms = self.state.now_ms
+        self.state.lost_links.discard(peer)  # heard means: there is a connection
+        self.clock.leader_heard()
+        self._allow_missing = False
+
+    def _tell_term(self, peer: str, request: AppendRequest) -> None:
+        state = self.state
+        state.send(
+            peer,
+            AppendResponse(
+                state.term,
+                False,
+                request.prev_index,
+                state.terms.last_index,
+                state.durable_index,
+                request.sequence,
+                state.recovering,
+            ),
+        )
+
+    def _on_append_response(self, peer: str, response: AppendResponse) -> None:
+        if self._is_of_this_term(response.term) and self.leader is not None:
+            self.leader.on_append_response(peer, response)
+            if self.handover is not None:
+                self.handover.proceed(self.leader)
+
+    def _on_install_response(self, peer: str, response: InstallResponse) -> None:
+        if self._is_of_this_term(response.term) and self.leader is not None:
+            self.leader.on_install_response(peer, response)
+
+    def _is_of_this_term(self, term: int) -> bool:
+        if term > self.state.term:
+            self._become_follower(term, None)
+        return term == self.state.term
+
+    def _on_vote_request(self, peer: str, request: VoteRequest) -> None:
+        state = self.state
+        if request.candidate_id != peer:
+            self.ignored_count += 1
+            return
+        has_leader = self._has_leader()
+        if not request.pre_vote and request.term > state.term and (request.transfer or not has_leader):
+            self._become_follower(request.term, None)
+            has_leader = False
+        cause = decide_vote(state, request, has_leader=has_leader)
+        is_granted = cause is VoteCause.GRANTED
+        if is_granted:
+            self._make_way(request)
+        terms = state.terms
+        term = request.term if is_granted else state.term
+        state.send(
+            peer,
+            VoteResponse(
+                term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
+            ),
+        )
+
+    def _make_way(self, request: VoteRequest) -> None:
+        """The candidate may win: vote, and do not campaign against it before it had its time."""
+        if request.pre_vote:
+            self.clock.make_way(self.settings.heartbeat_ms)
+            return
+        self.state.vote_for(request.candidate_id)
+        self.clock.restart()
+
+    def _has_leader(self) -> bool:
+        if self.leader is not None:
+            return self.leader.is_followed()
+        return self.role is Role.FOLLOWER and self.follower.hears_leader()
+
+    def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
+        if response.term > self.state.term and not (response.pre_vote and response.granted):
+            self._become_follower(response.term, None)
+        elif self.ballot is not None:
+            self._act_on(self.ballot.record(peer, response))
+
+    def _on_transfer_request(self, peer: str, request: TransferRequest) -> None:
+        is_fit = not self.state.recovering and not self.state.stalled
+        is_waiting = self.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
+        if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
+            self._become_candidate(is_transfer=True)
+
+    # -- elections
+
+    def _campaign_if_fit(self) -> None:
+        if self.state.stalled:
+            self.clock.restart()
+        else:
+            self._become_pre_candidate()
+
+    def _act_on(self, outcome: Outcome) -> None:
+        ballot = self.ballot
+        assert ballot is not None
+        if outcome is Outcome.LOST:
+            self._become_follower(self.state.term, None)
+        elif outcome is Outcome.SALVAGE:
+            self._become_candidate(is_salvage=True)
+        elif outcome is Outcome.WON and ballot.request.pre_vote:
+            self._become_candidate()
+        elif outcome is Outcome.WON:
+            self._become_leader(ballot)
+
+    def _ask_for_votes(self, request: VoteRequest) -> None:
+        self.ballot = Ballot(self.state, request, allow_missing=self._allow_missing)
+        for peer in self.settings.others:
+            self.state.send(peer, request)
+
+    def _vote_request(self, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False) -> VoteRequest:
+        terms = self.state.terms
+        return VoteRequest(
+            term, self.settings.node_id, terms.last_index, terms.last_term, pre_vote, transfer=transfer, salvage=salvage
+        )
+
+    # -- roles: every transition is here
+
+    def _become_follower(self, term: int, leader_id: str | None) -> None:
+        if self.role is Role.LEADER:
+            self.clock.restart()
+        elif self.role is not Role.FOLLOWER:
+            self.clock.back_off()
+        self._leave_role()
+        if term > self.state.term:
+            self.state.enter_term(term)
+        self.role = Role.FOLLOWER
+        self.follower = Follower(self.state, leader_id)
+
+    def _become_pre_candidate(self) -> None:
+        self._leave_role()
+        self.role = Role.PRE_CANDIDATE
+        self.clock.attempt()
+        self._ask_for_votes(self._vote_request(self.state.term + 1, pre_vote=True))
+        assert self.ballot is not None
+        self._act_on(self.ballot.outcome())
+
+    def _become_candidate(self, *, is_transfer: bool = False, is_salvage: bool = False) -> None:
+        assert self.role is not Role.LEADER, self.state.term
+        self._leave_role()
+        self.role = Role.CANDIDATE
+        self.state.enter_term(self.state.term + 1)
+        self.state.vote_for(self.settings.node_id)
+        self.clock.restart()
+        self._ask_for_votes(
+            self._vote_request(self.state.term, pre_vote=False, transfer=is_transfer, salvage=is_salvage)
+        )
+
+    def _become_leader(self, ballot: Ballot) -> None:
+        assert self.role is Role.CANDIDATE, self.role
+        state, last_index = self.state, self.state.terms.last_index
+        is_salvage = ballot.request.salvage
+        is_new_group = last_index == NO_INDEX and not ballot.any_member_has_entries() and not ballot.missing()
+        self._leave_role()
+        self.role = Role.LEADER
+        state.become_sound()
+        self.leader = Leader(
+            state, is_salvage=is_salvage, may_miss_after=last_index if is_salvage and not is_new_group else None
+        )
+        self._prefer_due_ms = state.now_ms + self.settings.prefer_interval_ms
+        self._allow_missing = False
+        state.terms.extend(state.term, last_index + 1)
+        state.writes.append(TermStart(last_index + 1, state.term))
+
+    def _leave_role(self) -> None:
+        if self.leader is not None:
+            self.leader.drop_reads()
+        self.leader = self.ballot = self.handover = None
+
+    # -- time
+
+    def _tick_leader(self, leader: Leader) -> None:
+        if not leader.tick():
+            self._become_follower(self.state.term, None)
+            return
+        if self.handover is not None and self.handover.is_overdue:
+            self.handover = None
+        if self.state.now_ms >= self._prefer_due_ms:
+            self._prefer_due_ms = self.state.now_ms + self.settings.prefer_interval_ms
+            self._prefer(leader)
+
+    def _prefer(self, leader: Leader) -> None:
+        if self.handover is None and leader.is_writable:
+            target = preferred_successor(self.state, leader)
+            if target is not None:
+                self._prefer_due_ms = self.state.now_ms + 10 * self.settings.election_max_ms
+                self.transfer(target)
+
+    def _forgive(self, stall_ms: int) -> None:
+        if self.leader is not None:
+            self.leader.forgive(stall_ms)
+        else:
+            self.clock.forgive(stall_ms)

@@ -1,0 +1,69 @@
+"""What the core wants done: one batch of effects, carried out from the top down.
+
+1. hard_state   start to save it; tell `Raft.persisted` when it is durable. Messages that rest on it wait inside
+the core until then, so what is handed out may always go.
+2. writes       to the log, in order, at once; after a TermStart call `Raft.proposed`.
+3. messages     to the peers, in order.
+4. commit_index, soft_state, reads   to those above.
+Then ask the log to flush what is not durable, and tell `Raft.durable`.
+"""
+
+from dataclasses import dataclass, field
+
+from dledger.core.messages import HardState, Message, Span
+from dledger.core.roles import SoftState
+
+
+@dataclass(frozen=True, slots=True)
+class TermStart:
+    """Write the entry that opens the new leader's term."""
+
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSpan:
+    """Write a leader's entries; those up to the log's last index are held already."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateAfter:
+    """Drop the entries above `last_index`."""
+
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetLog:
+    """Drop everything, start anew at `first_index`, and restore the state machine from `state`."""
+
+    first_index: int
+    start_position: int
+    prev_term: int
+    state: bytes
+
+
+Write = TermStart | AppendSpan | TruncateAfter | ResetLog
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """A read index: who has applied up to `index` may answer. None: this node no longer leads; ask elsewhere."""
+
+    token: int
+    index: int | None
+
+
+@dataclass(slots=True)
+class Ready:
+    """Effects of the inputs since the last batch. `commit_index` and `soft_state` are None when unchanged."""
+
+    hard_state: HardState | None
+    writes: list[Write]
+    messages: list[tuple[str, Message]]
+    commit_index: int | None
+    soft_state: SoftState | None
+    reads: list[ReadResult] = field(default_factory=list)

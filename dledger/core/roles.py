@@ -1,0 +1,31 @@
+"""What a node is at this moment. Nothing of it is stored."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """Raft roles. A pre-candidate asks whether it could win; no term moves until a quorum says yes."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class SoftState:
+    """What others of this process may act upon.
+
+    `leader_id` is None while no leader is known, this node's id when it leads. `writable`: it leads, the entry that
+    opens its term is committed (so everything earlier terms committed is too), and it is not handing over.
+    `may_miss_after`: set when a salvage election made this leader: acknowledged entries with a greater index, written
+    in terms before `term`, may be gone. It stays set as long as this node leads.
+    """
+
+    role: Role
+    term: int
+    leader_id: str | None
+    writable: bool
+    recovering: bool
+    may_miss_after: int | None = None

@@ -1,0 +1,96 @@
+"""Settings of the Raft core: who the members are, and how long to wait. Checked when made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dledger.core.errors import MembershipError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings:
+    """Membership and timing of one node. All members should share everything but `node_id`.
+
+    Attributes:
+        node_id: this node; one of `peers`.
+        peers: all members, this node included; fixed for the life of the process (joint consensus is not here yet).
+        priorities: larger leads rather; a member left out has 0. A leader hands over to a greater one that is level.
+        durable_quorum: count an entry for the quorum only when it is flushed (SYNC_FLUSH), else when it is received.
+        heartbeat_ms: how often a leader is heard; also the resolution of check-quorum and of loss detection.
+        election_min_ms: a leader silent for less is never voted against (the lease).
+        election_max_ms: a leader silent for longer is always given up; a leader without a quorum steps down then.
+        stagger_ms: who campaigns after a lost connection waits its rank times this, so that votes do not split.
+        prefer_interval_ms: how often a leader looks for a member of greater priority.
+        span_limit_bytes: largest span in one append request.
+        window_bytes: bytes under way to one follower before the leader waits for an answer.
+        tick_slack_ms: ticks further apart than this mean that the own loop was stalled for the rest.
+    """
+
+    node_id: str
+    peers: tuple[str, ...]
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    durable_quorum: bool = True
+    heartbeat_ms: int = 100
+    election_min_ms: int = 600
+    election_max_ms: int = 1000
+    stagger_ms: int = 30
+    prefer_interval_ms: int = 1000
+    span_limit_bytes: int = 1 << 20
+    window_bytes: int = 8 << 20
+    tick_slack_ms: int = 50
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be.
+
+        Raises:
+            MembershipError: empty or equal peers, this node not among them, a priority for a stranger.
+            ValueError: times or sizes out of relation.
+        """
+        self._check_membership()
+        self._check_relations()
+
+    @property
+    def quorum(self) -> int:
+        """Smallest majority of the members."""
+        return len(self.peers) // 2 + 1
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The members but this node."""
+        return tuple(peer for peer in self.peers if peer != self.node_id)
+
+    def priority(self, peer: str) -> int:
+        """Priority of a member."""
+        return self.priorities.get(peer, 0)
+
+    def rank(self, without: str | None) -> int:
+        """How many members other than `without` should campaign before this node."""
+        mine = (-self.priority(self.node_id), self.node_id)
+        rivals = (peer for peer in self.others if peer != without)
+        return sum((-self.priority(peer), peer) < mine for peer in rivals)
+
+    def _check_membership(self) -> None:
+        if len(set(self.peers)) != len(self.peers):
+            twice = sorted({peer for peer in self.peers if self.peers.count(peer) > 1})
+            raise MembershipError(f"equal peers: {', '.join(twice)}")
+        if "" in self.peers:
+            raise MembershipError("a peer's id is empty")
+        if self.node_id not in self.peers:
+            raise MembershipError(
+                f"self id {self.node_id!r} is not among the peers {', '.join(self.peers) or '(none)'}"
+            )
+        for peer in self.priorities:
+            if peer not in self.peers:
+                raise MembershipError(f"priority for {peer!r}, which is not among the peers {', '.join(self.peers)}")
+
+    def _check_relations(self) -> None:
+        for name in ("heartbeat_ms", "stagger_ms", "prefer_interval_ms", "span_limit_bytes", "tick_slack_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: at least 1")
+        if self.election_min_ms < 2 * self.heartbeat_ms:
+            raise ValueError(f"election_min_ms={self.election_min_ms}: at least twice heartbeat_ms={self.heartbeat_ms}")
+        if self.election_max_ms <= self.election_min_ms:
+            raise ValueError(
+                f"election_max_ms={self.election_max_ms}: more than election_min_ms={self.election_min_ms}"
+            )
+        if self.window_bytes < self.span_limit_bytes:
+            raise ValueError(f"window_bytes={self.window_bytes}: at least span_limit_bytes={self.span_limit_bytes}")

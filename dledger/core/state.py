@@ -1,0 +1,142 @@
+"""What all roles of one node share: term, vote, the log's terms, what is durable, what is committed, what goes out.
+
+messages   may go now
+held       rest on a term or a vote that is not durable yet; `persisted` lets them go, in order
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dledger.core.messages import HardState, Message, Span, TermRun
+from dledger.core.ready import ReadResult, Write
+from dledger.core.settings import RaftSettings
+from dledger.core.terms import TermRuns
+
+
+class LogSource(Protocol):
+    """The part of `dledger.ports.EntryLog` that the core reads; it writes through `Ready.writes` only."""
+
+    @property
+    def first_index(self) -> int: ...
+    @property
+    def first_position(self) -> int: ...
+    @property
+    def prev_term(self) -> int: ...
+    @property
+    def last_index(self) -> int: ...
+    @property
+    def durable_index(self) -> int: ...
+    @property
+    def term_runs(self) -> Sequence[TermRun]: ...
+    def read(self, first_index: int, size_limit_bytes: int) -> Span | None: ...
+
+
+class NodeState:
+    """One node's state across its changes of role. Mutable, owned by `Raft`.
+
+    Attributes:
+        now_ms: the last tick's time.
+        term, voted_for, recovering: the hard state as it should be; `saved` is the durable one.
+        terms: the log's terms, entries of this turn included.
+        durable_index: flushed up to here; at most `terms.last_index`.
+        commit_index: can never vanish up to here; at least `terms.first_index - 1`.
+        lost_links: peers whose connection is known to be down.
+        stalled: the disk does not answer: do not campaign.
+        snapshot: the state machine's bytes, for a follower that starts anew.
+        jitter: `jitter(n)` is a random integer in `[0, n)`.
+    """
+
+    __slots__ = (
+        "commit_index",
+        "durable_index",
+        "held",
+        "jitter",
+        "lost_links",
+        "messages",
+        "now_ms",
+        "reads",
+        "recovering",
+        "saved",
+        "settings",
+        "snapshot",
+        "source",
+        "stalled",
+        "term",
+        "terms",
+        "unsaved",
+        "voted_for",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        hard_state: HardState,
+        source: LogSource,
+        commit_index: int,
+        snapshot: Callable[[], bytes],
+        jitter: Callable[[int], int],
+    ) -> None:
+        self.settings = settings
+        self.source = source
+        self.snapshot = snapshot
+        self.jitter = jitter
+        self.now_ms = 0
+        self.terms = TermRuns(source.first_index, source.last_index, source.prev_term, source.term_runs)
+        self.durable_index = source.durable_index
+        self.commit_index = min(max(commit_index, source.first_index - 1), source.last_index)
+        self.saved = hard_state
+        self.recovering = hard_state.recovering
+        # a crash between the flush of entries and that of a new term leaves entries ahead: no vote was given in theirs
+        is_behind = self.terms.last_term > hard_state.term
+        self.term = self.terms.last_term if is_behind else hard_state.term
+        self.voted_for = "" if is_behind else hard_state.voted_for
+        self.unsaved = is_behind
+        self.lost_links: set[str] = set()
+        self.stalled = False
+        self.messages: list[tuple[str, Message]] = []
+        self.held: list[tuple[str, Message]] = []
+        self.writes: list[Write] = []
+        self.reads: list[ReadResult] = []
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term, vote and recovering as they should be on disk."""
+        return HardState(self.term, self.voted_for, self.recovering)
+
+    @property
+    def counted_index(self) -> int:
+        """Up to where this node's own log counts for the quorum."""
+        return self.durable_index if self.settings.durable_quorum else self.terms.last_index
+
+    def send(self, peer: str, message: Message) -> None:
+        """Queue a message; it waits as long as the hard state it rests on is not durable."""
+        (self.held if self.unsaved else self.messages).append((peer, message))
+
+    def enter_term(self, term: int) -> None:
+        """Move to a later term, with its vote still to give."""
+        assert term > self.term, (term, self.term)
+        self.term, self.voted_for, self.unsaved = term, "", True
+
+    def vote_for(self, peer: str) -> None:
+        """Give this term's one vote."""
+        assert self.voted_for in ("", peer), (self.term, self.voted_for, peer)
+        if self.voted_for != peer:
+            self.voted_for, self.unsaved = peer, True
+
+    def become_sound(self) -> None:
+        """A leader brought this node up, or a salvage election made its log the truth."""
+        if self.recovering:
+            self.recovering, self.unsaved = False, True
+
+    def persisted(self, hard_state: HardState) -> None:
+        """`hard_state` is durable; if nothing changed since, what was held may go."""
+        self.saved = hard_state
+        if hard_state == self.hard_state:
+            self.unsaved = False
+            self.messages += self.held
+            self.held.clear()
+
+    def commit_to(self, index: int) -> None:
+        """Raise the commit index; it never falls."""
+        self.commit_index = max(self.commit_index, index)

@@ -1,0 +1,32 @@
+"""May this node vote for that candidate? The whole rule, as a function.
+
+Source: Raft dissertation 3.4 (one vote a term), 3.6.1 (up-to-date logs), 9.6 (pre-vote), 4.2.3 (disruptive servers).
+"""
+
+from dledger.core.messages import VoteCause, VoteRequest
+from dledger.core.state import NodeState
+
+
+def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_index: int) -> bool:
+    """Whether a log that ends in an entry `(last_term, last_index)` holds all that the other could have committed."""
+    return (last_term, last_index) >= (own_last_term, own_last_index)
+
+
+def decide_vote(state: NodeState, request: VoteRequest, *, has_leader: bool) -> VoteCause:
+    """Answer to `request`; nothing is changed. A real request's term is at most the node's when this is asked.
+
+    `has_leader`: this node leads with a quorum, or heard its leader within the lease over a link that still stands. A
+    candidate that the leader itself named (`transfer`) is not held back by it.
+    """
+    if request.term < state.term:
+        return VoteCause.STALE_TERM
+    if has_leader and not request.transfer:
+        return VoteCause.HAS_LEADER
+    if state.recovering and not request.salvage:
+        return VoteCause.RECOVERING
+    if request.term == state.term and state.voted_for not in ("", request.candidate_id):
+        return VoteCause.VOTED_OTHER
+    terms = state.terms
+    if not is_up_to_date(request.last_term, request.last_index, terms.last_term, terms.last_index):
+        return VoteCause.STALE_LOG
+    return VoteCause.GRANTED

@@ -1,0 +1,321 @@
+"""RaftNode: carries out what the core decides, against the ports. The same code runs in production and in simulation.
+
+    message, tick, proposal, flush report --> Raft --> Ready --> hard state, log, transport, listener
+                                                         ^                |
+                                                         '--- persisted, proposed, durable
+
+`_carry_out` is the only code that acts on a `Ready`, and its order of steps is the safety argument: writes before the
+answers that speak of them, answers before what those above are told, and nothing that rests on an unsaved term or vote,
+since the core keeps that back. No event loop, no thread and no clock in here: callers bring the time, on one thread.
+
+Under ASYNC_FLUSH (`durable_quorum` false) nothing waits for a flush and none is asked for: the log flushes at its own
+interval, and the node looks how far it came at each tick.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dledger.core.errors import InvariantError
+from dledger.core.messages import NO_INDEX, HardState, Message
+from dledger.core.progress import Progress
+from dledger.core.raft import Raft
+from dledger.core.ready import AppendSpan, ReadResult, Ready, ResetLog, TermStart, TruncateAfter, Write
+from dledger.core.roles import SoftState
+from dledger.core.settings import RaftSettings
+from dledger.ports import EntryLog, HardStateStore, NodeListener, StateMachine, Transport
+from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
+
+ReadDone = Callable[[int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """One follower as its leader sees it: see `dledger.core.progress.Progress`."""
+
+    peer_id: str
+    state: str
+    received_index: int
+    durable_index: int
+    recovering: bool
+    inflight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What `/metrics`, `/readyz` and `cluster status` show. `waits_for`: members an election still needs to hear."""
+
+    soft: SoftState
+    first_index: int
+    last_index: int
+    durable_index: int
+    commit_index: int
+    has_lease: bool
+    waits_for: tuple[str, ...]
+    ignored_count: int
+    peers: tuple[PeerStatus, ...]
+
+
+class RaftNode:
+    """One member of a Raft group at work.
+
+    Args:
+        settings: membership and timing.
+        log, hard_states, transport, machine, listener: the ports.
+        jitter: `jitter(n)` is a random integer in `[0, n)`.
+        now_ms: the time of construction, on the clock of `on_tick`.
+        commit_index: an index known to be committed, from an earlier life.
+    """
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        *,
+        log: EntryLog,
+        hard_states: HardStateStore,
+        transport: Transport,
+        machine: StateMachine,
+        listener: NodeListener,
+        jitter: Callable[[int], int],
+        now_ms: int,
+        commit_index: int = NO_INDEX,
+    ) -> None:
+        self._settings = settings
+        self._log = log
+        self._hard_states = hard_states
+        self._transport = transport
+        self._machine = machine
+        self._listener = listener
+        self.raft = Raft(settings, hard_states.load(), log, machine.snapshot, jitter, commit_index, now_ms)
+        self._ticked_ms = now_ms
+        self._is_busy = False
+        self._is_failed = False
+        self._flush_asked_index = log.durable_index
+        self._flush_asked_generation = log.generation
+        self._reads: dict[int, ReadDone] = {}
+        self._read_count = 0
+
+    # -- what others may ask
+
+    @property
+    def soft_state(self) -> SoftState:
+        """Role, term, leader; what `NodeListener.on_role` was or will be told."""
+        return self.raft.soft_state
+
+    @property
+    def commit_index(self) -> int:
+        """Entries up to here can never vanish; `NO_INDEX` when none is known to be committed."""
+        return self.raft.state.commit_index
+
+    def copies(self, index: int) -> tuple[int, int]:
+        """On how many members, this one included, the entry lies now: (received, durable). (0, 0) when not leading."""
+        leader = self.raft.leader
+        return leader.copies(index) if leader is not None else (0, 0)
+
+    def status(self) -> NodeStatus:
+        """A picture for metrics and operators; not for the hot path."""
+        raft, state = self.raft, self.raft.state
+        leader = raft.leader
+        return NodeStatus(
+            soft=raft.soft_state,
+            first_index=state.terms.first_index,
+            last_index=state.terms.last_index,
+            durable_index=state.durable_index,
+            commit_index=state.commit_index,
+            has_lease=leader is not None and leader.has_lease(),
+            waits_for=raft.waits_for,
+            ignored_count=raft.ignored_count,
+            peers=() if leader is None else tuple(_peer_status(peer, leader.peers[peer]) for peer in leader.peers),
+        )
+
+    # -- proposals
+
+    def propose(self, count: int) -> tuple[int, int]:
+        """Claim the next `count` (1 or more) indexes; write those entries to the log before anything else is called.
+
+        Returns:
+            (index of the first, term). Then `proposed` once, also after several proposals in one turn of the loop;
+            or, when the entries could not be written, `withdraw`.
+
+        Raises:
+            NotLeaderError: nothing was changed.
+        """
+        return self.raft.propose(count), self.raft.state.term
+
+    def proposed(self) -> None:
+        """What was claimed lies in the log: replicate and flush it."""
+        self.raft.proposed()
+        self._run()
+
+    def withdraw(self, first_index: int) -> None:
+        """The entries from `first_index` on were claimed and not written; the log is as it was before `propose`."""
+        self.raft.withdraw(first_index)
+
+    # -- events
+
+    def on_tick(self, now_ms: int) -> None:
+        """Call every 10 to `tick_slack_ms` ms with a clock that never goes back. Late calls are taken as own stalls."""
+        stall_ms = max(0, now_ms - self._ticked_ms - self._settings.tick_slack_ms)
+        self._ticked_ms = now_ms
+        if not self._settings.durable_quorum:
+            self.raft.durable(self._log.durable_index)
+        self.raft.tick(now_ms, stall_ms)
+        self._run()
+
+    def on_message(self, peer: str, message: Message) -> None:
+        """A message of the member `peer` arrived, from it and whole."""
+        try:
+            self.raft.step(peer, message)
+        except InvariantError as error:
+            self._fail(error)
+        self._run()
+
+    def on_peer_lost(self, peer: str) -> None:
+        """No connection to the member stands any more."""
+        self.raft.peer_lost(peer)
+        self._run()
+
+    def on_peer_joined(self, peer: str) -> None:
+        """A connection to the member stands, after the handshake."""
+        self.raft.peer_joined(peer)
+        self._run()
+
+    def on_trimmed(self) -> None:
+        """The log has just deleted its oldest files. Call it before anything else of the node."""
+        self.raft.trimmed()
+
+    def on_disk_stalled(self, *, is_stalled: bool) -> None:
+        """A flush does not return for longer than the watchdog allows, or the disk answers again."""
+        self.raft.disk_stalled(is_stalled=is_stalled)
+        self._run()
+
+    def on_disk_failed(self, error: Exception) -> None:
+        """The disk failed for good."""
+        self._fail(error)
+        self._run()
+
+    # -- an operator's word
+
+    def transfer(self, target: str | None = None) -> str:
+        """Hand leadership over: see `Raft.transfer`."""
+        chosen = self.raft.transfer(target)
+        self._run()
+        return chosen
+
+    def step_down(self) -> None:
+        """Stop leading at once and name a successor: before a planned stop, or when there is no room left."""
+        self.raft.step_down()
+        self._run()
+
+    def allow_missing(self) -> None:
+        """See `Raft.allow_missing`: for a group that lost a majority's memory and one member for good."""
+        self.raft.allow_missing()
+
+    def read_index(self, done: ReadDone) -> None:
+        """`done(index)` later, once it is sure that this node led when asked; `done(None)` when it leads no more.
+
+        Who has applied up to `index` then sees everything that was acknowledged before the call.
+
+        Raises:
+            NotLeaderError: this node does not lead.
+        """
+        self._read_count += 1
+        self.raft.read_index(self._read_count)
+        self._reads[self._read_count] = done
+        self._run()
+
+    # -- carrying out
+
+    def _run(self) -> None:
+        if self._is_busy:
+            return  # called from inside a port or a listener: the loop below goes on
+        self._is_busy = True
+        try:
+            while (ready := self.raft.ready()) is not None:
+                self._carry_out(ready)
+            self._ask_for_flush()
+        finally:
+            self._is_busy = False
+
+    def _carry_out(self, ready: Ready) -> None:
+        hard_state = ready.hard_state
+        if hard_state is not None:
+            self._hard_states.save(hard_state, lambda: self._on_saved(hard_state))
+        if ready.writes and not self._write(ready.writes):
+            return
+        for peer, message in ready.messages:
+            self._transport.send(peer, message)
+        if ready.commit_index is not None:
+            self._listener.on_commit(ready.commit_index)
+        if ready.soft_state is not None:
+            self._listener.on_role(ready.soft_state)
+        for read in ready.reads:
+            self._finish_read(read)
+
+    def _write(self, writes: list[Write]) -> bool:
+        """Whether all is written; if not, the core was told, and the rest of this `Ready` must not happen."""
+        try:
+            for write in writes:
+                self._write_one(write)
+        except (DiskFullError, AllocationPendingError):
+            self.raft.refused()
+            self.raft.step_down()
+        except DiskFailedError as error:
+            self._fail(error)
+        else:
+            return True
+        return False
+
+    def _write_one(self, write: Write) -> None:
+        match write:
+            case AppendSpan(span):
+                self._log.append_span(span)
+            case TermStart(index, term):
+                self._log.append_term_start(index, term)
+                self.raft.proposed()
+            case TruncateAfter(last_index):
+                self._log.truncate_after(last_index)
+                self._listener.on_truncated(last_index)
+            case ResetLog(first_index, start_position, prev_term, state):
+                self._log.reset(first_index, start_position, prev_term)
+                self._machine.restore(state)
+                self._listener.on_reset(first_index, start_position)
+
+    def _finish_read(self, read: ReadResult) -> None:
+        self._reads.pop(read.token)(read.index)
+
+    def _on_saved(self, hard_state: HardState) -> None:
+        self.raft.persisted(hard_state)
+        self._run()
+
+    # -- flushing
+
+    def _ask_for_flush(self) -> None:
+        log = self._log
+        if not self._settings.durable_quorum or self._is_failed or log.durable_index >= log.last_index:
+            return
+        if (log.last_index, log.generation) != (self._flush_asked_index, self._flush_asked_generation):
+            self._flush_asked_index, self._flush_asked_generation = log.last_index, log.generation
+            log.request_flush(self.on_flushed)
+
+    def on_flushed(self, durable_index: int, generation: int) -> None:
+        """The log is durable up to `durable_index`, as it was in `generation`."""
+        if generation == self._log.generation:
+            self.raft.durable(durable_index)
+        self._run()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._is_failed:
+            self._is_failed = True
+            self.raft.halt()
+            self._listener.on_failed(error)
+
+
+def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
+    return PeerStatus(
+        peer_id,
+        progress.state.value,
+        progress.received_index,
+        progress.durable_index,
+        progress.recovering,
+        progress.inflight_bytes,
+    )
