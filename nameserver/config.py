@@ -3,6 +3,7 @@
 The names RocketMQ gives these settings are in `cli.keys`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +47,9 @@ class NameServerConfig:
     max_connections: int = 10_000
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Every known key under RocketMQ's name with the value in force, as text: what requests 318, 319 show."""
 
     def problems(self) -> list[tuple[str, str]]:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""

@@ -1,0 +1,151 @@
+"""What brokers (and tools on their behalf) ask: to be registered, counted alive, forgotten; topics added or deleted.
+
+Our brokers send further fields with 103 and 904: `term`, the Raft term in which they speak, and `confirmOffset`, the
+end of what is confirmed; in 904 also `brokerId`. A broker that is not registered as it says is told so by code 22 and
+registers again. A refused claim to broker id 0 is told by code 14 with `leaderHint`, where RocketMQ says nothing.
+
+Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from ledgermq.message.crc import crc32
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from nameserver.answers import Answer, Handler
+from nameserver.config import NameServerConfig
+from nameserver.core.dialect import java_json, standard_json
+from nameserver.core.election import RegistrationRefusedError
+from nameserver.core.model import Registration
+from nameserver.core.routes import RouteTable, UnknownBrokerError
+from nameserver.fields import address, bad_body, boolean, integer, json_body, text
+from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
+
+_log = logging.getLogger(__name__)
+_CRC_MASK = 0x7FFFFFFF
+
+
+class BrokerRequests:
+    """The handlers. `config` gives the present configuration, `now_ms` a time that stands still while we do."""
+
+    def __init__(
+        self, table: RouteTable, kv: KvConfig, config: Callable[[], NameServerConfig], now_ms: Callable[[], int]
+    ) -> None:
+        self._table = table
+        self._kv = kv
+        self._config = config
+        self._now_ms = now_ms
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """By request code."""
+        return {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+        }
+
+    def _register(self, connection: Connection, command: Command) -> Answer:
+        claim = self._registration(connection, command)
+        try:
+            registered = self._table.register(claim, self._now_ms())
+        except RegistrationRefusedError as error:
+            raise self._refusal(claim, error) from error
+        ext = {}
+        if registered.leader_ha_address is not None:
+            ext["haServerAddr"] = registered.leader_ha_address
+        if registered.leader_address is not None:
+            ext["masterAddr"] = registered.leader_address
+        order = self._kv.table(ORDER_TOPIC_CONFIG) if self._config().return_order_topic_config else None
+        return Answer(ext, b"" if order is None else standard_json({"table": order}))
+
+    def _registration(self, connection: Connection, command: Command) -> Registration:
+        ext = command.ext
+        if (wanted := integer(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
+            raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, header says {wanted}")
+        name = text(ext, "brokerName")
+        return Registration(
+            cluster=text(ext, "clusterName"),
+            broker_name=name,
+            broker_id=integer(ext, "brokerId"),
+            address=address(ext, "brokerAddr"),
+            ha_address=ext.get("haServerAddr", ""),
+            term=integer(ext, "term", 0, low=0),
+            confirm_offset=integer(ext, "confirmOffset", -1, low=-1),
+            heartbeat_timeout_ms=integer(
+                ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms, low=1
+            ),
+            acting_master=boolean(ext, "enableActingMaster"),
+            zone=ext.get("__ZONE_NAME"),
+            table=parse_register_body(command.body, command.version, name),
+            connection=connection,
+        )
+
+    def _refusal(self, claim: Registration, error: RegistrationRefusedError) -> Refusal:
+        _log.warning("registration refused: %s", error)
+        if error.holder is None:
+            return Refusal(Cause.SYSTEM_ERROR, str(error))
+        return Refusal(Cause.NOT_LEADER, str(error), leader_hint=LeaderHint(claim.broker_name, error.holder))
+
+    def _unregister(self, connection: Connection, command: Command) -> Answer:
+        ext = command.ext
+        cluster, name, where = text(ext, "clusterName"), text(ext, "brokerName"), address(ext, "brokerAddr")
+        integer(ext, "brokerId")  # RocketMQ asks for it and goes by the address
+        if self._table.unregister(cluster, name, where, self._now_ms()):
+            _log.info("broker %s at %s unregistered", name, where)
+        return Answer()
+
+    def _query_data_version(self, connection: Connection, command: Command) -> Answer:
+        cluster, where = text(command.ext, "clusterName"), address(command.ext, "brokerAddr")
+        asked = parse_data_version(json_body(command.body, "dataVersion"))
+        known = self._table.data_version(cluster, where)
+        if known is None:
+            return Answer({"changed": "true"})
+        self._table.heartbeat(cluster, where, self._now_ms())
+        return Answer({"changed": str(known != asked).lower()}, standard_json(known.to_json()))
+
+    def _heartbeat(self, connection: Connection, command: Command) -> Answer:
+        ext = command.ext
+        broker_id = integer(ext, "brokerId") if "brokerId" in ext else None
+        try:
+            self._table.heartbeat(text(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
+        except UnknownBrokerError as error:
+            raise Refusal(Cause.QUERY_NOT_FOUND, f"register first: {error}") from error
+        return Answer()
+
+    def _member_group(self, connection: Connection, command: Command) -> Answer:
+        cluster, name = text(command.ext, "clusterName"), text(command.ext, "brokerName")
+        group = self._table.group(name)
+        members = {"brokerAddrs": group.addresses if group else {}, "brokerName": name, "cluster": cluster}
+        return Answer(body=java_json({"brokerMemberGroup": members}))
+
+    def _wipe_write(self, connection: Connection, command: Command) -> Answer:
+        return Answer({"wipeTopicCount": str(self._table.topics.wipe_write(text(command.ext, "brokerName")))})
+
+    def _add_write(self, connection: Connection, command: Command) -> Answer:
+        return Answer({"addTopicCount": str(self._table.topics.add_write(text(command.ext, "brokerName")))})
+
+    def _delete_topic(self, connection: Connection, command: Command) -> Answer:
+        self._table.delete_topic(text(command.ext, "topic"), command.ext.get("clusterName"))
+        return Answer()
+
+    def _register_topic(self, connection: Connection, command: Command) -> Answer:
+        topic = text(command.ext, "topic")
+        queues = json_body(command.body, "route").get("queueDatas") or []
+        if not isinstance(queues, list):
+            raise bad_body("queueDatas", queues, "a list")
+        try:
+            self._table.register_topic(topic, map(parse_queue_data, queues))
+        except UnknownBrokerError as error:
+            raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
+        return Answer()

@@ -1,0 +1,145 @@
+"""What clients and tools ask: where a topic lives, which topics and brokers there are.
+
+105 takes two fields of our own, so that a failover is not waited for by polling: `knownVersion`, the `routeVersion` of
+the last answer (0 for "no route"), and `waitMillis`. While the route is as known, the answer is held, at most that
+long. Answers to such requests have `routeVersion`, which means something to this nameserver only.
+
+Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java` (5.3).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from nameserver.answers import Answer, Handler
+from nameserver.config import NameServerConfig
+from nameserver.core.dialect import java_json, standard_json, wants_standard
+from nameserver.core.model import TopicRoute
+from nameserver.core.routes import RouteTable
+from nameserver.core.topics import UNIT, UNIT_SUBSCRIPTION
+from nameserver.fields import boolean, integer, text
+from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from nameserver.route_waiters import RouteWaiters
+
+_FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+class ClientRequests:
+    """The handlers. `config` gives the present configuration, `age_s` the seconds since the start."""
+
+    def __init__(
+        self,
+        table: RouteTable,
+        kv: KvConfig,
+        config: Callable[[], NameServerConfig],
+        age_s: Callable[[], float],
+        waiters: RouteWaiters,
+    ) -> None:
+        self._table = table
+        self._kv = kv
+        self._config = config
+        self._age_s = age_s
+        self._waiters = waiters
+
+    @property
+    def handlers(self) -> Mapping[int, Handler]:
+        """By request code."""
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_subscription_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_subscription_only_topics,
+        }
+
+    def _route(self, connection: Connection, command: Command) -> Answer | None:
+        config = self._config()
+        if config.wait_for_service and self._age_s() < config.wait_for_service_seconds:
+            raise Refusal(Cause.SYSTEM_ERROR, "name server not ready")
+        topic = text(command.ext, "topic")
+        wait_ms = min(integer(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
+        if wait_ms and self._table.version(topic) == integer(command.ext, "knownVersion", 0):
+            self._waiters.hold(connection, command, wait_ms / 1000)
+            return None
+        return self.answer_route(connection, command)
+
+    def answer_route(self, connection: Connection, command: Command) -> Answer:
+        """The route as it is now.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST, with RocketMQ's words.
+        """
+        topic = text(command.ext, "topic")
+        route = self._table.route(topic)
+        if route is not None:
+            route = _in_zone(route, command.ext)
+        if route is None or not route.groups:
+            remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
+            raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
+        order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if self._config().order_message_enable else None
+        standard = wants_standard(command.version, bool(boolean(command.ext, "acceptStandardJsonOnly")))
+        body = (standard_json if standard else java_json)(route.to_json(order))
+        return Answer({"routeVersion": str(route.version)} if "waitMillis" in command.ext else None, body)
+
+    def _cluster_info(self, connection: Connection, command: Command) -> Answer:
+        brokers = {group.name: group.to_json() for group in self._table.groups}
+        info = {"brokerAddrTable": brokers, "clusterAddrTable": self._table.clusters()}
+        return Answer(body=java_json(info))
+
+    def _all_topics(self, connection: Connection, command: Command) -> Answer:
+        if not self._config().all_topic_list_enable:
+            raise Refusal(Cause.SYSTEM_ERROR, "disable")
+        return _topic_list(list(self._table.topics))
+
+    def _topics_of_cluster(self, connection: Connection, command: Command) -> Answer:
+        self._check_lists()
+        return _topic_list(self._table.topics_of_cluster(text(command.ext, "cluster")))
+
+    def _system_topics(self, connection: Connection, command: Command) -> Answer:
+        names = [name for cluster, brokers in self._table.clusters().items() for name in (cluster, *brokers)]
+        first = next(iter(self._table.groups), None)
+        return _topic_list(names, next(iter(first.addresses.values())) if first else None)
+
+    def _unit_topics(self, connection: Connection, command: Command) -> Answer:
+        self._check_lists()
+        return _topic_list(self._table.topics.with_flag(lambda flag: bool(flag & UNIT)))
+
+    def _unit_subscription_topics(self, connection: Connection, command: Command) -> Answer:
+        self._check_lists()
+        return _topic_list(self._table.topics.with_flag(lambda flag: bool(flag & UNIT_SUBSCRIPTION)))
+
+    def _unit_subscription_only_topics(self, connection: Connection, command: Command) -> Answer:
+        self._check_lists()
+        both = UNIT | UNIT_SUBSCRIPTION
+        return _topic_list(self._table.topics.with_flag(lambda flag: flag & both == UNIT_SUBSCRIPTION))
+
+    def _check_lists(self) -> None:
+        if not self._config().topic_list_enable:
+            raise Refusal(Cause.SYSTEM_ERROR, "disable")
+
+
+def _in_zone(route: TopicRoute, ext: Mapping[str, str]) -> TopicRoute:
+    """The part of a route that a client of one zone wants: its own zone's brokers, and those nobody leads."""
+    zone = ext.get("__ZONE_NAME")
+    if not zone or not boolean(ext, "__ZONE_MODE"):
+        return route
+    kept = [g for g in route.groups if g.leader is None or (g.zone or "").lower() == zone.lower()]
+    names = {group.name for group in kept}
+    addresses = {address for group in kept for address in group.addresses.values()}
+    return replace(
+        route,
+        groups=tuple(kept),
+        queues=tuple(queue for queue in route.queues if queue.broker_name in names),
+        filter_servers={a: servers for a, servers in route.filter_servers.items() if a in addresses},
+    )
+
+
+def _topic_list(topics: list[str], broker_address: str | None = None) -> Answer:
+    members = {} if broker_address is None else {"brokerAddr": broker_address}
+    return Answer(body=java_json(members | {"topicList": topics}))

@@ -1,0 +1,108 @@
+"""The election rule: which registration gets which broker id.
+
+    term of the claim     id 0 is given when
+    t > 0 (our brokers)   t is the highest term seen for the broker name, and nobody else holds it by the same term;
+                          or the claimant holds it already
+    0 (Java's brokers)    no live member holds it by a term, and RocketMQ's own rule agrees: the holder's state
+                          version is not above the claimant's
+
+A refused claimant keeps the place it had. Terms outlive the members by a minute (`TermMemory`), so a leader that was
+cut off never takes the route from its successor, not even while that one is away; a group that was wiped and starts
+again from term 1 is welcome once the minute is over. Ids other than 0 carry no promise: RocketMQ's rule.
+
+Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
+"""
+
+from nameserver.core.model import LEADER_ID, BrokerGroup, Member, Registration
+
+TERM_MEMORY_MS = 60_000
+
+
+class RegistrationRefusedError(Exception):
+    """The id went to nobody or stays with its holder; the text says why, with the terms.
+
+    `holder` is the address that id 0 keeps, if anyone has it.
+    """
+
+    def __init__(self, detail: str, holder: str | None = None) -> None:
+        super().__init__(detail)
+        self.holder = holder
+
+
+class TermMemory:
+    """The highest term seen of each broker name.
+
+    Args:
+        memory_ms: how long it outlives the last member.
+    """
+
+    def __init__(self, memory_ms: int = TERM_MEMORY_MS) -> None:
+        self._memory_ms = memory_ms
+        self._highest: dict[str, int] = {}
+        self._empty_since: dict[str, int] = {}
+
+    def highest(self, broker_name: str) -> int:
+        """0 when no term was seen, or none for so long that it is forgotten."""
+        return self._highest.get(broker_name, 0)
+
+    def saw(self, broker_name: str, term: int) -> None:
+        """A member registered, by `term`."""
+        self._empty_since.pop(broker_name, None)
+        if term > self.highest(broker_name):
+            self._highest[broker_name] = term
+
+    def emptied(self, broker_name: str, now_ms: int) -> None:
+        """The last member is gone."""
+        if broker_name in self._highest:
+            self._empty_since[broker_name] = now_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the names whose members are gone for longer than the memory."""
+        for name in [name for name, since in self._empty_since.items() if now_ms - since > self._memory_ms]:
+            del self._empty_since[name], self._highest[name]
+
+
+def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> None:
+    """Decide whether `claim` gets its broker id in `group`.
+
+    Args:
+        group: the members before the claim.
+        claim: the registration.
+        highest_term: seen so far for this broker name, not counting the claim.
+
+    Raises:
+        RegistrationRefusedError: it does not.
+    """
+    holder = group.members.get(claim.broker_id)
+    if holder is not None and holder.address == claim.address:
+        return
+    if claim.broker_id == LEADER_ID and claim.term > 0:
+        _check_term(claim, holder, highest_term)
+    elif holder is not None:
+        _check_without_term(claim, holder)
+
+
+def _check_term(claim: Registration, holder: Member | None, highest_term: int) -> None:
+    if claim.term < highest_term:
+        detail = f"{_who(claim)} claims broker id 0 by term {claim.term}, but term {highest_term} was seen"
+        raise RegistrationRefusedError(detail, holder.address if holder else None)
+    if holder is not None and holder.registration.term == claim.term:
+        detail = (
+            f"{_who(claim)} claims broker id 0 by term {claim.term}, but {holder.address} holds it by the same term"
+        )
+        raise RegistrationRefusedError(f"{detail}: two groups under one broker name?", holder.address)
+
+
+def _check_without_term(claim: Registration, holder: Member) -> None:
+    held = holder.registration
+    if claim.broker_id == LEADER_ID and held.term > 0:
+        detail = f"{_who(claim)} claims broker id 0 by no term, but {holder.address} holds it by term {held.term}"
+        raise RegistrationRefusedError(detail, holder.address)
+    if held.table.version.state_version > claim.table.version.state_version:
+        versions = f"{claim.table.version.state_version}, but {holder.address} has {held.table.version.state_version}"
+        detail = f"{_who(claim)} claims broker id {claim.broker_id} by state version {versions}"
+        raise RegistrationRefusedError(detail, holder.address)
+
+
+def _who(claim: Registration) -> str:
+    return f"broker {claim.broker_name} at {claim.address}"

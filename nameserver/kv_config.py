@@ -1,0 +1,111 @@
+"""The KV configuration: small texts by namespace and key, the only thing a nameserver keeps over a restart.
+
+The file is RocketMQ's `kvConfig.json`: `{"configTable":{namespace:{key:value}}}`. Every change is durable before it is
+answered: written beside, flushed, renamed over. Changes are an administrator's and rare, so the loop may wait for them.
+
+Source: apache/rocketmq `namesrv/.../kvconfig/KVConfigManager.java` (5.3).
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.lenient_json import loads
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace whose keys are topics and whose values are `broker:queues;broker:queues`."""
+
+
+class KvConfigError(Exception):
+    """The file cannot be read or written; it is named, and was not changed."""
+
+
+class KvConfig:
+    """The tables of one nameserver; `load` makes them from the file."""
+
+    def __init__(self, path: Path, tables: dict[str, dict[str, str]] | None = None) -> None:
+        self._path = path
+        self._tables = tables or {}
+
+    @classmethod
+    def load(cls, path: Path) -> "KvConfig":
+        """Read the file; a missing one is an empty configuration.
+
+        Raises:
+            KvConfigError: it cannot be read, or is not what RocketMQ and we write.
+        """
+        try:
+            document = loads(path.read_bytes())
+        except FileNotFoundError:
+            return cls(path)
+        except (OSError, JsonError) as error:
+            raise KvConfigError(f"{path}: cannot be read: {error}") from error
+        tables = document.get("configTable") if isinstance(document, dict) else None
+        if not isinstance(tables, dict) or not all(_is_table(table) for table in tables.values()):
+            raise KvConfigError(f'{path}: is not {{"configTable": {{namespace: {{key: value}}}}}}')
+        return cls(path, tables)
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """The value, or None."""
+        return self._tables.get(namespace, {}).get(key)
+
+    def table(self, namespace: str) -> Mapping[str, str] | None:
+        """All keys of a namespace; None when it was never used."""
+        return self._tables.get(namespace)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value, durably.
+
+        Raises:
+            KvConfigError: the file cannot be written; the value is as before.
+        """
+        before = self.get(namespace, key)
+        self._tables.setdefault(namespace, {})[key] = value
+        try:
+            self._save()
+        except KvConfigError:
+            if before is None:
+                del self._tables[namespace][key]
+            else:
+                self._tables[namespace][key] = before
+            raise
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Forget a value, durably; an unknown one is forgotten already. Errors as `put`."""
+        before = self.get(namespace, key)
+        if before is None:
+            return
+        del self._tables[namespace][key]
+        try:
+            self._save()
+        except KvConfigError:
+            self._tables[namespace][key] = before
+            raise
+
+    def _save(self) -> None:
+        text = json.dumps({"configTable": self._tables}, ensure_ascii=False, separators=(",", ":"))
+        beside = self._path.with_name(self._path.name + ".tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+            _fsync_directory(self._path.parent)
+        except OSError as error:
+            raise KvConfigError(f"{self._path}: cannot be written: {error}") from error
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _fsync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,195 @@
+"""The nameserver process: one listener, one route table, health beside it. Nameservers share nothing.
+
+    frame -> handler by code -> table -> answer            closed connection, silence -> broker dropped
+                                  '-> routes changed -> requests that waited for it are answered
+
+Silence is counted in time in which this process itself ran: a stall of ours proves nothing about a broker.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+
+from ledgermq.remoting.codes import ResponseCode, request_name
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.server import RemotingServer
+from ledgermq.telemetry.health import HealthServer
+from ledgermq.telemetry.loop_lag import LoopLagMonitor
+from ledgermq.telemetry.metrics import Registry
+from nameserver.answers import Handler
+from nameserver.broker_requests import BrokerRequests
+from nameserver.client_requests import ClientRequests
+from nameserver.config import NameServerConfig
+from nameserver.config_requests import ConfigRequests
+from nameserver.core.model import Member
+from nameserver.core.routes import RouteTable
+from nameserver.figures import Figures
+from nameserver.kv_config import KvConfig
+from nameserver.route_waiters import RouteWaiters
+from nameserver.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """One nameserver; serves from `start()` to `close()`.
+
+    Attributes:
+        registry: its metrics.
+        table: its routes, for tests and views; only the requests change it.
+    """
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self._config = config
+        self.registry = Registry({"node_type": "nameserver"})
+        self.table = RouteTable(int(time.time() * 1000), delete_missing_topics=config.delete_topic_with_registration)
+        self._settings = Settings(config, self._on_settings)
+        self._lag = LoopLagMonitor(self.registry)
+        self._waiters = RouteWaiters(self._route_changed, self._answer_held)
+        self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
+        self._health = HealthServer(self.registry, self._ready)
+        self._server = RemotingServer(self, limits=_limits(config))
+        self._handlers: Mapping[int, Handler] = {}
+        self._seen_revision = self.table.revision
+        self._started_s: float | None = None
+        self._scan: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` that clients are given."""
+        return f"{self._config.advertised_host}:{self._server.port}"
+
+    @property
+    def health_port(self) -> int:
+        """The health listener's port; 0 when it is not served."""
+        return self._health.port
+
+    async def start(self) -> None:
+        """Read the KV configuration, listen.
+
+        Raises:
+            KvConfigError: its file cannot be read.
+            OSError: the port cannot be bound.
+            HealthListenError: the health port cannot be bound.
+        """
+        kv = KvConfig.load(self._config.kv_config_path)
+        self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters)
+        self._handlers = {
+            **BrokerRequests(self.table, kv, self._present, self._now_ms).handlers,
+            **self._client_requests.handlers,
+            **ConfigRequests(kv, self._settings).handlers,
+        }
+        self._lag.start()
+        try:
+            await self._server.start(self._config.listen_host, self._config.listen_port)
+            if self._config.health_port is not None:
+                await self._health.start(self._config.health_host, self._config.health_port)
+        except BaseException:
+            await self.close()
+            raise
+        self._started_s = asyncio.get_running_loop().time()
+        self._schedule_scan()
+        _log.info("nameserver listens at %s", self.address)
+
+    async def close(self) -> None:
+        """Answer what waits, close every connection; does nothing when not started."""
+        if self._scan is not None:
+            self._scan.cancel()
+        self._waiters.release_all()
+        await self._server.close()
+        await self._health.close()
+        self._lag.close()
+
+    # ---- RequestHandler
+
+    def on_connected(self, connection: Connection) -> None:
+        """Nobody is anybody before they register."""
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self._figures.request(command.code)
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            connection.respond(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        else:
+            self._answer(connection, command, handler)
+            self._wake_if_changed()
+
+    def on_closed(self, connection: Connection) -> None:
+        self._waiters.forget(connection)
+        self._log_dropped("connection closed", self.table.connection_closed(connection, self._now_ms()))
+        self._wake_if_changed()
+
+    # ---- inside
+
+    def _answer_held(self, connection: Connection, command: Command) -> None:
+        self._answer(connection, command, self._client_requests.answer_route)
+
+    def _answer(self, connection: Connection, command: Command, handler: Handler) -> None:
+        try:
+            answer = handler(connection, command)
+        except Refusal as refusal:
+            _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)
+            self._figures.refusal(refusal.cause)
+            connection.refuse(command, refusal)
+            return
+        if answer is not None:
+            connection.respond(command, ResponseCode.SUCCESS, answer.ext, answer.body)
+
+    def _route_changed(self, command: Command) -> bool:
+        return self.table.version(command.ext["topic"]) != int(command.ext.get("knownVersion", "0"))
+
+    def _wake_if_changed(self) -> None:
+        if self.table.revision != self._seen_revision:
+            self._seen_revision = self.table.revision
+            self._waiters.wake()
+
+    def _schedule_scan(self) -> None:
+        delay_s = self._present().scan_interval_ms / 1000
+        self._scan = asyncio.get_running_loop().call_later(delay_s, self._drop_silent)
+
+    def _drop_silent(self) -> None:
+        self._schedule_scan()
+        silent = self.table.expire(self._now_ms())
+        self._log_dropped("silent", silent)
+        for member in silent:
+            if isinstance(member.registration.connection, Connection):
+                member.registration.connection.close("silent for too long")
+        self._wake_if_changed()
+
+    def _log_dropped(self, reason: str, members: list[Member]) -> None:
+        for member in members:
+            claim = member.registration
+            _log.warning("broker %s id %d at %s dropped: %s", claim.broker_name, claim.broker_id, claim.address, reason)
+
+    def _on_settings(self, config: NameServerConfig) -> None:
+        self.table.delete_missing_topics = config.delete_topic_with_registration
+        if self._scan is not None:
+            self._scan.cancel()
+            self._schedule_scan()
+
+    def _present(self) -> NameServerConfig:
+        return self._settings.config
+
+    def _now_ms(self) -> int:
+        return int((asyncio.get_running_loop().time() - self._lag.stalled_s) * 1000)
+
+    def _age_s(self) -> float:
+        return 0.0 if self._started_s is None else asyncio.get_running_loop().time() - self._started_s
+
+    def _ready(self) -> tuple[bool, str]:
+        if self._started_s is None:
+            return False, "starting"
+        return True, f"{len(list(self.table.groups))} broker names, {len(self.table.topics)} topics"
+
+
+def _limits(config: NameServerConfig) -> Limits:
+    return Limits(
+        frame_bytes=config.max_frame_size_bytes,
+        connections=config.max_connections,
+        idle_s=config.connection_idle_timeout_ms / 1000,
+    )

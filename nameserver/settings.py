@@ -1,0 +1,110 @@
+"""A running nameserver's settings under RocketMQ's names: what requests 319 and 318 show and change.
+
+Some may change while the process runs and take effect at once; the file that the process was started with stays the
+user's and is never rewritten. Keys without effect here keep what they are told.
+
+Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (updateConfig, getConfig), 5.3.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from nameserver.config import NameServerConfig
+
+_BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+_FIXED = frozenset({"listenPort", "bindAddress", "brokerIP1", "healthHost", "healthPort"})
+_TIMES_MAX = 1 << 31
+
+_LIVE: Mapping[str, str] = {
+    "scanNotActiveBrokerInterval": "scan_interval_ms",
+    "orderMessageEnable": "order_message_enable",
+    "returnOrderTopicConfigToBroker": "return_order_topic_config",
+    "deleteTopicWithBrokerRegistration": "delete_topic_with_registration",
+    "needWaitForService": "wait_for_service",
+    "waitSecondsForService": "wait_for_service_seconds",
+    "enableTopicList": "topic_list_enable",
+    "enableAllTopicList": "all_topic_list_enable",
+}
+"""RocketMQ's key to the field that it changes at once."""
+
+
+class Settings:
+    """The present configuration; `config` is replaced by each change.
+
+    Args:
+        config: as started. Its `properties` are all keys that are known, with their values.
+        on_change: called after a change has taken effect.
+    """
+
+    def __init__(self, config: NameServerConfig, on_change: Callable[[NameServerConfig], None]) -> None:
+        self.config = config
+        self._on_change = on_change
+        self._properties = dict(config.properties) or {"listenPort": str(config.listen_port)}
+        self._properties |= {key: _show(getattr(config, name)) for key, name in _LIVE.items()}
+
+    def as_text(self) -> str:
+        """All keys, sorted, as the lines of a properties file."""
+        return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(self._properties.items()))
+
+    def update(self, text: str) -> None:
+        """Change what the lines of a properties file say, all or nothing.
+
+        Raises:
+            Refusal: NO_PERMISSION for a key that only a restart may change, INVALID_PARAMETER for one that is
+                unknown or whose value does not parse.
+        """
+        wanted = _parse(text)
+        fields: dict[str, Any] = {}
+        for key, value in wanted.items():
+            self._check(key, value)
+            if key in _LIVE:
+                fields[_LIVE[key]] = _parse_value(key, value, getattr(self.config, _LIVE[key]))
+        self._properties |= wanted
+        self.config = replace(self.config, **fields)
+        self._on_change(self.config)
+
+    def _check(self, key: str, value: str) -> None:
+        if key in _BLACK_LIST:
+            raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list: {key}")
+        if key not in self._properties:
+            nearest = difflib.get_close_matches(key, self._properties, n=1, cutoff=0)
+            hint = f"; nearest known key is {nearest[0]!r}" if nearest else ""
+            raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is unknown{hint}")
+        if key in _FIXED and value != self._properties[key]:
+            raise Refusal(
+                Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
+            )
+
+
+def _parse(text: str) -> dict[str, str]:
+    properties = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise Refusal(Cause.INVALID_PARAMETER, f"line {number} is not key=value: {stripped[:100]!r}")
+        properties[key.rstrip()] = value.lstrip().replace("\\:", ":").replace("\\=", "=").replace("\\\\", "\\")
+    return properties
+
+
+def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
+    if isinstance(present, bool):
+        if value not in ("true", "false"):
+            raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not true or false: {value[:100]!r}")
+        return value == "true"
+    if not (value.isascii() and value.isdigit() and 0 < int(value[:20]) < _TIMES_MAX):
+        raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not a number above 0: {value[:100]!r}")
+    return int(value)
+
+
+def _show(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
