@@ -38,46 +38,47 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.hosts import Host, decode_host, encode_host
 from ledgermq.message.ids import offset_message_id
+from ledgermq.message.layout import (
+    BLANK,
+    BLANK_MAGIC,
+    BLANK_SIZE_MIN,
+    BYTE,
+    HEAD_SIZES,
+    HEADS,
+    INT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PEEKS,
+    RECORD_SIZE_MIN,
+    SHORT,
+    SYS_FLAG_AT,
+    TOPIC_LENGTH_V1_MAX,
+    check_record,
+    needs_v2,
+    record_size,
+)
 from ledgermq.message.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 
-MAGIC_V1: Final = -626843481
-MAGIC_V2: Final = -626843477
-BLANK_MAGIC: Final = -875286124
+__all__ = [
+    "BLANK",
+    "BLANK_MAGIC",
+    "BLANK_SIZE_MIN",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "RECORD_SIZE_MIN",
+    "Record",
+    "check_record",
+    "decode_record",
+    "decode_records",
+    "dispatch_fields",
+    "encode_record",
+    "needs_v2",
+    "record_size",
+    "write_draft",
+]
 
-BLANK: Final = 0
-"""What `check_record` answers at a blank: nothing but padding follows in this file."""
-
-BLANK_SIZE_MIN: Final = 8
-"""Every full file ends in a blank: its size as i32, then BLANK_MAGIC."""
-
-TOPIC_LENGTH_V1_MAX: Final = 127
-
-_SYS_FLAG_AT: Final = 36
-
-_PREFIX: Final = struct.Struct(">ii")
-_INT: Final = struct.Struct(">i")
-_SHORT: Final = struct.Struct(">h")
-_BYTE: Final = struct.Struct(">b")
-
-
-def _head(born: int, store: int) -> struct.Struct:
-    return struct.Struct(f">iiiiiqqiq{born}sq{store}siqi")
-
-
-def _peek(born: int, store: int) -> struct.Struct:
-    # size, magic, queue id, queue offset, physical offset, sysFlag, store timestamp, body length
-    return struct.Struct(f">ii4xi4xqqi{8 + born}xq{store + 12}xi")
-
-
-# by (sysFlag >> 4) & 3: bit 0 born host IPv6, bit 1 store host IPv6
-_HEADS: Final = (_head(8, 8), _head(20, 8), _head(8, 20), _head(20, 20))
-_HEAD_SIZES: Final = tuple(head.size for head in _HEADS)
-_PEEKS: Final = (_peek(8, 8), _peek(20, 8), _peek(8, 20), _peek(20, 20))
-_PEEK_V4: Final = _PEEKS[0]
-_HEAD_V4_SIZE: Final = _HEAD_SIZES[0]
-
-RECORD_SIZE_MIN: Final = _HEAD_V4_SIZE + 1 + 2
-"""A V1 record with IPv4 hosts and nothing in it."""
+_PEEK_V4: Final = PEEKS[0]
+_HEAD_V4_SIZE: Final = HEAD_SIZES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +135,6 @@ class Record:
         return offset_message_id(encode_host(self.store_host), self.physical_offset)
 
 
-def needs_v2(topic: bytes) -> bool:
-    """Whether a record of this topic needs V2's two-byte topic length.
-
-    Java counts UTF-16 units and would write a negative V1 length for 128 or more bytes of fewer units; bytes are
-    what the field counts. For ASCII topics, the only legal ones, the two rules agree.
-    """
-    return len(topic) > TOPIC_LENGTH_V1_MAX
-
-
-def record_size(body_length: int, topic_length: int, properties_length: int, sys_flag: int, v2: bool) -> int:
-    """Bytes of a whole record; lengths in bytes."""
-    head = _HEAD_SIZES[(sys_flag >> 4) & 3]
-    return head + body_length + (4 if v2 else 3) + topic_length + properties_length
-
-
 def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
     """Encode a draft at `position`: the hot path, straight into the mapped file, nothing checked.
 
@@ -160,7 +146,7 @@ def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host:
     topic_length = len(topic)
     body_length = len(body)
     index = (draft.sys_flag >> 4) & 3
-    _HEADS[index].pack_into(
+    HEADS[index].pack_into(
         buffer,
         position,
         draft.size,
@@ -179,7 +165,7 @@ def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host:
         draft.prepared_transaction_offset,
         body_length,
     )
-    start = position + _HEAD_SIZES[index]
+    start = position + HEAD_SIZES[index]
     end = start + body_length
     buffer[start:end] = body
     tail = _tail(topic, properties)
@@ -189,7 +175,7 @@ def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host:
 def _tail(topic: bytes, properties: bytes) -> bytes:
     length = len(topic)
     encoded = length.to_bytes(1 if length <= TOPIC_LENGTH_V1_MAX else 2, "big")
-    return encoded + topic + _SHORT.pack(len(properties)) + properties
+    return encoded + topic + SHORT.pack(len(properties)) + properties
 
 
 def encode_record(record: Record) -> bytes:
@@ -209,69 +195,16 @@ def encode_record(record: Record) -> bytes:
     if size != record.size:
         raise CorruptRecordError(0, f"size {record.size} where its parts have {size}")
     try:
-        head = _HEADS[index].pack(
+        head = HEADS[index].pack(
             size, record.magic, record.body_crc, record.queue_id, record.flag, record.queue_offset,
             record.physical_offset, record.sys_flag, record.born_timestamp, hosts[0], record.store_timestamp, hosts[1],
             record.reconsume_times, record.prepared_transaction_offset, len(record.body),
         )  # fmt: skip
-        topic_length = (_SHORT if v2 else _BYTE).pack(len(topic))
-        properties_length = _SHORT.pack(len(record.properties))
+        topic_length = (SHORT if v2 else BYTE).pack(len(topic))
+        properties_length = SHORT.pack(len(record.properties))
     except struct.error as error:
         raise CorruptRecordError(0, f"a field does not fit: {error}") from error
     return b"".join((head, record.body, topic_length, topic, properties_length, record.properties))
-
-
-def check_record(buffer: Readable, position: int, limit: int, *, check_crc: bool) -> int:
-    """The size of the valid record at `position`, or `BLANK`. `limit` is where readable bytes end.
-
-    Valid means: known magic, every length inside the record and adding up to its size, and, if asked, the body's CRC.
-    A zeroed tail (size 0, magic 0) is not valid.
-
-    Raises:
-        CorruptRecordError: anything else.
-    """
-    if limit - position < BLANK_SIZE_MIN:
-        raise CorruptRecordError(position, f"{limit - position} bytes left")
-    size: int
-    size, magic = _PREFIX.unpack_from(buffer, position)
-    if magic == BLANK_MAGIC:
-        return BLANK
-    if magic not in (MAGIC_V1, MAGIC_V2):
-        raise CorruptRecordError(position, f"magic {magic & 0xFFFFFFFF:#010x}")
-    if not RECORD_SIZE_MIN <= size <= limit - position:
-        raise CorruptRecordError(position, f"size {size}, {limit - position} bytes left")
-    _check_parts(buffer, position, size, magic, check_crc)
-    return size
-
-
-def _check_parts(buffer: Readable, position: int, size: int, magic: int, check_crc: bool) -> None:
-    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_AT)
-    head_size = _HEAD_SIZES[(sys_flag >> 4) & 3]
-    topic_field = _SHORT if magic == MAGIC_V2 else _BYTE
-    room = size - head_size - topic_field.size - _SHORT.size  # for body, topic and properties
-    if room < 0:
-        raise CorruptRecordError(position, f"size {size} is too small for sysFlag {sys_flag:#x}")
-    body_start = position + head_size
-    (body_length,) = _INT.unpack_from(buffer, body_start - _INT.size)
-    if not 0 <= body_length <= room:
-        raise CorruptRecordError(position, f"body length {body_length} in a record of {size}")
-    body_end = body_start + body_length
-    (topic_length,) = topic_field.unpack_from(buffer, body_end)
-    if not 0 <= topic_length <= room - body_length:
-        raise CorruptRecordError(position, f"topic length {topic_length} in a record of {size}")
-    (properties_length,) = _SHORT.unpack_from(buffer, body_end + topic_field.size + topic_length)
-    if body_length + topic_length + properties_length != room:
-        raise CorruptRecordError(position, f"properties length {properties_length} in a record of {size}")
-    if check_crc and body_length:
-        _check_body(buffer, position, body_start, body_end)
-
-
-def _check_body(buffer: Readable, position: int, start: int, end: int) -> None:
-    (expected,) = _INT.unpack_from(buffer, position + 8)
-    with memoryview(buffer) as whole, whole[start:end] as body:
-        actual = crc32(body) & CRC_MASK
-    if actual != expected:
-        raise CorruptRecordError(position, f"body CRC {actual}, the record says {expected}")
 
 
 def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int, int, int, bytes, bytes]:
@@ -284,15 +217,15 @@ def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int
     start = position + _HEAD_V4_SIZE
     if fields[5] & HOST_MASK:
         index = (fields[5] >> 4) & 3
-        fields = _PEEKS[index].unpack_from(buffer, position)
-        start = position + _HEAD_SIZES[index]
+        fields = PEEKS[index].unpack_from(buffer, position)
+        start = position + HEAD_SIZES[index]
     size, magic, queue_id, queue_offset, physical_offset, sys_flag, store_timestamp, body_length = fields
     start += body_length
     if magic == MAGIC_V1:
         topic_end = start + 1 + buffer[start]
         topic = bytes(buffer[start + 1 : topic_end])
     else:
-        topic_end = start + 2 + _SHORT.unpack_from(buffer, start)[0]
+        topic_end = start + 2 + SHORT.unpack_from(buffer, start)[0]
         topic = bytes(buffer[start + 2 : topic_end])
     properties = bytes(buffer[topic_end + 2 : position + size])
     return size, queue_id, sys_flag, queue_offset, physical_offset, store_timestamp, topic, properties
@@ -326,13 +259,13 @@ def decode_records(buffer: bytes | memoryview, *, check_crc: bool = True) -> lis
 
 
 def _decode_checked(raw: bytes, offset: int) -> Record:
-    (sys_flag,) = _INT.unpack_from(raw, _SYS_FLAG_AT)
+    (sys_flag,) = INT.unpack_from(raw, SYS_FLAG_AT)
     index = (sys_flag >> 4) & 3
     (
         size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, _, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared_transaction_offset, body_length,
-    ) = _HEADS[index].unpack_from(raw)  # fmt: skip
-    body_end = _HEAD_SIZES[index] + body_length
+    ) = HEADS[index].unpack_from(raw)  # fmt: skip
+    body_end = HEAD_SIZES[index] + body_length
     topic_start = body_end + (2 if magic == MAGIC_V2 else 1)
     topic_end = topic_start + int.from_bytes(raw[body_end:topic_start], "big")
     try:
@@ -352,7 +285,7 @@ def _decode_checked(raw: bytes, offset: int) -> Record:
         store_host=decode_host(store_host),
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
-        body=raw[_HEAD_SIZES[index] : body_end],
+        body=raw[HEAD_SIZES[index] : body_end],
         properties=raw[topic_end + 2 :],
         body_crc=body_crc,
         size=size,

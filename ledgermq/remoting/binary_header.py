@@ -50,15 +50,15 @@ def decode_binary_header(header: bytes) -> Command:
 def _decode_ext(header: bytes, at: int, end: int) -> dict[str, str]:
     ext = {}
     while at < end:
-        value_at = _end(header, at + _SHORT.size, _SHORT.unpack_from(header, at)[0])
-        after = _end(header, value_at + _INT.size, _INT.unpack_from(header, value_at)[0])
-        key = header[at + _SHORT.size : value_at].decode()
-        value = header[value_at + _INT.size : after].decode()
-        if key and value:
-            ext[key] = value
+        (key_length,) = _SHORT.unpack_from(header, at)
+        value_at = at + _SHORT.size + key_length
+        (value_length,) = _INT.unpack_from(header, value_at)
+        after = value_at + _INT.size + value_length
+        if key_length < 0 or value_length < 0 or after > end:
+            raise ValueError(f"ext field at {at}: key length {key_length}, value length {value_length}, end {end}")
+        if key_length and value_length:
+            ext[header[at + _SHORT.size : value_at].decode()] = header[value_at + _INT.size : after].decode()
         at = after
-    if at != end:
-        raise ValueError(f"ext fields end at {at}, their length says {end}")
     return ext
 
 

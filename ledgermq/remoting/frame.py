@@ -199,9 +199,11 @@ class FrameParser:
                     fields = _loads(header)
                     code, opaque, flag, version = fields["code"], fields["opaque"], fields["flag"], fields["version"]
                     ext, remark, language = fields.get("extFields"), fields.get("remark"), fields["language"]
-                    # two C calls that fail unless these are four 32-bit ints and all text
+                    # three C calls that fail unless these are four 32-bit ints, and all text
                     _INTS.pack(code, opaque, flag, version)
-                    _join((language, remark or "", *ext.values()) if ext is not None else (language, remark or ""))
+                    _join((language, remark or ""))
+                    if ext is not None:
+                        _join(ext.values())
                     command = Command(code, opaque, flag, ext, body, remark, language, version)
                 except (ValueError, TypeError, KeyError, AttributeError, struct.error):
                     command = self._decode_odd(header, base + at, body)
