@@ -179,7 +179,7 @@ class CommitLog:
         self._listeners.append(listener)
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
-        """See `ReplicatedLog.append`. Where a draft cannot be encoded, `struct.error` is raised and nothing is placed."""
+        """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
         if self._refusal is not None or self._flusher is None:
             raise self._refusal or Refusal(Cause.RECOVERING, "the commit log is not started yet")
         self._last_timestamp = max(self._clock(), self._last_timestamp)

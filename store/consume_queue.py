@@ -189,6 +189,7 @@ class ConsumeQueue:
         end = self.bisect(lambda unit: _is_good(unit, end_offset))
         if scan:
             end = self._scan(end_offset, end)
+            self._flushed_offset = self.min_offset
         self._cut(end)
 
     def truncate(self, physical_offset: int) -> None:

@@ -17,7 +17,7 @@ DELAY_LEVELS_MS = (
 
 
 def unit_tags_code(topic: bytes, properties: bytes, store_timestamp: int) -> int:
-    """What the unit of a record holds: the hash of its tag (0 without one), or, for a parked delayed message, when it is due.
+    """What a unit holds: the hash of the record's tag (0 without one), or when a parked delayed message is due.
 
     Args:
         topic: as in the record.

@@ -26,7 +26,7 @@ from ledgermq.message.record import check_record, dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.dispatch import unit_tags_code
-from store.errors import DiskFullError, RecordUnavailableError, StoreError
+from store.errors import DiskFullError, InvalidTopicError, RecordUnavailableError, StoreError
 from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
 from store.queue_table import QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
@@ -100,6 +100,7 @@ class MessageStore:
         self._kept_start = 0  # where the log ended before the first kept batch
         self._touched: dict[ConsumeQueue, None] = {}
         self._is_writable = False
+        self._told: LogState | None = None
         self._is_resuming = False
         self._is_closed = False
         log.add_listener(self)
@@ -135,14 +136,11 @@ class MessageStore:
         if not self._is_writable:
             raise self._why_not_writable()
         max_offset = self.log.max_offset
+        self._assign(drafts)
         try:
-            self._assign(drafts)
             self.log.append(drafts, done)
-        except BaseException as error:
+        except BaseException:
             _take_back(drafts)
-            if isinstance(error, StoreError):
-                cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
-                raise Refusal(cause, str(error), retry_after_ms=1000) from error
             raise
         if drafts:
             if not self._kept:
@@ -151,8 +149,7 @@ class MessageStore:
             self._kept.append((last.physical_offset + last.size, drafts))
 
     def _assign(self, drafts: Sequence[QueuedDraft]) -> None:
-        for draft in drafts:
-            draft.queue_offset = -1
+        """Give each draft its queue offset, and see that its unit has room on disk; or raise with none taken."""
         for draft in drafts:
             if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
                 draft.queue_offset = 0
@@ -160,21 +157,33 @@ class MessageStore:
             queue = draft.queue
             offset = queue.next_offset
             if offset >= queue.room_end:
-                queue.reserve(offset + 1)
+                try:
+                    queue.reserve(offset + 1)
+                except StoreError as error:
+                    _take_back(drafts[: drafts.index(draft)])
+                    cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
+                    raise Refusal(cause, str(error), retry_after_ms=1000) from error
             draft.queue_offset = offset
             queue.next_offset = offset + 1
 
     def _why_not_writable(self) -> Refusal:
         if self._is_closed:
             return Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
-        state = self.log.state
-        if state.writable:
+        if self.log.state.writable:
             behind = self.log.confirm_offset - self.dispatched_offset
             return Refusal(Cause.RECOVERING, f"{behind} bytes of the log are not dispatched yet", retry_after_ms=100)
-        remark = f"this broker is not the leader in term {state.generation}"
-        return Refusal(Cause.NOT_LEADER, remark, leader_hint=state.leader)
+        try:
+            self.log.append((), lambda _: None)  # the log knows why
+        except Refusal as refusal:
+            return refusal
+        return Refusal(Cause.RECOVERING, "the log does not take records yet", retry_after_ms=100)
 
     # -- following the log
+
+    def close(self) -> None:
+        """Take nothing more and follow the log no further; `store.opening` closes what lies below."""
+        self._is_closed = True
+        self._is_writable = False
 
     def on_confirmed(self, confirm_offset: int) -> None:
         """Dispatch up to `confirm_offset`: kept drafts at once, the rest in slices."""
@@ -184,6 +193,8 @@ class MessageStore:
         """Drafts are kept only while this node writes; a new writer catches up before it takes messages."""
         if state.writable:
             self._pump(self.log.confirm_offset)
+            if self._is_writable and state != self._told:
+                self._tell_role(state)
             return
         self._is_writable = False
         self._kept.clear()
@@ -249,15 +260,27 @@ class MessageStore:
         return True
 
     def _dispatch_record(self, physical_offset: int, record: memoryview) -> None:
-        size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
+        try:
+            size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
+        except (struct.error, IndexError) as error:
+            raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
         self.last_timestamp = timestamp
         if sys_flag & TRANSACTION_PREPARED:
             return
-        queue = self.queues.get(topic, queue_id)
+        queue = self.queues.find(topic, queue_id) or self._new_queue(topic, queue_id, physical_offset)
+        if queue is None:
+            return
         queue.put(physical_offset, size, unit_tags_code(topic, properties, timestamp), queue_offset)
         self._touched[queue] = None
         if queue.is_watched:
             self._tell_state_record(physical_offset, record)
+
+    def _new_queue(self, topic: bytes, queue_id: int, physical_offset: int) -> ConsumeQueue | None:
+        try:
+            return self.queues.get(topic, queue_id)
+        except InvalidTopicError as error:  # no broker takes such a message: a foreign hand wrote the log
+            log.warning("the record at %d enters no queue: %s", physical_offset, error)
+            return None
 
     def _resume(self, *, delay_s: float) -> None:
         if not self._is_resuming and not self._is_closed:
@@ -286,6 +309,7 @@ class MessageStore:
             listener.on_state_record(physical_offset, record)
 
     def _tell_role(self, state: LogState) -> None:
+        self._told = state
         for listener in self._listeners:
             listener.on_role_change(state)
 

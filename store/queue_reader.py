@@ -81,7 +81,7 @@ def read_queue(
     accepts: TagsFilter | None,
     cold: ColdLimits,
 ) -> GetResult:
-    """Records of `queue` from unit `offset` on: at most `max_count` and `max_bytes`, except that the first always goes."""
+    """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case."""
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
     status, next_offset = _status_of(queue, offset)

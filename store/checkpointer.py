@@ -1,0 +1,94 @@
+"""Checkpointer: now and then makes the queues durable, and then says so in the checkpoint.
+
+loop thread   capture: dispatched offset, unit count, files        (next time)
+its thread              fdatasync each file ... checkpoint
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from store.checkpoint import Checkpoint, CheckpointFile, Progress
+from store.message_store import MessageStore
+from store.queue_file import QueueFile
+
+log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    """Writes the checkpoint of one store. Owned by the loop's thread.
+
+    Args:
+        flushed_offset: up to where the log is durable now; a record's end.
+        last_timestamp: store time (ms) of the last record dispatched before this store was opened.
+    """
+
+    def __init__(
+        self,
+        file: CheckpointFile,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        flushed_offset: Callable[[], int],
+        last_timestamp: int,
+    ) -> None:
+        self._file = file
+        self._store = store
+        self._loop = loop
+        self._flushed_offset = flushed_offset
+        self._queues_timestamp = last_timestamp
+        self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_failed = False
+
+    def run_every(self, interval_s: float) -> None:
+        """From now on save at this interval."""
+        self._timer = self._loop.call_later(interval_s, self._save_by_timer, interval_s)
+
+    async def close(self) -> bool:
+        """Save once more; answer whether the store is all durable and dispatched."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._loop.run_in_executor(self._executor, self._save, *self._capture())
+        self._executor.shutdown()
+        end = self._store.log.confirm_offset
+        return not self._has_failed and self._flushed_offset() >= self._store.dispatched_offset >= end
+
+    def _save_by_timer(self, interval_s: float) -> None:
+        self._executor.submit(self._save, *self._capture())
+        self.run_every(interval_s)
+
+    def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
+        store = self._store
+        flushed = self._flushed_offset()
+        found = self._file.found
+        timestamp = store.last_timestamp or self._queues_timestamp
+        if flushed >= store.dispatched_offset:
+            log_timestamp = timestamp
+        else:
+            log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
+        self._dispatched = (store.dispatched_offset, timestamp)
+        files = [file for queue in store.queues for file in queue.take_unflushed()]
+        units = sum(queue.max_offset for queue in store.queues)
+        return files, Checkpoint(
+            log_timestamp=log_timestamp,
+            queues_timestamp=timestamp,
+            index_timestamp=found.index_timestamp,
+            master_flushed_offset=found.master_flushed_offset,
+            confirm_offset=store.log.confirm_offset,
+            progress=Progress(flushed, store.dispatched_offset, units),
+        )
+
+    def _save(self, files: list[QueueFile], checkpoint: Checkpoint) -> None:
+        """In the thread. After a failed sync the last good checkpoint stands: queues can be made again from there."""
+        if self._has_failed:
+            return
+        try:
+            for file in files:
+                file.sync()
+            self._file.save(checkpoint)
+        except OSError as error:
+            self._has_failed = True
+            log.error("no checkpoint is written any more: %s", error)

@@ -1,0 +1,134 @@
+"""Opening and closing a store, in the one order that is safe.
+
+    lock, format, abort file -> log recovers -> queues recover -> store dispatches -> checkpoints
+    store stops -> log flushes and closes -> queues sync, checkpoint -> abort file goes, lock goes
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (load, start, shutdown, 5.3.3).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.checkpointer import Checkpointer
+from store.commit_log import CommitLog, CommitLogConfig
+from store.message_store import MessageStore
+from store.queue_reader import ColdLimits
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues
+from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
+from store.replicated_log import ReplicatedLog
+from store.store_directory import StoreDirectory
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """What stands on a log, whichever it is.
+
+    Attributes:
+        root: the store's directory.
+        checkpoint_interval_ms: between syncs of the queues.
+        untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
+    """
+
+    root: Path
+    queue_file_size_bytes: int = QUEUE_FILE_SIZE_BYTES
+    checkpoint_interval_ms: int = 10_000
+    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
+    cold_limits: ColdLimits | None = None
+
+
+@dataclass(slots=True)
+class OpenStore:
+    """A store and what is needed to close it.
+
+    Attributes:
+        recovery: what opening had to do.
+    """
+
+    store: MessageStore
+    directory: StoreDirectory
+    recovery: QueueRecovery
+    checkpointer: Checkpointer
+
+    async def close(self) -> None:
+        """Close everything; the directory counts as clean only if all of it is durable and dispatched."""
+        is_clean = False
+        try:
+            await self.store.log.close()
+            self.store.close()
+            is_clean = await self.checkpointer.close()
+            self.store.queues.close()
+        finally:
+            self.directory.close(clean=is_clean)
+
+
+async def open_store(
+    config: StoreConfig,
+    directory: StoreDirectory,
+    replicated_log: ReplicatedLog,
+    *,
+    flushed_offset: Callable[[], int] | None = None,
+) -> OpenStore:
+    """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
+
+    `flushed_offset` says up to where the log is durable; its confirm offset when not given.
+
+    Raises:
+        StoreFormatError, DiskFullError, DiskFailedError.
+    """
+    loop = asyncio.get_running_loop()
+    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes)
+    found = directory.checkpoint.found
+
+    def recover() -> QueueRecovery:
+        queues.load()
+        return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=config.untrusted_walk_bytes)
+
+    recovery = await asyncio.to_thread(recover)
+    log.info("queues recovered: %s", recovery)
+    store = MessageStore(
+        replicated_log,
+        queues,
+        loop,
+        dispatched_offset=recovery.dispatched_offset,
+        cold_limits=config.cold_limits,
+    )
+    checkpointer = Checkpointer(
+        directory.checkpoint,
+        store,
+        loop,
+        flushed_offset=flushed_offset or (lambda: replicated_log.confirm_offset),
+        last_timestamp=recovery.last_timestamp or found.queues_timestamp,
+    )
+    store.start()
+    checkpointer.run_every(config.checkpoint_interval_ms / 1000)
+    return OpenStore(store, directory, recovery, checkpointer)
+
+
+async def open_classic_store(
+    config: StoreConfig,
+    log_config: CommitLogConfig,
+    *,
+    make_log: Callable[[CommitLogConfig, asyncio.AbstractEventLoop], CommitLog] = CommitLog,
+) -> OpenStore:
+    """Lock the directory, recover the commit log and its queues, and start: the store of a broker that stands alone.
+
+    Raises:
+        StoreLockedError, StoreFormatError, DiskFullError, DiskFailedError: nothing stays open.
+    """
+    directory = StoreDirectory(config.root, "classic")
+    commit_log = make_log(log_config, asyncio.get_running_loop())
+    try:
+        damaged = await asyncio.to_thread(commit_log.recover, directory.checkpoint.found, clean=directory.was_clean)
+        for offset in damaged:
+            log.error("the record at %d has a damaged body; it is kept and will be served as it is", offset)
+        commit_log.start()
+        return await open_store(config, directory, commit_log, flushed_offset=lambda: commit_log.flushed_offset)
+    except BaseException:
+        await commit_log.close()
+        directory.close(clean=directory.was_clean)
+        raise

@@ -1,0 +1,160 @@
+"""Recovery of the consume queues: cut what cannot be trusted, then dispatch the log again from there.
+
+    log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
+                                                 trusted offset
+
+The trusted offset comes from our checkpoint, and the sum of all queues' lengths must agree with it. Without one (the
+directory is RocketMQ's, or the checkpoint is gone) the queues' own content is taken, and the last part of the log is
+dispatched over it; units that differ are corrected. Wherever a queue turns out to lack units below the start, it is
+emptied and filled from the whole log.
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.record import dispatch_fields
+from store.checkpoint import Progress
+from store.consume_queue import ConsumeQueue
+from store.dispatch import unit_tags_code
+from store.errors import InvalidTopicError
+from store.queue_table import QueueTable
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+UNTRUSTED_WALK_BYTES = 1 << 30
+
+DispatchFields = tuple[int, int, int, int, int, int, bytes, bytes]
+
+
+@dataclass(slots=True)
+class QueueRecovery:
+    """What was done.
+
+    Attributes:
+        dispatched_offset: every confirmed record below has its unit.
+        last_timestamp: store time (ms) of the last record dispatched again; 0 when there was none.
+        record_count: records dispatched again.
+        rebuilt: queues that were filled from the whole log.
+        unreadable: physical offsets at which the log could not be parsed.
+    """
+
+    dispatched_offset: int
+    last_timestamp: int = 0
+    record_count: int = 0
+    rebuilt: int = 0
+    unreadable: tuple[int, ...] = ()
+
+
+def recover_queues(
+    log_: ReplicatedLog,
+    queues: QueueTable,
+    progress: Progress | None,
+    *,
+    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES,
+) -> QueueRecovery:
+    """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+    """
+    end = log_.confirm_offset
+    if log_.min_offset >= log_.max_offset == 0:
+        for queue in list(queues):
+            queue.clear()
+        return QueueRecovery(end)
+    recovery = QueueRecovery(end)
+    start = _cut(log_, queues, progress, end, untrusted_walk_bytes)
+    gapped = {queue for queue in queues if queue.is_gapped}
+    gapped |= _dispatch_range(log_, queues, start, end, None, recovery)
+    if gapped and start > log_.min_offset:
+        log.warning("%d queues lack units below %d: filled again from the whole log", len(gapped), start)
+        for queue in gapped:
+            queue.clear()
+        _dispatch_range(log_, queues, log_.min_offset, end, gapped, recovery)
+    recovery.rebuilt = len(gapped)
+    for queue in queues:
+        queue.correct_min_offset(log_.min_offset)
+        queue.next_offset = queue.max_offset
+    return recovery
+
+
+def _cut(log_: ReplicatedLog, queues: QueueTable, progress: Progress | None, end: int, walk_bytes: int) -> int:
+    """Cut every queue to what can be trusted; answer where dispatching starts."""
+    min_offset = log_.min_offset
+    if progress is not None and progress.dispatched_offset >= min_offset:
+        trusted = min(progress.dispatched_offset, end)
+        for queue in queues:
+            queue.recover(trusted, scan=False)
+        count = sum(queue.max_offset for queue in queues)
+        if trusted < progress.dispatched_offset or count == progress.unit_count:
+            return trusted
+        log.warning("the queues hold %d units, the checkpoint says %d", count, progress.unit_count)
+        return min_offset
+    for queue in queues:
+        queue.recover(end, scan=True)
+    return _untrusted_start(queues, min_offset, end - walk_bytes)
+
+
+def _untrusted_start(queues: QueueTable, min_offset: int, wanted: int) -> int:
+    """A record's start at or just behind `wanted`, as some queue knows one; else the oldest record."""
+    if wanted <= min_offset:
+        return min_offset
+    return min((start for queue in queues if (start := _first_at(queue, wanted)) is not None), default=min_offset)
+
+
+def _first_at(queue: ConsumeQueue, wanted: int) -> int | None:
+    unit = queue.unit(queue.bisect(lambda unit: unit[0] < wanted))
+    return unit[0] if unit is not None else None
+
+
+def _dispatch_range(
+    log_: ReplicatedLog,
+    queues: QueueTable,
+    start: int,
+    end: int,
+    only: set[ConsumeQueue] | None,
+    recovery: QueueRecovery,
+) -> set[ConsumeQueue]:
+    """Dispatch `[start, end)` into the queues (`only` these); answer those that lack units below `start`."""
+    lacking: set[ConsumeQueue] = set()
+    is_whole = start == log_.min_offset
+    for offset, fields in _walk_on(log_, queues, start, end, recovery):
+        size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = fields
+        recovery.last_timestamp = timestamp
+        recovery.record_count += 1
+        if sys_flag & TRANSACTION_PREPARED:
+            continue
+        try:
+            queue = queues.get(topic, queue_id)
+        except InvalidTopicError as error:
+            log.warning("the record at %d enters no queue: %s", offset, error)
+            continue
+        if only is not None and queue not in only:
+            continue
+        if queue_offset > queue.max_offset and not is_whole:
+            lacking.add(queue)
+        else:
+            queue.put(offset, size, unit_tags_code(topic, properties, timestamp), queue_offset)
+    return lacking
+
+
+def _walk_on(
+    log_: ReplicatedLog, queues: QueueTable, start: int, end: int, recovery: QueueRecovery
+) -> Iterator[tuple[int, DispatchFields]]:
+    """Walk on behind what cannot be parsed, from the next record that some queue knows."""
+    while start < end:
+        try:
+            for offset, record in log_.walk(start, end):
+                yield offset, dispatch_fields(record, 0)
+                start = offset + len(record)
+            return
+        except (CorruptRecordError, struct.error, IndexError) as error:
+            recovery.unreadable += (start,)
+            log.error("the log cannot be parsed behind %d: %s", start, error)
+            known = [first for queue in queues if (first := _first_at(queue, start + 1)) is not None]
+            start = min(known, default=end)
