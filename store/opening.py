@@ -72,10 +72,12 @@ async def open_store(
     replicated_log: ReplicatedLog,
     *,
     flushed_offset: Callable[[], int] | None = None,
+    prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
 
-    `flushed_offset` says up to where the log is durable; its confirm offset when not given.
+    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `prepare` is called before
+    the store starts, to add listeners that must see every record it dispatches.
 
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
@@ -104,6 +106,8 @@ async def open_store(
         flushed_offset=flushed_offset or (lambda: replicated_log.confirm_offset),
         last_timestamp=recovery.last_timestamp or found.queues_timestamp,
     )
+    if prepare is not None:
+        prepare(store)
     store.start()
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
     return OpenStore(store, directory, recovery, checkpointer)
@@ -114,6 +118,7 @@ async def open_classic_store(
     log_config: CommitLogConfig,
     *,
     make_log: Callable[[CommitLogConfig, asyncio.AbstractEventLoop], CommitLog] = CommitLog,
+    prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Lock the directory, recover the commit log and its queues, and start: the store of a broker that stands alone.
 
@@ -127,7 +132,9 @@ async def open_classic_store(
         for offset in damaged:
             log.error("the record at %d has a damaged body; it is kept and will be served as it is", offset)
         commit_log.start()
-        return await open_store(config, directory, commit_log, flushed_offset=lambda: commit_log.flushed_offset)
+        return await open_store(
+            config, directory, commit_log, flushed_offset=lambda: commit_log.flushed_offset, prepare=prepare
+        )
     except BaseException:
         await commit_log.close()
         directory.close(clean=directory.was_clean)
