@@ -84,8 +84,6 @@ class BrokerConfig:
     store_dir: Path = field(default_factory=lambda: Path.home() / "store")
     commit_log_dir: Path | None = None
     """None: `<store_dir>/commitlog`; see `commit_log_path`. Unused in Raft mode."""
-    raft_log_dir: Path | None = None
-    """None: `<store_dir>/dledger-<self id>`; see `raft_log_path`."""
     consume_queue_dir: Path | None = None
     """None: `<store_dir>/consumequeue`; see `consume_queue_path`."""
     commit_log_file_size_bytes: int = 1 << 30
@@ -134,6 +132,8 @@ class BrokerConfig:
     connection_idle_timeout_ms: int = 120_000
     max_topics: int = 100_000
 
+    notices: tuple[str, ...] = ()
+    """What the process says once at its start: addresses chosen, keys without effect."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Every known key under RocketMQ's name with the value in force, as text: what requests 25, 26 show."""
 
@@ -145,7 +145,7 @@ class BrokerConfig:
     @property
     def raft_log_path(self) -> Path:
         """Directory of the Raft node: `data/`, `index/`, term and vote."""
-        return self.raft_log_dir or self.store_dir / f"dledger-{self.raft_self_id}"
+        return self.store_dir / f"dledger-{self.raft_self_id}"
 
     @property
     def consume_queue_path(self) -> Path:

@@ -1,0 +1,268 @@
+"""Requests of administrators: topics (17, 21, 202, 215, 351), groups (200, 201, 207, 208, 352), the broker (26, 28).
+
+A change is answered when it is committed and, for topics, the nameservers have been told.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+from broker import names
+from broker.clients import ClientTable
+from broker.config import BrokerConfig
+from broker.config_text import properties_text
+from broker.fields import I32_MAX, Fields, boolean, integer, text
+from broker.java_json import QueueId, dumps, queue_map
+from broker.metadata import ChangeDone, Metadata
+from broker.offsets import ConsumerOffsets
+from broker.role import Role
+from broker.runtime_info import RuntimeInfo
+from broker.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state import ReplicatedState
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.consume_queue import ConsumeQueue
+from store.message_store import MessageStore
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Announce = Callable[[], Awaitable[None]]
+
+
+class AdminRequests:
+    """Changes and shows topics, groups and the broker itself.
+
+    Args:
+        announce: tells the nameservers of the present topics; returns when they know, or soon after.
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        clients: ClientTable,
+        role: Role,
+        store: MessageStore,
+        runtime: RuntimeInfo,
+        announce: Announce,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._metadata = metadata
+        self._offsets = offsets
+        self._clients = clients
+        self._role = role
+        self._store = store
+        self._runtime = runtime
+        self._announce = announce
+        self._spawn = spawn
+
+    # ---- topics
+
+    def update_topic(self, connection: Connection, command: Command) -> None:
+        """17: make a topic, or give it new settings."""
+        fields = command.ext
+        self._role.check_writable()
+        name = text(fields, "topic")
+        names.check_topic_name(name, self._config.max_topic_length)
+        if names.is_system_topic(name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        before = self._metadata.topic(name)
+        topic = _topic_from(name, fields, before)
+        if topic == before:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        self._metadata.put_topic(topic, self._answer_after(connection, command, announce=True))
+
+    def delete_topic(self, connection: Connection, command: Command) -> None:
+        """215: remove a topic, its queues and its offsets. One that is not there is removed already."""
+        self._role.check_writable()
+        name = text(command.ext, "topic")
+        names.check_topic_name(name, names.RETRY_TOPIC_LENGTH_MAX)
+        if names.is_system_topic(name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        if self._metadata.topic(name) is None:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        self._metadata.remove_topic(name, self._answer_after(connection, command, announce=True))
+
+    def all_topics(self, connection: Connection, command: Command) -> None:
+        """21: every topic's settings."""
+        empty = DataVersion(state_version=self._role.generation).to_json()
+        body = {
+            "dataVersion": self.topic_version().to_json(),
+            "mappingDataVersion": empty,
+            "topicConfigTable": {name: topic.to_json() for name, topic in self._metadata.topics().items()},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+        connection.respond(command, ResponseCode.SUCCESS, {}, dumps(body))
+
+    def topic_version(self) -> DataVersion:
+        """Version of the topic table, in this node's term."""
+        version = self._state.topic_version
+        return DataVersion(version.counter, version.timestamp, self._role.generation)
+
+    def topic_config(self, connection: Connection, command: Command) -> None:
+        """351: one topic's settings."""
+        name = text(command.ext, "topic")
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(topic.to_json()))
+
+    def topic_stats(self, connection: Connection, command: Command) -> None:
+        """202: bounds and last store time of each of a topic's queues."""
+        name = text(command.ext, "topic")
+        topic = self._metadata.existing_topic(name)
+        rows = []
+        for queue_id in range(max(topic.read_queues, topic.write_queues)):
+            queue = self._store.queues.find(name, queue_id)
+            row = {
+                "lastUpdateTimestamp": self._store_time(queue, queue.max_offset - 1) if queue else 0,
+                "maxOffset": queue.max_offset if queue else 0,
+                "minOffset": queue.min_offset if queue else 0,
+            }
+            rows.append((QueueId(name, self._config.broker_name, queue_id), row))
+        body = b'{"offsetTable":' + queue_map(rows) + b',"topicPutTps":0.0}'
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    # ---- groups
+
+    def update_group(self, connection: Connection, command: Command) -> None:
+        """200: make a group, or give it new settings."""
+        self._role.check_writable()
+        try:
+            group = GroupConfig.from_json(loads(command.body))
+        except JsonError as error:
+            raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+        names.check_group_name(group.name)
+        if group == self._metadata.group(group.name):
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        self._metadata.put_group(group, self._answer_after(connection, command))
+
+    def delete_group(self, connection: Connection, command: Command) -> None:
+        """207: remove a group, and its offsets when asked."""
+        self._role.check_writable()
+        name = text(command.ext, "groupName")
+        if name in names.SYSTEM_GROUPS:
+            raise Refusal(Cause.INVALID_PARAMETER, f"the group {name} belongs to the system")
+        clean = boolean(command.ext, "cleanOffset")
+        self._metadata.remove_group(name, clean, self._answer_after(connection, command))
+
+    def all_groups(self, connection: Connection, command: Command) -> None:
+        """201: every group's settings."""
+        version = self._state.group_version
+        body = {
+            "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
+            "forbiddenTable": {},
+            "subscriptionGroupTable": {name: group.to_json() for name, group in self._metadata.groups().items()},
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def group_config(self, connection: Connection, command: Command) -> None:
+        """352: one group's settings."""
+        name = text(command.ext, "group")
+        group = self._metadata.group_or_new(name)
+        if group is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(group.to_json()))
+
+    def consume_stats(self, connection: Connection, command: Command) -> None:
+        """208: how far a group is in each queue of its topics."""
+        group = text(command.ext, "consumerGroup")
+        asked = [name for name in (command.ext.get("topicList") or command.ext.get("topic") or "").split(";") if name]
+        rows = [row for name in asked or self._offsets.topics_of_group(group) for row in self._group_rows(group, name)]
+        body = b'{"consumeTps":0.0,"offsetTable":' + queue_map(rows) + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def _group_rows(self, group: str, name: str) -> Iterator[tuple[QueueId, dict[str, int]]]:
+        topic = self._metadata.topic(name)
+        members = self._clients.consumer_group(group)
+        if topic is None or (members is not None and name not in members.subscriptions):
+            return
+        for queue_id in range(topic.read_queues):
+            queue = self._store.queues.find(name, queue_id)
+            offset = max(self._offsets.get(name, group, queue_id) or 0, 0)
+            row = {
+                "brokerOffset": queue.max_offset if queue else 0,
+                "consumerOffset": offset,
+                "lastTimestamp": self._store_time(queue, offset - 1) if queue else 0,
+                "pullOffset": offset,
+            }
+            yield QueueId(name, self._config.broker_name, queue_id), row
+
+    # ---- the broker
+
+    def broker_config(self, connection: Connection, command: Command) -> None:
+        """26: its settings, as properties text."""
+        version = dumps(DataVersion().to_json()).decode()
+        body = properties_text(self._config, self._role)
+        connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
+
+    def runtime_info(self, connection: Connection, command: Command) -> None:
+        """28: rates, totals, positions."""
+        table = self._runtime.table(self._role.writable)
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"table": table}))
+
+    # ----
+
+    def _answer_after(self, connection: Connection, command: Command, *, announce: bool = False) -> ChangeDone:
+        def done(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                connection.refuse(command, refusal)
+            elif announce:
+                self._spawn(self._announce_and_answer(connection, command))
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
+
+        return done
+
+    async def _announce_and_answer(self, connection: Connection, command: Command) -> None:
+        await self._announce()
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def _store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        return max(0, self._store.store_time(queue, queue_offset))
+
+
+def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:
+    """The topic that a 17 describes; attributes are changes to those it has."""
+    filter_type = fields.get("topicFilterType", "SINGLE_TAG")
+    if filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        raise Refusal(
+            Cause.INVALID_PARAMETER, f"field topicFilterType is {filter_type[:40]!r}, not SINGLE_TAG or MULTI_TAG"
+        )
+    return TopicConfig(
+        name=name,
+        read_queues=integer(fields, "readQueueNums", low=0, high=65536),
+        write_queues=integer(fields, "writeQueueNums", low=0, high=65536),
+        perm=integer(fields, "perm", low=0, high=7),
+        filter_type=filter_type,
+        sys_flag=integer(fields, "topicSysFlag", 0, low=0, high=I32_MAX),
+        order=boolean(fields, "order"),
+        attributes=_changed_attributes(fields.get("attributes", ""), before),
+    )
+
+
+def _changed_attributes(text_: str, before: TopicConfig | None) -> dict[str, str]:
+    """`+key=value` sets, `-key` removes; the stored key has no sign."""
+    attributes = dict(before.attributes) if before is not None else {}
+    for entry in filter(None, (part.strip() for part in text_.split(","))):
+        sign, (key, _, value) = entry[0], entry[1:].partition("=")
+        if sign == "+" and key and value:
+            attributes[key] = value
+        elif sign == "-" and key:
+            attributes.pop(key, None)
+        else:
+            raise Refusal(Cause.SYSTEM_ERROR, f"field attributes: {entry[:100]!r} is neither +key=value nor -key")
+    return attributes

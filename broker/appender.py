@@ -1,0 +1,77 @@
+"""Everything this broker appends in one turn of the event loop, as one batch, in the order in which it came.
+
+    frames of this turn -> drafts, answers, listeners --(end of turn)--> store.put(drafts) --(commit)--> answers
+
+Messages and state records share the batch, so a topic's creation lies in the log before its first message. What a
+commit owes is one call per batch, not per message.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt, Done
+
+if TYPE_CHECKING:
+    from broker.send_answers import Answer
+
+log = logging.getLogger(__name__)
+
+Put = Callable[[Sequence[QueuedDraft], Done], None]
+AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
+
+
+class Appender:
+    """The batch of the present turn.
+
+    The hot path fills the lists itself: `begin()`, then `drafts.append`, `answers.append`.
+
+    Attributes:
+        drafts: to be placed, in order.
+        answers: senders that wait for this batch.
+        listeners: others that wait for it; each is called once with the outcome.
+    """
+
+    def __init__(self, put: Put, answer_all: AnswerAll, loop: asyncio.AbstractEventLoop) -> None:
+        self._put = put
+        self._answer_all = answer_all
+        self._loop = loop
+        self._begun = False
+        self.drafts: list[QueuedDraft] = []
+        self.answers: list[Answer] = []
+        self.listeners: list[Done] = []
+
+    def begin(self) -> None:
+        """Make sure that this turn's batch is placed when the turn ends."""
+        if not self._begun:
+            self._begun = True
+            self._loop.call_soon(self._end_of_turn)
+
+    def add(self, draft: QueuedDraft, done: Done | None = None) -> None:
+        """Put one more draft into the batch."""
+        self.begin()
+        self.drafts.append(draft)
+        if done is not None:
+            self.listeners.append(done)
+
+    def _end_of_turn(self) -> None:
+        drafts, answers, listeners = self.drafts, self.answers, self.listeners
+        self.drafts, self.answers, self.listeners = [], [], []
+        self._begun = False
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if answers:
+                self._answer_all(answers, outcome)
+            for listener in listeners:
+                listener(outcome)
+
+        try:
+            self._put(drafts, done)
+        except Refusal as refusal:
+            done(refusal)
+        except Exception as error:  # senders must hear of it, whatever it is
+            log.exception("appending a batch of %d records failed", len(drafts))
+            done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))

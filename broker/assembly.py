@@ -1,0 +1,239 @@
+"""The broker as a whole: what starts in which order, and how it ends.
+
+    health -> store (lock, recovery, tables, replay) -> listener -> registration -> timers
+    routes gone -> offsets into the log -> held pulls answered -> listener closed -> tables saved -> log closed
+
+Both ways take well under three seconds, but for the recovery of a large log after a crash.
+"""
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import socket
+
+from broker.config import BrokerConfig
+from broker.log_choice import open_store_of
+from broker.long_polling import SWEEP_SECONDS
+from broker.metrics import flush_histogram, register_metrics
+from broker.parts import Parts
+from broker.registration import Registration
+from broker.runtime_info import SAMPLE_SECONDS
+from broker.state_files import load_state
+from broker.state_saver import StateSaver
+from broker.timers import Timers
+from ledgermq.message.hosts import Host, encode_host
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.server import RemotingServer
+from ledgermq.telemetry.health import HealthServer
+from ledgermq.telemetry.loop_lag import LoopLagMonitor
+from ledgermq.telemetry.metrics import Registry
+from ledgermq.telemetry.process import register_process_metrics
+from store.message_store import MessageStore
+from store.opening import OpenStore
+
+log = logging.getLogger(__name__)
+
+_EXPIRE_SECONDS = 10.0
+_DRAIN_SECONDS = 1.0
+_GC_THRESHOLDS = (50_000, 20, 100)
+"""Messages make no cycles: with the default of 700 the collector would walk the young objects for nothing."""
+
+
+class Broker:
+    """One broker; serves from `start()` to `close()`.
+
+    Attributes:
+        registry: its metrics.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        """Take a configuration.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, values that contradict each other.
+        """
+        if problems := config.problems():
+            sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
+            raise Refusal(Cause.INVALID_PARAMETER, sentences)
+        self._config = config
+        self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
+        register_process_metrics(self.registry)
+        self._lag = LoopLagMonitor(self.registry)
+        self._health = HealthServer(self.registry, self._ready)
+        self._client = RemotingClient()
+        self._port = config.listen_port
+        self._address = ""
+        self._open: OpenStore | None = None
+        self._parts: Parts | None = None
+        self._registration: Registration | None = None
+        self._server: RemotingServer | None = None
+        self._saver: StateSaver | None = None
+        self._timers: Timers | None = None
+        self._thresholds = gc.get_threshold()
+
+    @property
+    def address(self) -> str:
+        """`host:port` that clients dial; known after `start`."""
+        return self._address
+
+    @property
+    def health_port(self) -> int:
+        """The health listener's port; 0 when it is not served."""
+        return self._health.port
+
+    @property
+    def parts(self) -> Parts:
+        """What serves; for tests and for views.
+
+        Raises:
+            Refusal: RECOVERING, before the log is recovered.
+        """
+        if self._parts is None:
+            raise Refusal(Cause.RECOVERING, "the log is being recovered")
+        return self._parts
+
+    async def start(self) -> None:
+        """Recover, listen, register. On an error, call `close` all the same.
+
+        Raises:
+            StoreError: the directory is locked, not ours, or the disk refuses.
+            OSError: a port is in use, or the advertised host has no address.
+            HealthListenError: the health port is in use.
+
+        """
+        config, loop = self._config, asyncio.get_running_loop()
+        self._timers = timers = Timers(loop)
+        self._lag.start()
+        if config.health_port is not None:
+            await self._health.start(config.health_host, config.health_port)
+        self._port = config.listen_port or _free_port(config.listen_host)
+        advertised_port = config.advertised_port or self._port
+        self._address = f"{config.advertised_host}:{advertised_port}"
+        store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
+        flushes = flush_histogram(self.registry)
+        self._open = await open_store_of(
+            config,
+            store_host,
+            self._address,
+            lambda store: self._prepare(store, store_host, timers),
+            lambda _offset, seconds: flushes.observe(seconds),
+        )
+        await self._listen()
+        self._run_timers(timers)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        log.info("%s serves at %s as broker id %d", self._config.broker_name, self._address, self.parts.role.broker_id)
+
+    async def close(self) -> None:
+        """Stop in order; quick, and harmless when not started or started in part."""
+        if self._parts is not None:
+            self._parts.delay.stop()
+        if self._registration is not None:
+            await self._registration.close()
+        if self._parts is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await self._parts.offsets.drain()
+            self._parts.held.release()
+        if self._server is not None:
+            await self._server.close()
+        if self._timers is not None:
+            await self._timers.close()
+        await self._client.close()
+        if self._saver is not None:
+            await self._saver.close()
+        if self._open is not None:
+            await self._open.close()
+        await self._health.close()
+        self._lag.close()
+        gc.set_threshold(*self._thresholds)
+        gc.unfreeze()
+        self._registration = self._server = self._timers = self._saver = self._open = None
+
+    # ---- start
+
+    def _prepare(self, store: MessageStore, store_host: bytes, timers: Timers) -> None:
+        """Between recovery and dispatch: the tables, and everything that follows the store."""
+        config, loop = self._config, asyncio.get_running_loop()
+        directory = config.store_dir / "config"
+        state = load_state(directory)
+        self._saver = StateSaver(state, directory, loop)
+        self._parts = parts = Parts(
+            config,
+            state,
+            store,
+            store_host,
+            loop,
+            announce=self._announce,
+            announce_soon=self._announce_soon,
+            spawn=timers.spawn,
+        )
+        replayed = parts.state_log.replay(store)
+        log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
+        parts.follow()
+
+    async def _listen(self) -> None:
+        config, parts = self._config, self.parts
+        limits = Limits(
+            frame_bytes=config.max_frame_size_bytes,
+            connections=config.max_connections,
+            idle_s=config.connection_idle_timeout_ms / 1000,
+        )
+        self._server = RemotingServer(parts.handler, limits=limits)
+        register_metrics(self.registry, parts, self._server)
+        await self._server.start(config.listen_host, self._port)
+        self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
+        self._registration.start()
+
+    def _run_timers(self, timers: Timers) -> None:
+        parts, saver = self.parts, self._saver
+        timers.every(SWEEP_SECONDS, parts.held.sweep)
+        timers.every(SAMPLE_SECONDS, parts.runtime.sample)
+        timers.every(_EXPIRE_SECONDS, parts.clients.expire)
+        timers.every(_EXPIRE_SECONDS, parts.locks.expire)
+        if saver is not None:
+            timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
+
+    # ---- while it runs
+
+    def _announce_soon(self) -> None:
+        if self._registration is not None:
+            self._registration.announce_soon()
+
+    async def _announce(self) -> None:
+        if self._registration is not None:
+            await self._registration.announce()
+
+    def _ready(self) -> tuple[bool, str]:
+        if self._parts is None or self._server is None:
+            return False, "the log is being recovered"
+        role, store = self._parts.role, self._parts.store
+        if store.dispatch_error is not None:
+            return False, f"dispatch stands still: {store.dispatch_error}"
+        if not role.is_known:
+            return False, role.refusal().remark
+        return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
+
+
+def _node(config: BrokerConfig) -> str:
+    return config.raft_self_id or str(config.broker_id)
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+async def _resolve(host: str) -> str:
+    """An address for the host, IPv4 if it has one: records and message ids hold addresses, not names."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(host))
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])

@@ -1,0 +1,159 @@
+"""Delayed messages: 18 levels, one queue each, in the order of their arrival, so that only the head can be due.
+
+    send with DELAY=n ---> SCHEDULE_TOPIC_XXXX, queue n-1, REAL_TOPIC and REAL_QID kept
+    leader: head due? ---> the same message into its real topic and queue; the queue's progress is a consumer offset,
+                           so a new leader goes on where the old one was (a message may come twice, none is lost)
+
+Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from broker import names
+from broker.appender import Appender
+from broker.drafts import DraftMaker
+from broker.metadata import Metadata
+from broker.offsets import ConsumerOffsets
+from broker.role import Role
+from broker.send_target import SendTargets
+from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.refusal import Refusal
+from store.consume_queue import ConsumeQueue
+from store.dispatch import DELAY_LEVELS_MS
+from store.message_store import MessageStore, QueuedDraft
+from store.replicated_log import AppendReceipt
+
+log = logging.getLogger(__name__)
+
+LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
+
+PROGRESS_GROUP: Final = "CID_RMQ_SYS_LEDGERMQ_DELAY"
+
+_BATCH = 256
+_RETRY_SECONDS = 0.5
+
+
+def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
+    """The properties of a message that waits at `level` (1 to 18) for its real topic and queue."""
+    return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+
+
+class DelayService:
+    """Delivers what is due, while this node leads.
+
+    Args:
+        clock_ms: wall clock, the one of store times.
+
+    Attributes:
+        delivered, dropped: messages given to their real topic, and messages whose topic is gone.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        role: Role,
+        store: MessageStore,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        appender: Appender,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._offsets = offsets
+        self._role = role
+        self._store = store
+        self._targets = targets
+        self._drafts = drafts
+        self._appender = appender
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._busy: set[int] = set()
+        self.delivered = 0
+        self.dropped = 0
+
+    def wake(self, queues: Iterable[ConsumeQueue]) -> None:
+        """These queues have new messages, some of them perhaps delayed ones."""
+        for queue in queues:
+            if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
+                self._look_in(queue.queue_id, 0)
+
+    def resume(self) -> None:
+        """This node leads now: go on with every level."""
+        for index in range(LEVEL_MAX):
+            self._look_in(index, 0)
+
+    def stop(self) -> None:
+        """No longer leading, or closing."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _look_in(self, index: int, seconds: float) -> None:
+        if index not in self._timers and index not in self._busy:
+            self._timers[index] = self._loop.call_later(seconds, self._deliver_due, index)
+
+    def _deliver_due(self, index: int) -> None:
+        """Put what is due at one level into this turn's batch; look again when that is committed, or more is due."""
+        del self._timers[index]
+        queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+        if queue is None or not self._role.writable:
+            return
+        start = self._offsets.get(names.SCHEDULE_TOPIC, PROGRESS_GROUP, index)
+        end = start = max(start or 0, queue.min_offset)
+        drafts: list[QueuedDraft] = []
+        while end < queue.max_offset and end - start < _BATCH:
+            record = self._record(queue, end)
+            if record is not None:
+                wait_ms = record.store_timestamp + DELAY_LEVELS_MS[index] - self._clock_ms()
+                if wait_ms > 0:
+                    if end == start:
+                        self._look_in(index, wait_ms / 1000)
+                        return
+                    break
+                draft = self._draft(record)
+                drafts += [draft] if draft is not None else []
+            end += 1
+        if end > start:
+            self._busy.add(index)
+            self._append(index, drafts, end)
+
+    def _append(self, index: int, drafts: list[QueuedDraft], end: int) -> None:
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            self._busy.discard(index)
+            if isinstance(outcome, Refusal):
+                self._look_in(index, _RETRY_SECONDS)
+                return
+            self.delivered += len(drafts)
+            self._offsets.commit(names.SCHEDULE_TOPIC, PROGRESS_GROUP, index, end)
+            self._look_in(index, 0)
+
+        if not drafts:
+            self._loop.call_soon(done, AppendReceipt(self._role.generation, 1, 1))
+            return
+        for draft in drafts[:-1]:
+            self._appender.add(draft)
+        self._appender.add(drafts[-1], done)
+
+    def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        unit = queue.unit(queue_offset)
+        found = self._store.look_up(unit[0]) if unit is not None else None
+        return decode_record(found) if found is not None else None
+
+    def _draft(self, record: Record) -> QueuedDraft | None:
+        properties = decode_properties(record.properties)
+        name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        topic = self._metadata.topic(name)
+        if topic is None or not queue_id.isascii() or not queue_id.isdigit() or topic.write_queues == 0:
+            self.dropped += 1
+            log.warning("delayed record at %d dropped: topic %s is gone", record.physical_offset, name)
+            return None
+        del properties[DELAY]
+        target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
+        return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)

@@ -1,0 +1,188 @@
+"""Topics and groups as this broker sees them: what the log says, what this leader has proposed, what every broker has.
+
+    look-up:  proposed, not committed  ->  replicated state  ->  built-in topics of this cluster and broker
+    change:   check -> record of the state topic (same turn, before the message that needs it) -> commit -> apply
+
+A proposal is visible to its leader at once, so that the message behind it in the log can be taken; it vanishes when
+the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from broker import names
+from broker.config import BrokerConfig
+from broker.role import Role
+from broker.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
+from broker.state import ReplicatedState, StateChange, offset_key
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_V = TypeVar("_V")
+
+ChangeDone = Callable[[Refusal | None], None]
+Propose = Callable[[StateChange, ChangeDone], None]
+
+
+class Metadata:
+    """Look-up and change of topics and groups.
+
+    Args:
+        propose: appends a change and calls back once, with None when it is committed and applied.
+    """
+
+    def __init__(self, config: BrokerConfig, state: ReplicatedState, role: Role, propose: Propose) -> None:
+        self._config = config
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
+        self._proposed_topics: dict[str, TopicConfig | None] = {}
+        self._proposed_groups: dict[str, GroupConfig | None] = {}
+
+    # ---- look-up
+
+    def topic(self, name: str) -> TopicConfig | None:
+        """The topic, or None: unknown or about to be removed."""
+        if name in self._proposed_topics:
+            return self._proposed_topics[name]
+        return self._state.topics.get(name) or self._built_in.get(name)
+
+    def group(self, name: str) -> GroupConfig | None:
+        """The group, or None."""
+        if name in self._proposed_groups:
+            return self._proposed_groups[name]
+        return self._state.groups.get(name) or (GroupConfig(name=name) if name in names.SYSTEM_GROUPS else None)
+
+    def group_or_new(self, name: str) -> GroupConfig | None:
+        """The group; one that is unknown is made with default settings where the configuration lets groups be made.
+
+        A follower makes nothing, but treats it as made: its leader does when the client beats there.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, a name no group may have.
+        """
+        found = self.group(name)
+        if found is not None or not self._config.auto_create_group:
+            return found
+        names.check_group_name(name)
+        group = GroupConfig(name=name)
+        if self._role.writable:
+            self.put_group(group)
+        return group
+
+    def existing_topic(self, name: str) -> TopicConfig:
+        """The topic.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST.
+        """
+        found = self.topic(name)
+        if found is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        return found
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All committed topics and the built-in ones, by name."""
+        return self._built_in | self._state.topics
+
+    def groups(self) -> dict[str, GroupConfig]:
+        """All committed groups and the system's, by name."""
+        return {name: GroupConfig(name=name) for name in names.SYSTEM_GROUPS} | self._state.groups
+
+    # ---- change
+
+    def create_from_template(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
+        """Make the topic of a first send after its template (protocol page 3.8); None when the template allows none.
+
+        `queue_count` is what the producer asked for; the template's own count is the upper bound.
+        """
+        if name in self._proposed_topics:
+            return None  # its removal is on the way
+        origin = self.topic(template)
+        if origin is None or not origin.perm & PERM_INHERIT:
+            return None
+        count = max(0, min(queue_count, origin.write_queues))
+        topic = TopicConfig(name=name, read_queues=count, write_queues=count, perm=origin.perm & ~PERM_INHERIT)
+        self.put_topic(topic)
+        return topic
+
+    def topic_for_group(self, name: str, queue_count: int) -> TopicConfig:
+        """The retry or dead-letter topic, made when missing and this node may.
+
+        Raises:
+            Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name.
+        """
+        found = self.topic(name)
+        if found is None:
+            names.check_topic_name(name)
+            self._role.check_writable()
+            found = TopicConfig(name=name, read_queues=queue_count, write_queues=queue_count)
+            self.put_topic(found)
+        return found
+
+    def put_topic(self, topic: TopicConfig, done: ChangeDone | None = None) -> None:
+        """Propose a new topic or new settings of one.
+
+        Raises:
+            Refusal: INVALID_PARAMETER when there are `max_topics` already.
+        """
+        count = len(self._state.topics)
+        if topic.name not in self._state.topics and count >= self._config.max_topics:
+            raise Refusal(Cause.INVALID_PARAMETER, f"topic {topic.name} is one too many: there are {count}, maxTopics")
+        self._change(StateChange(topics={topic.name: topic}), done)
+
+    def remove_topic(self, name: str, done: ChangeDone | None = None) -> None:
+        """Propose the removal of a topic, its messages' queues and its offsets."""
+        self._change(StateChange(topics={name: None}), done)
+
+    def put_group(self, group: GroupConfig, done: ChangeDone | None = None) -> None:
+        """Propose a new group or new settings of one."""
+        self._change(StateChange(groups={group.name: group}), done)
+
+    def remove_group(self, name: str, clean_offsets: bool, done: ChangeDone | None = None) -> None:
+        """Propose the removal of a group, with its offsets if asked."""
+        keys = [offset_key(topic, name) for topic in self._state.topics_of_group(name)] if clean_offsets else []
+        self._change(StateChange(groups={name: None}, offsets=dict.fromkeys(keys)), done)
+
+    def forget_proposals(self) -> None:
+        """This node no longer leads: what it proposed stands only if it is committed."""
+        self._proposed_topics.clear()
+        self._proposed_groups.clear()
+
+    def _change(self, change: StateChange, done: ChangeDone | None) -> None:
+        self._proposed_topics.update(change.topics)
+        self._proposed_groups.update(change.groups)
+
+        def settle(refusal: Refusal | None) -> None:
+            _remove_same(self._proposed_topics, change.topics.items())
+            _remove_same(self._proposed_groups, change.groups.items())
+            if done is not None:
+                done(refusal)
+
+        self._propose(change, settle)
+
+
+def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:
+    """Remove what has not been replaced by a later proposal since."""
+    for name, value in items:
+        if name in table and table[name] is value:
+            del table[name]
+
+
+def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics every RocketMQ broker has from the start (protocol page 3.8), and the state topic."""
+
+    def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
+        return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
+
+    inheritable = PERM_READ_WRITE | PERM_INHERIT
+    count = config.default_topic_queue_count
+    return [
+        topic(names.TEMPLATE_TOPIC, count, inheritable if config.auto_create_topic else PERM_READ_WRITE),
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1024),
+        topic(config.cluster_name, 16, inheritable),
+        topic(config.broker_name, 1, inheritable),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic(names.STATE_TOPIC, 1, 0),
+    ]

@@ -1,0 +1,124 @@
+"""Consumer offsets: at once on the leader, and soon in the log.
+
+    commit -> ahead (this leader only) --every 200 ms, one record--> log --commit--> replicated state, on every node
+                 '-- read first                                                        '-- read otherwise
+
+What is committed within 200 ms before a leader dies is lost with it; its consumers see those messages again.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from broker.metadata import Propose
+from broker.role import Role
+from broker.state import OFFSET_KEY_SEPARATOR, ReplicatedState, StateChange, offset_key
+from ledgermq.remoting.refusal import Refusal
+
+GATHER_SECONDS = 0.2
+_OFFSETS_PER_RECORD = 10_000
+
+
+class ConsumerOffsets:
+    """Offsets of all groups: the next queue offset a group will read, by topic, group and queue."""
+
+    def __init__(self, state: ReplicatedState, role: Role, propose: Propose, loop: asyncio.AbstractEventLoop) -> None:
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._loop = loop
+        self._ahead: dict[str, dict[int, int]] = {}
+        self._unsent: set[tuple[str, int]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._settled = asyncio.Event()
+
+    def get(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The stored offset, or None when the group never stored one for the queue."""
+        key = offset_key(topic, group)
+        ahead = self._ahead.get(key)
+        if ahead is not None and queue_id in ahead:
+            return ahead[queue_id]
+        return self._state.offsets.get(key, {}).get(queue_id)
+
+    def commit(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset; a lower one than before is taken too. The caller has checked that this node leads."""
+        if self.get(topic, group, queue_id) == queue_offset:
+            return
+        key = offset_key(topic, group)
+        self._ahead.setdefault(key, {})[queue_id] = queue_offset
+        self._unsent.add((key, queue_id))
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+
+    def all(self) -> Mapping[str, Mapping[int, int]]:
+        """Every offset by `topic@group` and queue id."""
+        merged: dict[str, Mapping[int, int]] = dict(self._state.offsets)
+        for key, queues in self._ahead.items():
+            merged[key] = {**merged.get(key, {}), **queues}
+        return merged
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Topics in which the group has stored offsets."""
+        ending = OFFSET_KEY_SEPARATOR + group
+        return [key.removesuffix(ending) for key in self.all() if key.endswith(ending)]
+
+    def send(self) -> None:
+        """Append what has been gathered, now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._role.writable:
+            return
+        chosen = sorted(self._unsent)[:_OFFSETS_PER_RECORD]
+        self._unsent.difference_update(chosen)
+        values: dict[str, dict[int, int]] = {}
+        for key, queue_id in chosen:
+            values.setdefault(key, {})[queue_id] = self._ahead[key][queue_id]
+        if values:
+            self._propose(StateChange(offsets=values), lambda refusal: self._settle(values, refusal))
+        if self._unsent:
+            self.send()
+
+    async def drain(self) -> None:
+        """Append what has been gathered and wait until the log has it, or has refused it."""
+        self.send()
+        while self._ahead and self._role.writable:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone; so are its offsets."""
+        self._forget([key for key in self._ahead if key.partition(OFFSET_KEY_SEPARATOR)[0] == topic])
+
+    def forget_key(self, key: str) -> None:
+        """The offsets of one `topic@group` were removed."""
+        self._forget([key])
+
+    def forget_ahead(self) -> None:
+        """This node no longer leads: what the log does not have counts no more."""
+        self._ahead.clear()
+        self._unsent.clear()
+        self._settled.set()
+
+    def _settle(self, values: Mapping[str, Mapping[int, int]], refusal: Refusal | None) -> None:
+        """The record of `values` is in the state, or was refused: then they are sent again, while this node leads."""
+        for key, queues in values.items():
+            ahead = self._ahead.get(key)
+            if ahead is None:
+                continue
+            for queue_id, queue_offset in queues.items():
+                if ahead.get(queue_id) != queue_offset:
+                    continue
+                if refusal is None:
+                    del ahead[queue_id]
+                else:
+                    self._unsent.add((key, queue_id))
+            if not ahead:
+                del self._ahead[key]
+        self._settled.set()
+        if self._unsent and self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+
+    def _forget(self, keys: list[str]) -> None:
+        for key in keys:
+            self._ahead.pop(key, None)
+        self._unsent = {item for item in self._unsent if item[0] not in keys}

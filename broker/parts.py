@@ -1,0 +1,228 @@
+"""The broker's parts, made and tied together: no files opened, nothing listened at, no time passing yet.
+
+ReplicatedState <- StateLog <- Metadata, ConsumerOffsets            (what the log carries)
+Appender <- SendProcessor, SendBack, DelayService, StateLog         (what goes into the log)
+HeldPulls <- PullProcessor, OffsetRequests, AdminRequests           (what is read)
+ClientTable, QueueLocks <- ClientRequests                           (who is connected)
+
+A part knows those it is given, never the whole.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any
+
+from broker import names
+from broker.admin import AdminRequests
+from broker.appender import Appender
+from broker.client_requests import ClientRequests
+from broker.clients import ClientTable, ConsumerGroup
+from broker.config import BrokerConfig
+from broker.delay import DelayService
+from broker.drafts import DraftMaker
+from broker.locks import QueueLocks
+from broker.long_polling import HeldPulls
+from broker.metadata import Metadata
+from broker.offset_requests import OffsetRequests
+from broker.offsets import ConsumerOffsets
+from broker.pull import PullProcessor
+from broker.registration import Announcement, topics_body
+from broker.role import Role
+from broker.runtime_info import RuntimeInfo, Totals
+from broker.send import SendProcessor
+from broker.send_answers import SendAnswers
+from broker.send_back import SendBack
+from broker.send_target import SendTargets
+from broker.server import BrokerRequestHandler, Serve
+from broker.state import ReplicatedState, StateChange
+from broker.state_log import StateLog
+from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.remoting.codes import RequestCode
+from store.consume_queue import ConsumeQueue
+from store.message_store import MessageStore
+from store.replicated_log import LogState
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Parts:
+    """Everything between the sockets and the store; follows the store as its listener.
+
+    Args:
+        state: the tables as loaded from disk.
+        store_host: encoded address that records and message ids carry.
+        announce: tells the nameservers now and waits for those that answer.
+        announce_soon: the same without waiting.
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        store_host: bytes,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        announce: Callable[[], Awaitable[None]],
+        announce_soon: Callable[[], None],
+        spawn: Spawn,
+    ) -> None:
+        self.state = state
+        self.store = store
+        self._announce_soon = announce_soon
+        queues = store.queues
+        not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
+        self.role = role = Role(config, not_yet)
+        self.answers = SendAnswers(store_host)
+        self.appender = Appender(store.put, self.answers, loop)
+        drafts = DraftMaker(queues, store_host)
+        self.state_log = StateLog(state, self.appender, drafts, self._on_applied)
+        self.metadata = Metadata(config, state, role, self._propose)
+        self.targets = SendTargets(config, self.metadata, role, queues)
+        self.offsets = ConsumerOffsets(state, role, self._propose, loop)
+        self.locks = QueueLocks(loop.time)
+        self.clients = ClientTable(loop.time, self._on_group_changed)
+        self.held = HeldPulls(loop.time)
+        ids = UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
+        self.send = SendProcessor(config, self.metadata, self.targets, self.appender, self.locks, store_host, ids)
+        self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender)
+        self.delay = DelayService(
+            self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
+        )
+        self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held)
+        self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
+        self.client_requests = ClientRequests(config, self.metadata, self.clients, self.locks, role, store, spawn)
+        self.runtime = RuntimeInfo(self.totals, store, config.store_dir)
+        self.admin = AdminRequests(
+            config,
+            state,
+            self.metadata,
+            self.offsets,
+            self.clients,
+            role,
+            store,
+            self.runtime,
+            announce,
+            spawn,
+        )
+        self.handler = BrokerRequestHandler(self._table(), self.clients)
+
+    def totals(self) -> Totals:
+        """Counts since the start."""
+        return Totals(
+            self.answers.messages,
+            self.store.log.max_offset,
+            self.pull.messages_out,
+            self.pull.found,
+            self.pull.missed,
+        )
+
+    def describe(self) -> Announcement:
+        """What nameservers are told."""
+        topics: dict[str, object] = {name: topic.to_json() for name, topic in self.metadata.topics().items()}
+        return Announcement(topics_body(topics, self.admin.topic_version().to_json()), self.store.log.confirm_offset)
+
+    # ---- what follows the store
+
+    def follow(self) -> None:
+        """Hear of everything that the store dispatches from now on, and of its role."""
+        self.store.watch_topic(names.STATE_TOPIC)
+        self.store.add_listener(self)
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """These queues have new messages: held pulls and delayed messages may be due."""
+        self.held.wake(queues)
+        self.delay.wake(queues)
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        """A change is committed."""
+        self.state_log.apply_record(physical_offset, record)
+
+    def on_role_change(self, state: LogState) -> None:
+        """This node may write now, or may not any more, or follows another leader."""
+        self.role.update(state)
+        self.targets.forget()
+        if state.writable:
+            self.delay.resume()
+        else:
+            self.metadata.forget_proposals()
+            self.offsets.forget_ahead()
+            self.delay.stop()
+        self._announce_soon()
+
+    # ---- inside
+
+    def _propose(self, change: StateChange, done: Callable[[Any], None]) -> None:
+        def settle(refusal: Any) -> None:
+            if refusal is not None:
+                self.targets.forget()
+            done(refusal)
+
+        if change.topics or change.groups:
+            self.targets.forget()
+        self.state_log.propose(change, settle)
+
+    def _on_applied(self, change: StateChange) -> None:
+        for name, topic in change.topics.items():
+            if topic is None:
+                self.held.release(self.store.queues.of_topic(name))
+                self.store.queues.delete_topic(name)
+                self.offsets.forget_topic(name)
+        for key, queues in change.offsets.items():
+            if queues is None:
+                self.offsets.forget_key(key)
+        if change.topics or change.groups:
+            self.targets.forget()
+        if change.topics:
+            self._announce_soon()
+
+    def _on_group_changed(self, group: ConsumerGroup) -> None:
+        self.client_requests.notify_members(group)
+
+    def _table(self) -> Mapping[int, Serve]:
+        code = RequestCode
+        return {
+            code.SEND_MESSAGE: self.send.send_v1,
+            code.SEND_MESSAGE_V2: self.send.send_v2,
+            code.SEND_BATCH_MESSAGE: self.send.send_batch,
+            code.CONSUMER_SEND_MSG_BACK: self.send_back.send_back,
+            code.PULL_MESSAGE: self.pull.pull,
+            code.LITE_PULL_MESSAGE: self.pull.pull,
+            code.QUERY_CONSUMER_OFFSET: self.offset_requests.query_consumer_offset,
+            code.UPDATE_CONSUMER_OFFSET: self.offset_requests.update_consumer_offset,
+            code.GET_ALL_CONSUMER_OFFSET: self.offset_requests.all_consumer_offsets,
+            code.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_requests.search_offset,
+            code.GET_MAX_OFFSET: self.offset_requests.max_offset,
+            code.GET_MIN_OFFSET: self.offset_requests.min_offset,
+            code.GET_EARLIEST_MSG_STORETIME: self.offset_requests.earliest_store_time,
+            code.VIEW_MESSAGE_BY_ID: self.offset_requests.view_message,
+            code.HEART_BEAT: self.client_requests.heartbeat,
+            code.UNREGISTER_CLIENT: self.client_requests.unregister,
+            code.GET_CONSUMER_LIST_BY_GROUP: self.client_requests.members,
+            code.CHECK_CLIENT_CONFIG: self.client_requests.check_client_config,
+            code.LOCK_BATCH_MQ: self.client_requests.lock,
+            code.UNLOCK_BATCH_MQ: self.client_requests.unlock,
+            code.GET_CONSUMER_CONNECTION_LIST: self.client_requests.consumer_connections,
+            code.GET_PRODUCER_CONNECTION_LIST: self.client_requests.producer_connections,
+            code.GET_CONSUMER_RUNNING_INFO: self.client_requests.running_info,
+            code.CONSUME_MESSAGE_DIRECTLY: self.client_requests.consume_directly,
+            code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,
+            code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,
+            code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
+            code.GET_TOPIC_CONFIG: self.admin.topic_config,
+            code.GET_TOPIC_STATS_INFO: self.admin.topic_stats,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.admin.update_group,
+            code.DELETE_SUBSCRIPTIONGROUP: self.admin.delete_group,
+            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.admin.all_groups,
+            code.GET_SUBSCRIPTIONGROUP_CONFIG: self.admin.group_config,
+            code.GET_CONSUME_STATS: self.admin.consume_stats,
+            code.GET_BROKER_CONFIG: self.admin.broker_config,
+            code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
+        }
+
+
+def _wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,270 @@
+"""PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): check, read, answer, or hold.
+
+Leader and followers answer alike, from what is committed and dispatched on this node. A follower that has not heard
+of an offset yet never calls it illegal: its reader is told to try again (at broker 0), or is held.
+
+Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
+"""
+
+from typing import Final
+
+from broker import names
+from broker.clients import BROADCASTING, ClientTable, ConsumerGroup
+from broker.config import BrokerConfig
+from broker.fields import Fields, integer, long, text
+from broker.long_polling import HeldPulls
+from broker.metadata import Metadata
+from broker.offsets import ConsumerOffsets
+from broker.role import Role
+from broker.settings import PERM_READ, GroupConfig
+from broker.subscription import TAG, TagFilter, make_subscription
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.consume_queue import ConsumeQueue
+from store.message_store import MessageStore
+from store.queue_reader import GetResult, GetStatus
+
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+_SUSPEND_MAX_MS: Final = 60_000
+_OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
+_EMPTY: Final = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE})
+_NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL})
+
+
+class Pull:
+    """One pull on its way: what is read where, for whom, and how far it has looked."""
+
+    __slots__ = (
+        "_processor",
+        "asked_offset",
+        "command",
+        "connection",
+        "count_max",
+        "deadline",
+        "fields",
+        "is_held",
+        "offset",
+        "queue",
+        "size_max",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        processor: "PullProcessor",
+        connection: Connection,
+        command: Command,
+        queue: ConsumeQueue,
+        wanted: TagFilter | None,
+        limits: tuple[int, int],
+        suggested_broker_id: int,
+    ) -> None:
+        self._processor = processor
+        self.connection = connection
+        self.command = command
+        self.queue = queue
+        self.wanted = wanted
+        self.count_max, self.size_max = limits
+        self.asked_offset = self.offset = long(command.ext, "queueOffset")
+        self.deadline = 0.0
+        self.is_held = False
+        self.fields = {
+            "groupSysFlag": "0",
+            "topicSysFlag": "0",
+            "suggestWhichBrokerId": str(suggested_broker_id),
+        }
+
+    @property
+    def is_gone(self) -> bool:
+        return self.connection.is_closed
+
+    def retry(self) -> bool:
+        return self._processor.run(self, may_hold=True)
+
+    def give_up(self) -> None:
+        self._processor.run(self, may_hold=False)
+
+
+class PullProcessor:
+    """Serves pulls. `messages_out` and `bytes_out` count what was given, `missed` pulls that found nothing."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        clients: ClientTable,
+        offsets: ConsumerOffsets,
+        role: Role,
+        store: MessageStore,
+        held: HeldPulls,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._clients = clients
+        self._offsets = offsets
+        self._role = role
+        self._store = store
+        self._held = held
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.found = 0
+        self.missed = 0
+
+    def pull(self, connection: Connection, command: Command) -> None:
+        """Answer or hold one request."""
+        fields = command.ext
+        group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
+        flags = integer(fields, "sysFlag")
+        group = self._check_group(group_name, topic_name)
+        queue_id = self._check_queue(topic_name, fields, connection)
+        wanted = self._filter(group, topic_name, flags, fields)
+        queue = self._store.queues.get(topic_name, queue_id)
+        pull = Pull(self, connection, command, queue, wanted, self._limits(fields), group.broker_id)
+        if flags & COMMIT_OFFSET and self._role.writable:
+            self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
+        may_hold = bool(flags & SUSPEND)
+        if may_hold:
+            pull.deadline = self._held.now() + self._hold_seconds(fields)
+        if not self.run(pull, may_hold=may_hold):
+            pull.is_held = True
+            self._held.hold(pull)
+
+    def run(self, pull: Pull, *, may_hold: bool) -> bool:
+        """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
+        result = self._store.get(pull.queue, pull.offset, pull.count_max, pull.size_max, pull.wanted)
+        status = result.status
+        if status is GetStatus.FOUND:
+            self.found += 1
+            self.messages_out += result.count
+            self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
+            return True
+        if may_hold and self._is_worth_waiting(pull, result):
+            return False
+        self.missed += 1
+        code, next_offset = self._nothing(pull, result)
+        self._answer(pull, code, result, next_offset)
+        return True
+
+    def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
+        status = result.status
+        if status is GetStatus.NO_MATCHED_MESSAGE:
+            # A first pull learns at once how far the queue holds nothing for it; a held one waits for its tag.
+            if not pull.is_held or result.next_offset < result.max_offset:
+                return False
+            pull.offset = result.next_offset
+            return True
+        if status in _NO_NEWS or (status in _EMPTY and pull.offset == 0):
+            return True
+        return not self._role.writable and (status is GetStatus.OFFSET_OVERFLOW_BADLY or status in _EMPTY)
+
+    def _nothing(self, pull: Pull, result: GetResult) -> tuple[int, int]:
+        """Response code and next offset of a pull that found nothing (protocol page 4.5)."""
+        status, asked = result.status, pull.offset
+        if status in _NO_NEWS:
+            if pull.offset != pull.asked_offset:
+                return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
+            return ResponseCode.PULL_NOT_FOUND, result.next_offset
+        if status in _EMPTY:
+            if asked == 0:
+                return ResponseCode.PULL_NOT_FOUND, 0
+            return self._moved(asked, 0)
+        if status in _OFFSET_STATES:
+            return self._moved(asked, result.next_offset)
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, result.next_offset
+
+    def _moved(self, asked: int, next_offset: int) -> tuple[int, int]:
+        """An offset outside the queue. Only the leader knows the queue's true bounds."""
+        if self._role.writable:
+            return ResponseCode.PULL_OFFSET_MOVED, next_offset
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, asked
+
+    def _answer(self, pull: Pull, code: int, result: GetResult, next_offset: int) -> None:
+        fields = pull.fields
+        fields["nextBeginOffset"] = str(next_offset)
+        fields["minOffset"] = str(result.min_offset)
+        fields["maxOffset"] = str(result.max_offset)
+        self.bytes_out += result.size_bytes
+        pull.connection.respond(pull.command, code, fields, result.records, remark=result.status.name)
+
+    # ---- checks, in RocketMQ's order (protocol page 4.4)
+
+    def _check_group(self, name: str, topic: str) -> GroupConfig:
+        if not self._config.broker_permission & PERM_READ:
+            raise Refusal(
+                Cause.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] pulling message is forbidden "
+                f"(brokerPermission {self._config.broker_permission})",
+            )
+        group = self._metadata.group_or_new(name)
+        if group is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, apply first please!")
+        if not group.consume_enable:
+            raise Refusal(Cause.NO_PERMISSION, f"subscription group no permission, {name} (topic {topic})")
+        return group
+
+    def _check_queue(self, name: str, fields: Fields, connection: Connection) -> int:
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        if not topic.perm & PERM_READ or names.is_internal_topic(name):
+            raise Refusal(Cause.NO_PERMISSION, f"the topic[{name}] pulling message is forbidden")
+        queue_id = integer(fields, "queueId")
+        if not 0 <= queue_id < topic.read_queues:
+            host, port = connection.peer
+            raise Refusal(
+                Cause.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}] "
+                f"consumer:[{host}:{port}]",
+            )
+        return queue_id
+
+    def _filter(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> TagFilter | None:
+        if flags & SUBSCRIPTION:
+            expression_type = fields.get("expressionType") or TAG
+            _check_expression_type(expression_type)
+            return make_subscription(topic, fields.get("subscription") or "*", expression_type).tag_filter
+        members = self._clients.consumer_group(group.name)
+        if members is None:
+            raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
+        return self._heartbeat_filter(group, members, topic, fields)
+
+    def _heartbeat_filter(
+        self, group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields
+    ) -> TagFilter | None:
+        if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
+            raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way")
+        subscription = members.subscriptions.get(topic)
+        if subscription is None:
+            raise Refusal(
+                Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {group.name} of {topic}"
+            )
+        version = long(fields, "subVersion", 0)
+        if subscription.version < version:
+            raise Refusal(
+                Cause.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: {group.name} of {topic}, here {subscription.version}, "
+                f"asked {version}",
+            )
+        _check_expression_type(subscription.expression_type)
+        return subscription.tag_filter
+
+    def _limits(self, fields: Fields) -> tuple[int, int]:
+        count = integer(fields, "maxMsgNums", low=1)
+        size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes, low=1)
+        return min(count, self._config.max_pull_count), min(size, self._config.max_pull_bytes)
+
+    def _hold_seconds(self, fields: Fields) -> float:
+        asked = min(long(fields, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)
+        return (asked if self._config.long_polling else self._config.short_polling_ms) / 1000
+
+
+def _check_expression_type(expression_type: str) -> None:
+    if expression_type != TAG:
+        raise Refusal(
+            Cause.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
+        )

@@ -1,0 +1,77 @@
+"""What this broker may do with the log at the moment, and the refusal for what it may not."""
+
+from broker.config import BrokerConfig, LogMode
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.replicated_log import LogState
+
+_RETRY_AFTER_MS = 100
+
+
+class Role:
+    """The last `LogState` heard, in the broker's words: leader or follower, under which broker id.
+
+    Attributes:
+        writable: sends and changes are taken.
+        generation: Raft term, or 0.
+    """
+
+    def __init__(self, config: BrokerConfig, state: LogState) -> None:
+        self._config = config
+        self._state = state
+        self.writable = state.writable
+        self.generation = state.generation
+
+    def update(self, state: LogState) -> None:
+        """Take over what the log says."""
+        self._state = state
+        self.writable = state.writable
+        self.generation = state.generation
+
+    @property
+    def name(self) -> str:
+        """`leader`, `follower`, or `candidate` while nobody is known to lead."""
+        if self.writable:
+            return "leader"
+        return "candidate" if self._state.leader is None else "follower"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the node leads or knows who does."""
+        return self.writable or self._state.leader is not None
+
+    @property
+    def broker_id(self) -> int:
+        """The id under which routes show this node now: 0 takes sends."""
+        if self._config.mode is LogMode.STANDALONE:
+            return self._config.broker_id
+        return 0 if self.writable else self._config.follower_broker_id
+
+    def check_writable(self) -> None:
+        """Pass when this node may append.
+
+        Raises:
+            Refusal: NOT_LEADER with the leader hint, or NO_QUORUM while none is known.
+        """
+        if not self.writable:
+            raise self.refusal()
+
+    def refusal(self) -> Refusal:
+        """Why this node takes no writes."""
+        if self._config.mode is LogMode.STANDALONE:
+            return Refusal(
+                Cause.DISK_FAILED, f"{self._config.broker_name}: the commit log takes no records, see its log"
+            )
+        leader = self._state.leader
+        where = f"{self._config.broker_name}/{self._config.raft_self_id or self._config.broker_id}"
+        if leader is None:
+            return Refusal(
+                Cause.NO_QUORUM,
+                f"{where} knows no leader (term {self.generation}), try again",
+                retry_after_ms=_RETRY_AFTER_MS,
+            )
+        return Refusal(
+            Cause.NOT_LEADER,
+            f"{where} is not the leader: {leader.node_id} at {leader.address} is, since term {self.generation}",
+            retry_after_ms=_RETRY_AFTER_MS,
+            leader_hint=leader,
+        )

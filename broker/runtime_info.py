@@ -1,0 +1,156 @@
+"""What GET_BROKER_RUNTIME_INFO (28) tells: rates, totals and positions, under the names that mqadmin reads.
+
+Counts are plain ints elsewhere; once a second they are sampled here, and a rate is the difference of two samples.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (prepareRuntimeInfo).
+"""
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from store.message_store import MessageStore
+
+SAMPLE_SECONDS = 1.0
+_SPANS_SECONDS = (10, 60, 600)
+_VERSION = 479
+_VERSION_TEXT = "V5_3_3"
+
+
+class Totals(NamedTuple):
+    """Counts since the start: messages and bytes stored, messages given, pulls that found something or nothing."""
+
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    found: int
+    missed: int
+
+
+class RuntimeInfo:
+    """Samples totals and makes the table.
+
+    Args:
+        totals: the present counts.
+        disk: a directory on the store's file system.
+    """
+
+    def __init__(self, totals: Callable[[], Totals], store: MessageStore, disk: Path) -> None:
+        self._totals = totals
+        self._store = store
+        self._disk = disk
+        self._started_ms = time.time_ns() // 1_000_000
+        self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SPANS_SECONDS[-1] + 1)
+        self._day = time.localtime().tm_yday
+        self._mornings = (Totals(0, 0, 0, 0, 0), Totals(0, 0, 0, 0, 0))  # yesterday's and today's
+
+    def sample(self) -> None:
+        """Take a sample; to be called every `SAMPLE_SECONDS`."""
+        totals = self._totals()
+        self._samples.append((time.monotonic(), totals))
+        day = time.localtime().tm_yday
+        if day != self._day:
+            self._day = day
+            self._mornings = (self._mornings[1], totals)
+
+    def table(self, writable: bool) -> dict[str, str]:
+        """Every key that mqadmin and the dashboard look for, as text."""
+        return self._store_part() | self._rates() | self._days() | _queues() | self._constants(writable)
+
+    def _store_part(self) -> dict[str, str]:
+        totals, log = self._totals(), self._store.log
+        usage = shutil.disk_usage(self._disk)
+        ratio = f"{usage.used / usage.total:.2f}" if usage.total else "0"
+        average = totals.bytes_in / totals.messages_in if totals.messages_in else 0.0
+        return {
+            "putMessageTimesTotal": str(totals.messages_in),
+            "putMessageSizeTotal": str(totals.bytes_in),
+            "putMessageAverageSize": str(average),
+            "putMessageFailedTimes": "0",
+            "putMessageEntireTimeMax": "0",
+            "putMessageDistributeTime": "",
+            "getMessageEntireTimeMax": "0",
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+            "commitLogMinOffset": str(log.min_offset),
+            "commitLogMaxOffset": str(log.confirm_offset),
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_gib(usage.total)}, Free : {_gib(usage.free)}.",
+            "dispatchBehindBytes": str(log.confirm_offset - self._store.dispatched_offset),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToCommit": "0 B",
+            "remainHowManyDataToFlush": "0 B",
+            "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
+        }
+
+    def _rates(self) -> dict[str, str]:
+        sent = self._spans(lambda totals: totals.messages_in)
+        given = self._spans(lambda totals: totals.messages_out)
+        return {
+            "putTps": sent,
+            "getTransferredTps": given,
+            "getTransferedTps": given,  # as 4.x tools spell it
+            "getFoundTps": self._spans(lambda totals: totals.found),
+            "getMissTps": self._spans(lambda totals: totals.missed),
+            "getTotalTps": self._spans(lambda totals: totals.found + totals.missed),
+        }
+
+    def _spans(self, count: Callable[[Totals], int]) -> str:
+        return " ".join(str(self._rate(count, span)) for span in _SPANS_SECONDS)
+
+    def _rate(self, count: Callable[[Totals], int], span: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        newest_time, newest = self._samples[-1]
+        oldest_time, oldest = self._samples[max(0, len(self._samples) - 1 - span)]
+        return (count(newest) - count(oldest)) / max(newest_time - oldest_time, SAMPLE_SECONDS)
+
+    def _days(self) -> dict[str, str]:
+        yesterday, today, now = *self._mornings, self._totals()
+        return {
+            "msgPutTotalYesterdayMorning": str(yesterday.messages_in),
+            "msgPutTotalTodayMorning": str(today.messages_in),
+            "msgPutTotalTodayNow": str(now.messages_in),
+            "msgGetTotalYesterdayMorning": str(yesterday.messages_out),
+            "msgGetTotalTodayMorning": str(today.messages_out),
+            "msgGetTotalTodayNow": str(now.messages_out),
+        }
+
+    def _constants(self, writable: bool) -> dict[str, str]:
+        runtime = time.time_ns() // 1_000_000 - self._started_ms
+        minutes, seconds = divmod(runtime // 1000, 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        return {
+            "bootTimestamp": str(self._started_ms),
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+            "brokerActive": "true" if writable else "false",
+            "brokerVersion": str(_VERSION),
+            "brokerVersionDesc": _VERSION_TEXT,
+            "startAcceptSendRequestTimeStamp": "0",
+            "earliestMessageTimeStamp": "-1",
+            "pageCacheLockTimeMills": "0",
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
+
+
+def _queues() -> dict[str, str]:
+    """Sizes of the Java broker's thread pools: there are none here, so nothing ever waits in one."""
+    table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
+    for name in ("send", "pull", "litePull", "query", "ack"):
+        table[f"{name}ThreadPoolQueueSize"] = "0"
+        table[f"{name}ThreadPoolQueueCapacity"] = "100000"
+        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    return table
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 30):.1f} GiB"

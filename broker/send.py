@@ -1,0 +1,276 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): the hot path.
+
+    frame -> fields -> target (one look-up) -> limits -> draft -> batch of this turn     nothing stored yet
+                                                                       '- commit -> `send_answers`
+
+Per message: dict look-ups, a few searches in the properties' bytes, one draft, one tuple. No task, no future. What a
+plain message does not need (retry topics, other spellings of the header) is in functions of its own.
+
+Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from broker import names
+from broker.appender import Appender
+from broker.config import BrokerConfig
+from broker.delay import LEVEL_MAX
+from broker.fields import integer, long
+from broker.locks import QueueLocks
+from broker.metadata import Metadata
+from broker.send_target import SendTarget, SendTargets
+from ledgermq.message.batch import split_batch
+from ledgermq.message.errors import MalformedBatchError
+from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, STORE_HOST_V6, TRANSACTION_MASK
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import QueuedDraft
+
+_HOST_V6_EXTRA: Final = 12
+_SHORT_NAMES: Final = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+}
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_TAGS: Final = b"TAGS\x01"
+_TIMED: Final = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
+
+
+class BornHost:
+    """Where a connection's messages are born: encoded host, its flag bits, and what it adds to a record's size."""
+
+    __slots__ = ("encoded", "extra_size", "flags")
+
+    def __init__(self, connection: Connection) -> None:
+        self.encoded = connection.peer_host
+        is_v6 = len(self.encoded) == 20
+        self.flags = BORN_HOST_V6 if is_v6 else 0
+        self.extra_size = _HOST_V6_EXTRA if is_v6 else 0
+
+
+class SendProcessor:
+    """Turns send requests into drafts of the turn's batch."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        targets: SendTargets,
+        appender: Appender,
+        locks: QueueLocks,
+        store_host: bytes,
+        ids: UniqueIdGenerator,
+    ) -> None:
+        self._metadata = metadata
+        self._targets = targets
+        self._known = targets.known
+        self._appender = appender
+        self._locks = locks
+        self._ids = ids
+        self._body_max = config.max_message_size_bytes
+        self._record_max = config.max_message_size_bytes + (64 << 10)
+        self._cluster = f"CLUSTER\x01{config.cluster_name}\x02".encode()
+        is_v6 = len(store_host) == 20
+        self._store_flags = STORE_HOST_V6 if is_v6 else 0
+        self._store_extra = _HOST_V6_EXTRA if is_v6 else 0
+
+    def send_v1(self, connection: Connection, command: Command) -> None:
+        """Code 10: the same fields under long names."""
+        self._send(connection, command, _shortened(command.ext))
+
+    def send_v2(self, connection: Connection, command: Command) -> None:
+        """Code 310; a few clients send long names under it, too."""
+        fields = command.ext
+        self._send(connection, command, fields if "b" in fields else _shortened(fields))
+
+    def send_batch(self, connection: Connection, command: Command) -> None:
+        """Code 320: many messages of one topic and queue in one body; all or none are stored.
+
+        Each message keeps its own properties. (Java appends those of the request to each, so that all show one
+        UNIQ_KEY; its clients look for the ids they gave.)
+        """
+        fields = command.ext if "b" in command.ext else _shortened(command.ext)
+        target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
+        if fields["b"].startswith(names.RETRY_PREFIX):
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"batch request does not support retry group {fields['b']}")
+        if len(command.body) > self._body_max:
+            raise self._body_too_large(len(command.body), "batch")
+        try:
+            messages = split_batch(command.body)
+        except MalformedBatchError as error:
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"malformed batch: {error}") from error
+        if not messages:
+            raise Refusal(Cause.MESSAGE_ILLEGAL, "a batch without messages")
+        born = _born_host(connection)
+        if any(b"DELAY\x01" in message.properties for message in messages):
+            raise Refusal(Cause.MESSAGE_ILLEGAL, "a message of the batch has property DELAY: batches cannot be delayed")
+        drafts = [
+            self._draft(target, born, fields, flag, body, self._with_cluster(properties))
+            for flag, body, properties in messages
+        ]
+        appender = self._appender
+        appender.begin()
+        appender.drafts += drafts
+        if not command.is_oneway:
+            key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
+            appender.answers.append((connection, command, drafts, key))
+
+    def _send(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
+        target = self._known.get((fields.get("b"), fields.get("e")))
+        if target is None:
+            target = self._checked_target(fields)
+        body = command.body
+        if len(body) > self._body_max:
+            raise self._body_too_large(len(body), "message")
+        properties = self._with_cluster(fields.get("i", "").encode())
+        if b"DELAY\x01" in properties:
+            target, properties = self._delayed(target, properties)
+
+        at = properties.rfind(_UNIQ_KEY)
+        if at == 0 or (at > 0 and properties[at - 1] == 2):
+            key = properties[at + 9 : properties.find(b"\x02", at)]
+        else:
+            key = find_property(properties, b"UNIQ_KEY") or b""
+        if not key:
+            key = self._ids.next(time.time_ns() // 1_000_000).encode()
+            properties += _UNIQ_KEY + key + b"\x02"
+
+        draft = self._draft(target, _born_host(connection), fields, None, body, properties)
+        appender = self._appender
+        appender.begin()
+        appender.drafts.append(draft)
+        if not command.flag & 2:
+            appender.answers.append((connection, command, draft, key))
+
+    def _draft(
+        self,
+        target: SendTarget,
+        born: BornHost,
+        fields: Mapping[str, str],
+        flag: int | None,
+        body: bytes | memoryview,
+        properties: bytes,
+    ) -> QueuedDraft:
+        """One draft, its limits checked. `flag` None: the one in the header."""
+        if b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
+            _check_kind(properties)
+        sys_flag = 0 if fields.get("f") == "0" else integer(fields, "f", 0) & ~(HOST_MASK | TRANSACTION_MASK)
+        size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
+        if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
+            raise self._record_too_large(len(properties), size)
+        at = properties.rfind(_TAGS)
+        if at < 0:
+            code = 0
+        elif at == 0 or properties[at - 1] == 2:
+            code = tags_code(properties[at + 5 : properties.find(b"\x02", at)])
+        else:
+            code = tags_code(find_property(properties, b"TAGS") or b"")
+
+        draft = QueuedDraft()
+        draft.topic = target.topic
+        draft.queue_id = target.queue_id
+        draft.queue = target.queue
+        draft.flag = (0 if fields.get("h") == "0" else integer(fields, "h", 0)) if flag is None else flag
+        draft.sys_flag = sys_flag | born.flags | self._store_flags
+        draft.born_timestamp = long(fields, "g")
+        draft.born_host = born.encoded
+        draft.reconsume_times = 0 if fields.get("j", "0") == "0" else integer(fields, "j", low=0)
+        draft.prepared_transaction_offset = 0
+        draft.body = body
+        draft.properties = properties
+        draft.tags_code = code
+        draft.size = size
+        return draft
+
+    def _with_cluster(self, properties: bytes) -> bytes:
+        """The properties, closed, with the cluster's name among them (a reply finds its way back by it)."""
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        return properties if b"CLUSTER\x01" in properties else properties + self._cluster
+
+    def _checked_target(self, fields: Mapping[str, str]) -> SendTarget:
+        target = self._targets.find(fields)
+        topic = fields["b"]
+        if not topic.startswith(names.RETRY_PREFIX):
+            return target
+        group_name = topic.removeprefix(names.RETRY_PREFIX)
+        group = self._metadata.group(group_name)
+        limit = integer(fields, "l", group.retry_max_times if group else 16)
+        if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
+            dead_letters = names.dead_letter_topic(group_name)
+            self._metadata.topic_for_group(dead_letters, 1)
+            return self._targets.target(dead_letters, 0)
+        return target
+
+    def _delayed(self, target: SendTarget, properties: bytes) -> tuple[SendTarget, bytes]:
+        """Where a message with a delay level waits, and its properties there; as it was when it has none."""
+        level = find_property(properties, b"DELAY") or b"0"
+        if not level.isdigit():
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {level[:40]!r}, not a level from 1 to {LEVEL_MAX}")
+        index = min(int(level[:9]), LEVEL_MAX) - 1
+        if index < 0:
+            return target, properties
+        properties += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (target.topic, target.queue_id)
+        return self._targets.target(names.SCHEDULE_TOPIC, index), properties
+
+    def _body_too_large(self, size: int, what: str) -> Refusal:
+        return Refusal(
+            Cause.MESSAGE_ILLEGAL,
+            f"the message is illegal, maybe msg body or properties length not matched. The {what} body has {size} "
+            f"bytes, the limit is {self._body_max} (maxMessageSize)",
+        )
+
+    def _record_too_large(self, properties_size: int, size: int) -> Refusal:
+        return Refusal(
+            Cause.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"Properties have {properties_size} bytes, the limit is {PROPERTIES_LENGTH_MAX}; "
+            f"the record has {size}, the limit is {self._record_max}",
+        )
+
+
+def _check_kind(properties: bytes) -> None:
+    """Refuse what this release does not do, instead of storing it as something else.
+
+    Raises:
+        Refusal: NOT_SUPPORTED, naming the property.
+    """
+    if find_property(properties, b"TRAN_MSG") == b"true":
+        raise Refusal(
+            Cause.NOT_SUPPORTED, "property TRAN_MSG: transactional messages are not served by this broker yet"
+        )
+    for name in _TIMED:
+        value = find_property(properties, name)
+        if value and value != b"0":
+            raise Refusal(
+                Cause.NOT_SUPPORTED,
+                f"property {name.decode()}={value.decode(errors='replace')[:20]}: "
+                "this broker does not serve messages delayed to a time yet, only by DELAY levels",
+            )
+
+
+def _born_host(connection: Connection) -> BornHost:
+    found: BornHost | None = connection.attributes.get("born_host")
+    if found is None:
+        found = connection.attributes["born_host"] = BornHost(connection)
+    return found
+
+
+def _shortened(fields: Mapping[str, str]) -> dict[str, str]:
+    return {short: fields[name] for short, name in _SHORT_NAMES.items() if name in fields}

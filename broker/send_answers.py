@@ -1,0 +1,121 @@
+"""Answers to senders: one pass over a committed batch, one joined write per connection.
+
+Most answers differ in five numbers only, so their JSON is one `bytes %` each (0.4 us; building and dumping a dict is
+twice that). Binary headers and refusals are rare and take the general way.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Sequence
+
+from ledgermq.message.ids import offset_message_id
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Refusal
+from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt
+
+Answer = tuple[Connection, Command, QueuedDraft | list[QueuedDraft], bytes]
+"""Who asked, with what, the record or (batch) records placed for it, and its UNIQ_KEY."""
+
+_LENGTHS = struct.Struct(">II").pack
+_TAIL = (
+    b'%b%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON",'
+    b'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":479}'
+)
+_STORED_CODES = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+"""Codes that clients count as sent, and read queue and offset from."""
+
+REGION = "DefaultRegion"
+
+
+class SendAnswers:
+    """Writes the answers of a batch when its outcome is known.
+
+    Args:
+        store_host: encoded address and port under which clients can view the message.
+
+    Attributes:
+        messages: requests answered with a place.
+        refusals: requests refused after they had been put into a batch, by the cause's slug.
+    """
+
+    def __init__(self, store_host: bytes) -> None:
+        self._store_host = store_host
+        self._host_hex = store_host.hex().upper().encode()
+        self.messages = 0
+        self.refusals: Counter[str] = Counter()
+
+    def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal) -> None:
+        """Answer everyone in `answers`."""
+        if isinstance(outcome, Refusal):
+            self._refuse(answers, outcome)
+        else:
+            self._accept(answers, outcome)
+
+    def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
+        head = (
+            b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","copies":"%d","durableCopies":"%d",'
+            b'"term":"%d","msgId":"%b' % (receipt.copies, receipt.durable_copies, receipt.generation, self._host_hex)
+        )
+        waiting: dict[Connection, list[bytes]] = {}
+        last: Connection | None = None
+        parts: list[bytes] = []
+        for connection, command, draft, key in answers:
+            if connection is not last:
+                last = connection
+                parts = waiting.setdefault(connection, [])
+            if type(draft) is QueuedDraft and command.header_type == 0 and key.isalnum():
+                text = _TAIL % (
+                    head,
+                    draft.physical_offset,
+                    draft.queue_id,
+                    draft.queue_offset,
+                    key,
+                    command.opaque,
+                )
+                size = len(text)
+                parts += (_LENGTHS(size + 4, size), text)
+            else:
+                self._answer_at_length(connection, command, draft, key, receipt)
+        self.messages += len(answers)
+        for connection, parts in waiting.items():
+            if parts:
+                connection.answer(parts, len(parts) // 2)
+
+    def _answer_at_length(
+        self,
+        connection: Connection,
+        command: Command,
+        draft: QueuedDraft | list[QueuedDraft],
+        key: bytes,
+        receipt: AppendReceipt,
+    ) -> None:
+        promise = {
+            "copies": str(receipt.copies),
+            "durableCopies": str(receipt.durable_copies),
+            "term": str(receipt.generation),
+        }
+        connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise)
+
+    def _fields(self, draft: QueuedDraft | list[QueuedDraft], key: bytes) -> dict[str, str]:
+        drafts = draft if isinstance(draft, list) else [draft]
+        first = drafts[0]
+        return {
+            "MSG_REGION": REGION,
+            "TRACE_ON": "true",
+            "msgId": ",".join(offset_message_id(self._store_host, one.physical_offset) for one in drafts),
+            "queueId": str(first.queue_id),
+            "queueOffset": str(first.queue_offset),
+            "transactionId": key.decode(errors="replace"),
+        }
+
+    def _refuse(self, answers: Sequence[Answer], refusal: Refusal) -> None:
+        self.refusals[refusal.cause.slug] += len(answers)
+        is_stored = refusal.code in _STORED_CODES
+        for connection, command, draft, key in answers:
+            if is_stored:
+                connection.respond(command, refusal.code, self._fields(draft, key), remark=refusal.remark)
+            else:
+                connection.refuse(command, refusal)

@@ -1,0 +1,122 @@
+"""Where a send goes: the checks that depend on topic and queue only, done once and remembered.
+
+    (topic, queue id) as the client wrote them -> SendTarget        one dict look-up a message
+             '- not there: names, permissions, auto-creation, queue range -> refused, or remembered
+
+What is remembered is forgotten whenever a topic, a group or the role changes.
+
+Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java` (msgCheck), 5.x.
+"""
+
+import random
+from collections.abc import Mapping
+
+from broker import names
+from broker.config import BrokerConfig
+from broker.fields import integer, text
+from broker.metadata import Metadata
+from broker.role import Role
+from broker.settings import PERM_READ_WRITE, PERM_WRITE, TopicConfig
+from ledgermq.message.record import needs_v2, record_size
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.consume_queue import ConsumeQueue
+from store.queue_table import QueueTable
+
+
+class SendTarget:
+    """One queue that takes messages. `overhead` is the size of a record without body and properties, hosts IPv4."""
+
+    __slots__ = ("overhead", "queue", "queue_id", "topic")
+
+    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
+        self.topic = topic.encode()
+        self.queue_id = queue_id
+        self.queue = queue
+        self.overhead = record_size(0, len(self.topic), 0, 0, needs_v2(self.topic))
+
+
+class SendTargets:
+    """Finds the target of a send.
+
+    Attributes:
+        known: targets by the texts of topic and queue id in the header. Read by the hot path.
+    """
+
+    def __init__(self, config: BrokerConfig, metadata: Metadata, role: Role, queues: QueueTable) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._role = role
+        self._queues = queues
+        self._random = random.Random()
+        self.known: dict[tuple[str | None, str | None], SendTarget] = {}
+
+    def forget(self) -> None:
+        """Check everything again: topics, groups or the role have changed."""
+        self.known.clear()
+
+    def find(self, fields: Mapping[str, str]) -> SendTarget:
+        """The target of a send with these (short) fields, after all checks; the topic is made if it may be.
+
+        Raises:
+            Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST or GROUP_NOT_EXIST.
+        """
+        self._role.check_writable()
+        name = text(fields, "b")
+        topic = self._topic(name, fields)
+        queue_id = self._queue_id(topic, fields)
+        target = self.target(name, queue_id)
+        if not name.startswith(names.RETRY_PREFIX):
+            self.known[name, str(queue_id)] = target
+        return target
+
+    def target(self, topic: str, queue_id: int) -> SendTarget:
+        """The target of a queue that is known to exist."""
+        return SendTarget(topic, queue_id, self._queues.get(topic, queue_id))
+
+    def _topic(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
+        names.check_topic_name(name, self._config.max_topic_length)
+        if name in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(name):
+            raise Refusal(Cause.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        if not self._config.broker_permission & PERM_WRITE:
+            raise Refusal(
+                Cause.NO_PERMISSION,
+                f"the broker[{self._config.advertised_host}] sending message is forbidden "
+                f"(brokerPermission {self._config.broker_permission})",
+            )
+        topic = self._metadata.topic(name) or self._created(name, fields)
+        if not topic.perm & PERM_WRITE:
+            raise Refusal(Cause.NO_PERMISSION, f"the topic[{name}] takes no messages: its permission is {topic.perm}")
+        return topic
+
+    def _created(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
+        if name.startswith(names.RETRY_PREFIX):
+            self._check_retry_group(name)
+            return self._metadata.topic_for_group(name, 1)
+        count = integer(fields, "d", 4)
+        topic = self._metadata.create_from_template(name, fields.get("c", names.TEMPLATE_TOPIC), count)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        return topic
+
+    def _check_retry_group(self, name: str) -> None:
+        group = name.removeprefix(names.RETRY_PREFIX)
+        if self._metadata.group_or_new(group) is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+
+    def _queue_id(self, topic: TopicConfig, fields: Mapping[str, str]) -> int:
+        queue_id = integer(fields, "e")
+        count = topic.write_queues
+        if queue_id >= max(count, topic.read_queues):
+            raise Refusal(
+                Cause.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {topic} has queues 0 to {count - 1}"
+            )
+        if queue_id >= 0:
+            return queue_id
+        if count <= 0:
+            raise Refusal(Cause.INVALID_PARAMETER, f"request queueId[{queue_id}] asks for any queue, {topic} has none")
+        return self._random.randrange(count)
+
+
+def writable_queue_count(topic: TopicConfig) -> int:
+    """Queues a message may be put into by the broker itself; 0 when the topic takes none."""
+    return topic.write_queues if topic.perm & PERM_READ_WRITE else 0

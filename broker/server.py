@@ -1,0 +1,45 @@
+"""From request code to the function that serves it."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from broker.clients import ClientTable
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+
+log = logging.getLogger(__name__)
+
+Serve = Callable[[Connection, Command], None]
+
+
+class BrokerRequestHandler:
+    """Serves every connection of the broker.
+
+    Attributes:
+        refusals: how often each cause was given, by its slug.
+    """
+
+    def __init__(self, table: Mapping[int, Serve], clients: ClientTable) -> None:
+        self._table = dict(table)
+        self._clients = clients
+        self.refusals: Counter[str] = Counter()
+
+    def on_connected(self, connection: Connection) -> None:
+        """Nothing is kept of a connection before it asks."""
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        """Serve one request; a refusal is counted, and answered by the connection."""
+        try:
+            serve = self._table.get(command.code)
+            if serve is None:
+                raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
+            serve(connection, command)
+        except Refusal as refusal:
+            self.refusals[refusal.cause.slug] += 1
+            raise
+
+    def on_closed(self, connection: Connection) -> None:
+        """The clients behind it are gone."""
+        self._clients.connection_closed(connection)
