@@ -48,6 +48,8 @@ class NameServerConfig:
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
 
+    notices: tuple[str, ...] = ()
+    """What the process says once at its start: addresses chosen, keys without effect."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Every known key under RocketMQ's name with the value in force, as text: what requests 318, 319 show."""
 

@@ -1,0 +1,112 @@
+"""From a key to the field of the configuration that it sets."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from broker.config import FlushMode
+from cli import values
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _seconds(number: int) -> int:
+    return values.positive(number) * 1000
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ";".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One field.
+
+    Attributes:
+        convert: takes the value that the key's kind gave; may raise `values.ValueRefusedError`.
+        show: the field's value as the key's text.
+    """
+
+    field: str
+    convert: Callable[[Any], Any] = _same
+    show: Callable[[Any], str] = _show
+
+
+_LISTENER: Mapping[str, Binding] = {
+    "bindAddress": Binding("listen_host"),
+    "healthHost": Binding("health_host"),
+    "listenPort": Binding("listen_port", values.port),
+    "maxConnections": Binding("max_connections", values.positive),
+    "maxFrameSize": Binding("max_frame_size_bytes", values.positive),
+    "serverChannelMaxIdleTimeSeconds": Binding(
+        "connection_idle_timeout_ms", _seconds, lambda milliseconds: str(milliseconds // 1000)
+    ),
+}
+
+BROKER_BINDINGS: Mapping[str, Binding] = {
+    **_LISTENER,
+    "advertisedPort": Binding("advertised_port", values.port),
+    "autoCreateSubscriptionGroup": Binding("auto_create_group"),
+    "autoCreateTopicEnable": Binding("auto_create_topic"),
+    "brokerClusterName": Binding("cluster_name"),
+    "brokerHeartbeatInterval": Binding("namesrv_heartbeat_interval_ms", values.positive),
+    "brokerId": Binding("broker_id", values.not_negative),
+    "brokerName": Binding("broker_name"),
+    "brokerNotActiveTimeoutMillis": Binding("namesrv_heartbeat_timeout_ms", values.positive),
+    "brokerPermission": Binding("broker_permission", values.permission),
+    "checkCRCOnRecover": Binding("check_crc_on_recover"),
+    "dLegerGroup": Binding("raft_group"),
+    "dLegerPeers": Binding("raft_peers", values.raft_peers),
+    "dLegerSelfId": Binding("raft_self_id"),
+    "defaultTopicQueueNums": Binding("default_topic_queue_count", values.positive),
+    "flushConsumerOffsetInterval": Binding("consumer_offset_persist_interval_ms", values.positive),
+    "flushDiskType": Binding("flush_mode", FlushMode),
+    "flushIntervalCommitLog": Binding("flush_interval_ms", values.positive),
+    "flushIntervalConsumeQueue": Binding("consume_queue_flush_interval_ms", values.positive),
+    "longPollingEnable": Binding("long_polling"),
+    "mappedFileSizeCommitLog": Binding("commit_log_file_size_bytes", values.positive),
+    "mappedFileSizeConsumeQueue": Binding("consume_queue_file_size_bytes", values.whole_units),
+    "maxMessageSize": Binding("max_message_size_bytes", values.positive),
+    "maxTopicLength": Binding("max_topic_length", values.positive),
+    "maxTopics": Binding("max_topics", values.positive),
+    "maxTransferBytesOnMessageInMemory": Binding("max_pull_bytes", values.positive),
+    "maxTransferCountOnMessageInMemory": Binding("max_pull_count", values.positive),
+    "namesrvAddr": Binding("namesrv_addrs", values.address_list),
+    "preferredLeaderId": Binding("preferred_leader"),
+    "raftElectionTimeout": Binding("raft_election_timeout_ms", values.positive),
+    "raftHeartbeatInterval": Binding("raft_heartbeat_interval_ms", values.positive),
+    "registerBrokerTimeoutMills": Binding("register_timeout_ms", values.positive),
+    "registerNameServerPeriod": Binding("register_interval_ms", values.register_interval),
+    "shortPollingTimeMills": Binding("short_polling_ms", values.positive),
+    "slaveTimeout": Binding("replica_timeout_ms", values.positive),
+    "storePathCommitLog": Binding("commit_log_dir", _path),
+    "storePathConsumeQueue": Binding("consume_queue_dir", _path),
+    "storePathRootDir": Binding("store_dir", _path),
+    "syncFlushTimeout": Binding("sync_flush_timeout_ms", values.positive),
+}
+
+NAMESRV_BINDINGS: Mapping[str, Binding] = {
+    **_LISTENER,
+    "brokerHeartbeatTimeout": Binding("default_heartbeat_timeout_ms", values.positive),
+    "deleteTopicWithBrokerRegistration": Binding("delete_topic_with_registration"),
+    "enableAllTopicList": Binding("all_topic_list_enable"),
+    "enableTopicList": Binding("topic_list_enable"),
+    "kvConfigPath": Binding("kv_config_path", _path),
+    "maxRouteWait": Binding("max_route_wait_ms", values.not_negative),
+    "needWaitForService": Binding("wait_for_service"),
+    "orderMessageEnable": Binding("order_message_enable"),
+    "returnOrderTopicConfigToBroker": Binding("return_order_topic_config"),
+    "scanNotActiveBrokerInterval": Binding("scan_interval_ms", values.positive),
+    "waitSecondsForService": Binding("wait_for_service_seconds", values.positive),
+}

@@ -1,0 +1,99 @@
+"""Configuration files to configurations: strict, all problems at once, every choice said.
+
+    file < --set  ->  known? parses? twice?  ->  fields  ->  addresses, defaults that depend  ->  relations  ->  config
+                         '----- ConfigError: one line per problem, beginning with its place -----'
+
+Source of the names: RocketMQ 5.3, whose `BrokerStartup` and `NamesrvStartup` fill several objects from one file.
+"""
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from broker.config import BrokerConfig, FlushMode, LogMode
+from cli import values
+from cli.addresses import HostChoice
+from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS, Binding
+from cli.keys import BROKER_KEYS, NAMESRV_KEYS
+from cli.notices import list_notices
+from cli.said import Said
+from nameserver.config import NameServerConfig
+
+_EVERYWHERE = "0.0.0.0"
+
+Config = TypeVar("Config", BrokerConfig, NameServerConfig)
+
+
+def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfig:
+    """Read `broker.conf`; `overrides` are `KEY=VALUE` and win. Without a file everything has its default.
+
+    The result's `notices` are to be printed once; its `properties` are every known key with the value in force.
+
+    Raises:
+        ConfigError: with all problems found.
+    """
+    said = Said(path, overrides, BROKER_KEYS, NAMESRV_KEYS, "namesrv.conf")
+    said.converted("brokerRole", values.broker_role)
+    settings = {"broker_name": socket.gethostname(), **said.fields(BROKER_BINDINGS)}
+    settings["mode"] = LogMode.RAFT if said.value("enableDLegerCommitLog") else LogMode.STANDALONE
+    if settings["mode"] is LogMode.RAFT:
+        settings.setdefault("flush_mode", FlushMode.SYNC)
+    listen_host = settings.get("listen_host", _EVERYWHERE)
+    namesrv = settings.get("namesrv_addrs", ())
+    advertised = said.host(("brokerIP1", "advertisedHost"), listen_host, namesrv)
+    inside = said.host(("brokerIP2", "insideHost"), listen_host, namesrv, _own_peer(settings))
+    settings |= {"advertised_host": advertised.host, "inside_host": inside.host}
+    settings |= said.health(listen_host, settings.get("listen_port", BrokerConfig().listen_port))
+    said.raise_problems()
+    choices = [advertised.sentence("advertised", "brokerIP1"), inside.sentence("inside", "brokerIP2")]
+    return _finish(BrokerConfig(**settings), said, choices, BROKER_BINDINGS)
+
+
+def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
+    """Read `namesrv.conf`; otherwise as `load_broker_config`."""
+    said = Said(path, overrides, NAMESRV_KEYS, BROKER_KEYS, "broker.conf")
+    settings = said.fields(NAMESRV_BINDINGS)
+    listen_host = settings.get("listen_host", _EVERYWHERE)
+    advertised = said.host(("advertisedHost",), listen_host, ())
+    settings["advertised_host"] = advertised.host
+    settings |= said.health(listen_host, settings.get("listen_port", NameServerConfig().listen_port))
+    said.raise_problems()
+    choices = [advertised.sentence("advertised", "advertisedHost")]
+    return _finish(NameServerConfig(**settings), said, choices, NAMESRV_BINDINGS)
+
+
+def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
+    """Where the other members of the Raft group dial this one."""
+    if settings["mode"] is LogMode.RAFT:
+        for peer in settings.get("raft_peers", ()):
+            if peer.node_id == settings.get("raft_self_id"):
+                return HostChoice(peer.host, "this node's entry in dLegerPeers")
+    return None
+
+
+def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
+    """Check relations, and add what is to be said and shown."""
+    keys = {binding.field: key for key, binding in bindings.items()} | {"health_port": "healthPort"}
+    for field, detail in config.problems():
+        for other, key in keys.items():
+            detail = detail.replace(other, key)
+        said.refuse(keys[field], detail)
+    said.raise_problems()
+    notices = (*choices, *list_notices(said))
+    return replace(config, notices=notices, properties=_properties(config, said, bindings))
+
+
+def _properties(config: BrokerConfig | NameServerConfig, said: Said, bindings: Mapping[str, Binding]) -> dict[str, str]:
+    """Every known key with the value in force, as text."""
+    shown = {name: key.shown_default for name, key in said.keys.items()}
+    shown |= {name: item.value for name, item in said.properties.items()}
+    shown |= {key: binding.show(getattr(config, binding.field)) for key, binding in bindings.items()}
+    shown["healthPort"] = "off" if config.health_port is None else str(config.health_port)
+    if isinstance(config, BrokerConfig):
+        hosts = {"brokerIP1": config.advertised_host, "brokerIP2": config.inside_host}
+        paths = {"storePathCommitLog": config.commit_log_path, "storePathConsumeQueue": config.consume_queue_path}
+        shown |= hosts | {name: str(path) for name, path in paths.items()}
+        shown |= {"advertisedPort": str(config.advertised_port or config.listen_port)}
+    return shown

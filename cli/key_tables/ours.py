@@ -1,0 +1,46 @@
+"""Keys that RocketMQ does not have, defaults that differ, and what a key does here beyond its meaning."""
+
+BROKER_TABLE = """
+advertisedHost|text|<an address of this machine>|*|Another name of brokerIP1, easier to remember.
+advertisedPort|int|<listenPort>|*|Port that routes name, where a container's port is mapped to another one.
+healthHost|text|<bindAddress>|*|Address at which /livez, /readyz and /metrics are served over HTTP.
+healthPort|port or off|<listenPort + 5>|*|Port of /livez, /readyz and /metrics; off serves none.
+insideHost|text|<an address of this machine>|*|Another name of brokerIP2, easier to remember.
+maxConnections|int|10000|*|Most connections of clients; one more is closed at once.
+maxFrameSize|int|16777216|*|Most bytes of one request.
+maxTopics|int|100000|*|Most topics; automatic creation refuses more.
+raftElectionTimeout|int|800|*|Silence in ms after which a follower stands for election; a wait is up to twice that.
+raftHeartbeatInterval|int|100|*|Time in ms between two heartbeats of a Raft leader.
+"""
+
+NAMESRV_TABLE = """
+advertisedHost|text|<an address of this machine>|*|Host under which this nameserver is shown to the user.
+brokerHeartbeatTimeout|int|120000|*|Silence in ms after which a broker is dropped that did not say its own time.
+healthHost|text|<bindAddress>|*|Address at which /livez, /readyz and /metrics are served over HTTP.
+healthPort|port or off|<listenPort + 5>|*|Port of /livez, /readyz and /metrics; off serves none.
+maxConnections|int|10000|*|Most connections; one more is closed at once.
+maxFrameSize|int|16777216|*|Most bytes of one request.
+maxRouteWait|int|30000|*|Longest time in ms for which a client may wait for a change of a route.
+"""
+
+DEFAULTS_HERE = {
+    "brokerHeartbeatInterval": "5000",
+    "flushDiskType": "<SYNC_FLUSH in Raft mode, else ASYNC_FLUSH>",
+    "slaveReadEnable": "true",
+}
+"""Defaults that differ from RocketMQ's."""
+
+EFFECTS = {
+    "brokerHeartbeatInterval": "Sent in every mode; RocketMQ sends it with enableSlaveActingMaster only.",
+    "brokerId": "Has no effect in Raft mode: the leader registers 0, a follower the number in its node id plus one.",
+    "brokerIP1": "Chosen and printed at the start, with the other candidates, when it is not set.",
+    "brokerIP2": "In Raft mode the host of this node's entry in dLegerPeers, when it is not set.",
+    "brokerRole": "ASYNC_MASTER only: SYNC_MASTER and SLAVE are refused, for replication use enableDLegerCommitLog.",
+    "dLegerPeers": "Members are known by cluster, group, id and incarnation; names are resolved at each connection.",
+    "flushDiskType": "In Raft mode an entry counts for the quorum on a node when it is durable by this rule.",
+    "mappedFileSizeConsumeQueue": "Rounded up to whole units of 20 bytes.",
+    "slaveReadEnable": "Followers always serve reads, up to what a quorum has confirmed.",
+    "slaveTimeout": "The time a batch may wait for a quorum.",
+    "storePathConsumeQueue": "Taken as it says, where RocketMQ ignores it.",
+}
+"""What a key does here, in words to add to its meaning."""
