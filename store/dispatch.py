@@ -3,8 +3,13 @@
 Source: apache/rocketmq `store/.../CommitLog.java` (checkMessageAndReturnSize, the DispatchRequest, 5.3.3).
 """
 
+import struct
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import HOST_MASK
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import find_property
+from ledgermq.message.record import MAGIC_V1, dispatch_fields
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 _S, _M, _H = 1000, 60_000, 3_600_000
@@ -16,17 +21,48 @@ DELAY_LEVELS_MS = (
 """messageDelayLevel's default: level n is item n - 1."""
 
 
-def unit_tags_code(topic: bytes, properties: bytes, store_timestamp: int) -> int:
-    """What a unit holds: the hash of the record's tag (0 without one), or when a parked delayed message is due.
+UnitFields = tuple[int, int, int, int, int, bytes, int]
+"""Size, queue id, sysFlag, queue offset, store timestamp (ms), topic, tags code."""
 
-    Args:
-        topic: as in the record.
-        properties: encoded.
-        store_timestamp: ms.
+# the common record (V1, both hosts IPv4): size, magic, queue id, queue offset, sysFlag, store timestamp, body length
+_PEEK = struct.Struct(">ii4xi4xq8xi16xq20xi")
+_TAGS = b"\x02TAGS\x01"
+
+
+def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
+    """What the queue of a record needs of it.
+
+    Raises:
+        CorruptRecordError: it cannot be taken apart; the position is `physical_offset`.
     """
+    try:
+        size, magic, queue_id, queue_offset, sys_flag, timestamp, body_length = _PEEK.unpack_from(record)
+        if magic != MAGIC_V1 or sys_flag & HOST_MASK:
+            return _rare_unit_fields(record)
+        tail = bytes(record[_PEEK.size + body_length :])
+        topic_end = 1 + tail[0]
+        topic = tail[1:topic_end]
+        start = tail.rfind(_TAGS, topic_end + 1) + len(_TAGS)
+        end = tail.find(2, start)
+        if start < len(_TAGS) or end <= start or topic == SCHEDULE_TOPIC:
+            code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
+        else:
+            code = tags_code(tail[start:end])
+    except (struct.error, IndexError) as error:
+        raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
+    return size, queue_id, sys_flag, queue_offset, timestamp, topic, code
+
+
+def _rare_unit_fields(record: memoryview) -> UnitFields:
+    size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
+    return size, queue_id, sys_flag, queue_offset, timestamp, topic, _tags_code(topic, properties, timestamp)
+
+
+def _tags_code(topic: bytes, properties: bytes, timestamp: int) -> int:
+    """The hash of the record's tag, 0 without one; or, where a delayed message is parked, when it is due."""
     if topic == SCHEDULE_TOPIC:
         level = find_property(properties, b"DELAY")
         if level is not None and level.isdigit() and int(level) > 0:
-            return store_timestamp + DELAY_LEVELS_MS[min(int(level), len(DELAY_LEVELS_MS)) - 1]
+            return timestamp + DELAY_LEVELS_MS[min(int(level), len(DELAY_LEVELS_MS)) - 1]
     tags = find_property(properties, b"TAGS")
     return tags_code(tags) if tags is not None else 0

@@ -25,7 +25,7 @@ from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.record import check_record, dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
-from store.dispatch import unit_tags_code
+from store.dispatch import unit_fields
 from store.errors import DiskFullError, InvalidTopicError, RecordUnavailableError, StoreError
 from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
 from store.queue_table import QueueTable
@@ -250,30 +250,24 @@ class MessageStore:
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
         deadline = time.monotonic() + SLICE_S
+        find = self.queues.by_key.get
+        touched = self._touched
         start = max(self.dispatched_offset, self.log.min_offset)
         for count, (physical_offset, record) in enumerate(self.log.walk(start, end_offset)):
             if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
                 return False
-            self._dispatch_record(physical_offset, record)
-            self.dispatched_offset = physical_offset + len(record)
+            size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)
+            if not sys_flag & TRANSACTION_PREPARED:
+                queue = find((topic, queue_id)) or self._new_queue(topic, queue_id, physical_offset)
+                if queue is not None:
+                    queue.put(physical_offset, size, code, queue_offset)
+                    touched[queue] = None
+                    if queue.is_watched:
+                        self._tell_state_record(physical_offset, record)
+            self.last_timestamp = timestamp
+            self.dispatched_offset = physical_offset + size
         self.dispatched_offset = end_offset
         return True
-
-    def _dispatch_record(self, physical_offset: int, record: memoryview) -> None:
-        try:
-            size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = dispatch_fields(record, 0)
-        except (struct.error, IndexError) as error:
-            raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
-        self.last_timestamp = timestamp
-        if sys_flag & TRANSACTION_PREPARED:
-            return
-        queue = self.queues.find(topic, queue_id) or self._new_queue(topic, queue_id, physical_offset)
-        if queue is None:
-            return
-        queue.put(physical_offset, size, unit_tags_code(topic, properties, timestamp), queue_offset)
-        self._touched[queue] = None
-        if queue.is_watched:
-            self._tell_state_record(physical_offset, record)
 
     def _new_queue(self, topic: bytes, queue_id: int, physical_offset: int) -> ConsumeQueue | None:
         try:

@@ -10,16 +10,14 @@ emptied and filled from the whole log.
 """
 
 import logging
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from ledgermq.message.record import dispatch_fields
 from store.checkpoint import Progress
 from store.consume_queue import ConsumeQueue
-from store.dispatch import unit_tags_code
+from store.dispatch import UnitFields, unit_fields
 from store.errors import InvalidTopicError
 from store.queue_table import QueueTable
 from store.replicated_log import ReplicatedLog
@@ -27,8 +25,6 @@ from store.replicated_log import ReplicatedLog
 log = logging.getLogger(__name__)
 
 UNTRUSTED_WALK_BYTES = 1 << 30
-
-DispatchFields = tuple[int, int, int, int, int, int, bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -124,7 +120,7 @@ def _dispatch_range(
     lacking: set[ConsumeQueue] = set()
     is_whole = start == log_.min_offset
     for offset, fields in _walk_on(log_, queues, start, end, recovery):
-        size, queue_id, sys_flag, queue_offset, _, timestamp, topic, properties = fields
+        size, queue_id, sys_flag, queue_offset, timestamp, topic, code = fields
         recovery.last_timestamp = timestamp
         recovery.record_count += 1
         if sys_flag & TRANSACTION_PREPARED:
@@ -139,21 +135,21 @@ def _dispatch_range(
         if queue_offset > queue.max_offset and not is_whole:
             lacking.add(queue)
         else:
-            queue.put(offset, size, unit_tags_code(topic, properties, timestamp), queue_offset)
+            queue.put(offset, size, code, queue_offset)
     return lacking
 
 
 def _walk_on(
     log_: ReplicatedLog, queues: QueueTable, start: int, end: int, recovery: QueueRecovery
-) -> Iterator[tuple[int, DispatchFields]]:
+) -> Iterator[tuple[int, UnitFields]]:
     """Walk on behind what cannot be parsed, from the next record that some queue knows."""
     while start < end:
         try:
             for offset, record in log_.walk(start, end):
-                yield offset, dispatch_fields(record, 0)
+                yield offset, unit_fields(offset, record)
                 start = offset + len(record)
             return
-        except (CorruptRecordError, struct.error, IndexError) as error:
+        except CorruptRecordError as error:
             recovery.unreadable += (start,)
             log.error("the log cannot be parsed behind %d: %s", start, error)
             known = [first for queue in queues if (first := _first_at(queue, start + 1)) is not None]

@@ -23,12 +23,15 @@ class QueueTable:
     Args:
         directory: `consumequeue`; made when missing.
         file_size_bytes: of each queue file; rounded up to whole units, as RocketMQ does.
+
+    Attributes:
+        by_key: each queue twice, by its topic as text and as bytes; to be read only.
     """
 
     def __init__(self, directory: Path, file_size_bytes: int = QUEUE_FILE_SIZE_BYTES) -> None:
         self.directory = directory
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
-        self._queues: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self._watched: set[str] = set()
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -53,15 +56,15 @@ class QueueTable:
         Raises:
             InvalidTopicError: the topic cannot name a folder, or the queue id is negative.
         """
-        queue = self._queues.get((topic, queue_id))
+        queue = self.by_key.get((topic, queue_id))
         return queue if queue is not None else self._add(topic, queue_id)
 
     def find(self, topic: bytes | str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it is there."""
-        return self._queues.get((topic, queue_id))
+        return self.by_key.get((topic, queue_id))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return (queue for (topic, _), queue in self._queues.items() if isinstance(topic, str))
+        return (queue for (topic, _), queue in self.by_key.items() if isinstance(topic, str))
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of one topic, by id."""
@@ -77,7 +80,7 @@ class QueueTable:
         """Drop the queues of a topic and their files; its records stay in the log."""
         for queue in self.of_topic(topic):
             queue.clear()
-            del self._queues[topic, queue.queue_id], self._queues[queue.topic_bytes, queue.queue_id]
+            del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         if _topic_fault(topic) is None and (self.directory / topic).exists():
             shutil.rmtree(self.directory / topic)
 
@@ -96,7 +99,7 @@ class QueueTable:
             raise InvalidTopicError(topic, fault)
         queue = ConsumeQueue(text, queue_id, self.directory / text / str(queue_id), self._file_units)
         queue.is_watched = text in self._watched
-        self._queues[text, queue_id] = self._queues[queue.topic_bytes, queue_id] = queue
+        self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
         return queue
 
 
