@@ -1,0 +1,34 @@
+import pytest
+
+from cli.errors import UsageError
+from cli.explain import explain
+
+
+def test_a_key_is_explained_with_type_default_meaning_and_effect() -> None:
+    assert explain("flushDiskType") == (
+        "flushDiskType: Whether an acknowledgement waits for the disk.\n"
+        "  file     broker.conf\n"
+        "  type     ASYNC_FLUSH, SYNC_FLUSH\n"
+        "  default  <SYNC_FLUSH in Raft mode, else ASYNC_FLUSH> (RocketMQ: ASYNC_FLUSH)\n"
+        "  here     in effect. In Raft mode an entry counts for the quorum on a node when it is durable by this rule.\n"
+        "  from     RocketMQ's MessageStoreConfig"
+    )
+
+
+def test_a_key_without_effect_says_why() -> None:
+    assert "no effect: it tunes Java's threads" in explain("sendMessageThreadPoolNums")
+    assert "no effect: belongs to a feature" in explain("timerWheelEnable")
+
+
+def test_our_own_keys_say_that_they_are_ours() -> None:
+    assert "a key of LedgerMQ's own" in explain("healthPort")
+
+
+def test_a_key_of_two_files_is_explained_for_both() -> None:
+    assert explain("listenPort").count("listenPort: ") == 2
+    assert "broker.conf and namesrv.conf" in explain("bindAddress")
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match="key 'brokerIp1' is unknown; nearest known key is 'brokerIP1'"):
+        explain("brokerIp1")

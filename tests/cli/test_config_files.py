@@ -1,0 +1,46 @@
+"""The commented files in `conf/`: they load, and every default they show is the default."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cli.config import load_broker_config, load_nameserver_config
+from cli.keys import BROKER_KEYS, NAMESRV_KEYS
+
+CONF = Path(__file__).parents[2] / "conf"
+_COMMENTED = re.compile(r"#(\w+)=(.*)")
+
+
+def load(path: Path) -> object:
+    return (load_nameserver_config if path.name == "namesrv.conf" else load_broker_config)(path)
+
+
+@pytest.mark.parametrize("name", ["broker.conf", "broker-raft.conf", "namesrv.conf"])
+def test_the_file_loads_and_no_key_in_it_is_without_effect(name: str) -> None:
+    config = load(CONF / name)
+    assert not [notice for notice in config.notices if "no effect" in notice]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["broker.conf", "broker-raft.conf", "namesrv.conf"])
+def test_the_defaults_it_shows_are_the_defaults(name: str) -> None:
+    keys = NAMESRV_KEYS if name == "namesrv.conf" else BROKER_KEYS
+    shown = _COMMENTED.findall((CONF / name).read_text())
+    assert len(shown) > 10
+    for key, value in shown:
+        assert keys[key].has_effect
+        if key == "listenPort":
+            assert value in keys[key].default_here
+        else:
+            assert value == keys[key].default_here, key
+
+
+@pytest.mark.parametrize("name", ["broker.conf", "broker-raft.conf", "namesrv.conf"])
+def test_saying_the_defaults_changes_nothing(name: str, tmp_path: Path) -> None:
+    text = (CONF / name).read_text()
+    said = re.sub(r"^#(\w+=[^<\n]*)$", r"\1", text, flags=re.MULTILINE)
+    assert said != text
+    spoken = tmp_path / name
+    spoken.write_text(said)
+    plain, explicit = load(CONF / name), load(spoken)
+    assert plain.properties == explicit.properties  # type: ignore[attr-defined]

@@ -1,0 +1,218 @@
+from pathlib import Path
+
+import pytest
+
+from broker.config import BrokerConfig, FlushMode, LogMode, RaftPeer
+from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
+from cli.config import load_broker_config, load_nameserver_config
+from cli.keys import BROKER_KEYS, NAMESRV_KEYS
+from cli.properties import ConfigError
+
+RAFT = {
+    "enableDLegerCommitLog": "true",
+    "dLegerGroup": "broker-a",
+    "dLegerPeers": "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911",
+    "dLegerSelfId": "n1",
+}
+
+
+def words(settings: dict[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def broker(**settings: str) -> BrokerConfig:
+    return load_broker_config(None, words({"bindAddress": "127.0.0.1"} | settings))
+
+
+def problems(**settings: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        broker(**settings)
+    return caught.value.problems
+
+
+def test_values_of_a_file_reach_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "brokerClusterName=c\nbrokerName=b\nbrokerId=3\nlistenPort=11\nbrokerIP1=h1\nbrokerIP2=h2\n"
+        "namesrvAddr=a:1;b:2\nstorePathRootDir=/data\nflushDiskType=SYNC_FLUSH\nmaxMessageSize=1000\n"
+        "autoCreateTopicEnable=FALSE\nbrokerPermission=4\nmappedFileSizeConsumeQueue=6001\n"
+        "serverChannelMaxIdleTimeSeconds=60\nhealthPort=off\n"
+    )
+    config = load_broker_config(path)
+    assert (config.cluster_name, config.broker_name, config.broker_id, config.listen_port) == ("c", "b", 3, 11)
+    assert (config.advertised_host, config.inside_host) == ("h1", "h2")
+    assert config.namesrv_addrs == ("a:1", "b:2")
+    assert config.store_dir == Path("/data")
+    assert config.commit_log_path == Path("/data/commitlog")
+    assert (config.mode, config.flush_mode) == (LogMode.STANDALONE, FlushMode.SYNC)
+    assert (config.max_message_size_bytes, config.auto_create_topic, config.broker_permission) == (1000, False, 4)
+    assert config.consume_queue_file_size_bytes == 6020
+    assert config.connection_idle_timeout_ms == 60_000
+    assert config.health_port is None
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=file\nlistenPort=11\n")
+    config = load_broker_config(path, ["brokerName=word"])
+    assert (config.broker_name, config.listen_port) == ("word", 11)
+
+
+def test_raft_mode_flushes_before_it_counts_unless_told_otherwise() -> None:
+    assert broker().flush_mode is FlushMode.ASYNC
+    raft = broker(**RAFT)
+    assert (raft.mode, raft.flush_mode) == (LogMode.RAFT, FlushMode.SYNC)
+    assert raft.raft_peers[1] == RaftPeer("n1", "10.0.0.2", 40911)
+    assert raft.self_peer is raft.raft_peers[1]
+    assert broker(**RAFT, flushDiskType="ASYNC_FLUSH").flush_mode is FlushMode.ASYNC
+
+
+def test_a_follower_registers_the_number_of_its_id_plus_one_or_its_place() -> None:
+    assert broker(**RAFT).follower_broker_id == 2
+    named = RAFT | {"dLegerPeers": "east-a:1;west-b:1", "dLegerSelfId": "west"}
+    assert broker(**named).follower_broker_id == 2
+
+
+def test_health_is_served_beside_the_listener_unless_said() -> None:
+    assert (broker().health_port, broker().health_host) == (10916, "127.0.0.1")
+    assert broker(listenPort="2000").health_port == 2005
+    assert broker(listenPort="0").health_port == 0
+    assert broker(healthPort="8088", healthHost="0.0.0.0").health_port == 8088
+
+
+def test_inside_address_of_a_raft_member_is_its_own_entry() -> None:
+    config = broker(**RAFT)
+    assert config.inside_host == "10.0.0.2"
+    assert "inside address 10.0.0.2: this node's entry in dLegerPeers" in config.notices
+
+
+def test_addresses_are_always_said_with_where_they_come_from() -> None:
+    config = broker(brokerIP1="192.168.0.7")
+    assert config.notices[0] == "advertised address 192.168.0.7: brokerIP1 at --set brokerIP1"
+    assert config.notices[1] == "inside address 127.0.0.1: the process listens there only (bindAddress)"
+
+
+def test_our_own_names_of_the_addresses_work_but_not_both() -> None:
+    assert broker(advertisedHost="h").advertised_host == "h"
+    assert problems(advertisedHost="h", brokerIP1="h") == (
+        "--set advertisedHost: key 'advertisedHost' is another name of 'brokerIP1', which stands at --set brokerIP1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"brokerIp1": "h"}, "--set brokerIp1: key 'brokerIp1' is unknown; nearest known key is 'brokerIP1'"),
+        ({"kvConfigPath": "x"}, "key 'kvConfigPath' is unknown; it belongs to namesrv.conf"),
+        ({"listenPort": "x"}, "key 'listenPort' is 'x', not a whole number"),
+        ({"listenPort": "65536"}, "key 'listenPort' is 65536, not a port from 0 to 65535"),
+        ({"brokerId": "-1"}, "key 'brokerId' is -1, must be 0 or more"),
+        ({"maxMessageSize": "4294967296"}, "key 'maxMessageSize' is 4294967296, out of range"),
+        ({"maxMessageSize": "0"}, "key 'maxMessageSize' is 0, must be above 0"),
+        ({"autoCreateTopicEnable": "yes"}, "key 'autoCreateTopicEnable' is 'yes', not true or false"),
+        ({"flushDiskType": "SYNC"}, "key 'flushDiskType' is 'SYNC', not one of ASYNC_FLUSH, SYNC_FLUSH"),
+        ({"brokerPermission": "3"}, "key 'brokerPermission' is 3, not 2 (write), 4 (read), 6 (both) or 0"),
+        ({"namesrvAddr": "a:1;b"}, "key 'namesrvAddr' has 'b', not host:port"),
+        ({"namesrvAddr": "a:1;a:1"}, "key 'namesrvAddr' has 'a:1' twice"),
+        ({"healthPort": "on"}, "key 'healthPort' is 'on', not a port or off"),
+        ({"brokerRole": "SLAVE"}, "key 'brokerRole' is SLAVE: masters and slaves are not here yet"),
+        ({"sendMessageThreadPoolNums": "many"}, "key 'sendMessageThreadPoolNums' is 'many', not a whole number"),
+        ({"logicalDiskSpaceCleanForciblyThreshold": "nan"}, "is 'nan', not a finite number"),
+        ({"diskSpaceWarningLevelRatio": "0.95"}, "key 'diskSpaceWarningLevelRatio' is '0.95', not a whole number"),
+        (RAFT | {"dLegerSelfId": "n7"}, "key 'dLegerSelfId' 'n7' is not among the peers ['n0', 'n1', 'n2']"),
+        (RAFT | {"dLegerPeers": "n0-a:1;n0-b:1"}, "names node 'n0' twice: n0-a:1 and n0-b:1"),
+        (RAFT | {"dLegerPeers": "n0-a:1;n1-a:1"}, "gives two nodes one address: n0-a:1 and n1-a:1"),
+        (RAFT | {"dLegerPeers": "10.0.0.1:1"}, "key 'dLegerPeers' does not parse"),
+        (RAFT | {"dLegerGroup": ""}, "key 'dLegerGroup' is needed in Raft mode"),
+        (RAFT | {"preferredLeaderId": "n9"}, "key 'preferredLeaderId' 'n9' is not among the peers"),
+        (RAFT | {"listenPort": "40911"}, "key 'dLegerPeers' port 40911 is also taken by listenPort"),
+        ({"listenPort": "5", "healthPort": "5"}, "key 'healthPort' port 5 is also taken by listenPort"),
+        ({"brokerNotActiveTimeoutMillis": "9999"}, "is too short: two heartbeats of 5000 ms must fit"),
+        (RAFT | {"raftElectionTimeout": "299"}, "is too short: three heartbeats of 100 ms must fit"),
+        ({"mappedFileSizeCommitLog": "4194304"}, "a file of 4194304 bytes must hold two such messages"),
+        ({"maxMessageSize": "16777216"}, "a frame of 16777216 bytes must hold it with headers"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_value(settings: dict[str, str], problem: str) -> None:
+    (found,) = problems(**settings)
+    assert problem in found
+    assert found.startswith("--set ") or "mappedFileSizeCommitLog" in settings
+
+
+def test_a_problem_of_a_file_begins_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("# mine\nbrokerName=b\nbrokerIp1=1.2.3.4\nlistenPort=many\n")
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(path)
+    assert caught.value.problems == (
+        "broker.conf:3: key 'brokerIp1' is unknown; nearest known key is 'brokerIP1'",
+        "broker.conf:4: key 'listenPort' is 'many', not a whole number",
+    )
+    assert caught.value.exit_code == 2
+
+
+def test_known_keys_without_effect_are_accepted_and_said_once_by_reason() -> None:
+    notices = broker(
+        sendMessageThreadPoolNums="16",
+        pullMessageThreadPoolNums="16",
+        fileReservedTime="48",
+        waitTimeMillsInSendQueue="3",
+    ).notices[2:]
+    assert notices == (
+        "sendMessageThreadPoolNums, pullMessageThreadPoolNums: no effect here, "
+        "they tune Java's threads, queues and buffers",
+        "waitTimeMillsInSendQueue: no effect here, done differently",
+        "fileReservedTime: no effect here, their features are not in this version",
+    )
+
+
+def test_protection_that_is_asked_for_and_not_there_is_warned_of() -> None:
+    warning = "WARNING: aclEnable=true at --set aclEnable protects nothing, this version does not have it"
+    assert warning in broker(aclEnable="true").notices
+    assert not any("WARNING" in notice for notice in broker(aclEnable="false").notices)
+
+
+def test_an_empty_value_means_that_nothing_was_said() -> None:
+    config = broker(dLegerGroup="", preferredLeaderId="", brokerIP1="")
+    assert (config.preferred_leader, config.advertised_host) == (None, "127.0.0.1")
+
+
+def test_properties_show_every_known_key_with_the_value_in_force() -> None:
+    config = broker(**RAFT, fileReservedTime="48", serverChannelMaxIdleTimeSeconds="60")
+    shown = config.properties
+    assert set(shown) == set(BROKER_KEYS)
+    assert shown["flushDiskType"] == "SYNC_FLUSH"
+    assert shown["fileReservedTime"] == "48"
+    assert shown["serverChannelMaxIdleTimeSeconds"] == "60"
+    assert shown["dLegerPeers"] == RAFT["dLegerPeers"]
+    assert (shown["brokerIP1"], shown["brokerIP2"]) == ("127.0.0.1", "10.0.0.2")
+    assert shown["messageDelayLevel"].startswith("1s 5s")
+    assert shown["autoCreateTopicEnable"] == "true"
+    assert shown["timerWheelEnable"] == "false", "a feature that is not here is off"
+    assert not [value for value in shown.values() if value.startswith("<")]
+
+
+def test_shown_properties_can_be_said_again() -> None:
+    said = broker(**RAFT, advertisedPort="1")
+    spoken = {key: said.properties[key] for key in BROKER_BINDINGS if said.properties[key]}
+    again = load_broker_config(None, words(spoken))
+    for binding in BROKER_BINDINGS.values():
+        assert getattr(again, binding.field) == getattr(said, binding.field)
+
+
+def test_a_nameservers_file_reaches_its_fields(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(
+        "listenPort=19876\nkvConfigPath=/x/kv.json\nscanNotActiveBrokerInterval=1000\nenableTopicList=false\n"
+    )
+    config = load_nameserver_config(path)
+    assert (config.listen_port, config.kv_config_path) == (19876, Path("/x/kv.json"))
+    assert (config.scan_interval_ms, config.topic_list_enable, config.health_port) == (1000, False, 19881)
+    assert set(config.properties) == set(NAMESRV_KEYS)
+    assert config.properties["scanNotActiveBrokerInterval"] == "1000"
+    assert len(NAMESRV_BINDINGS) > 10
+
+
+def test_a_nameserver_refuses_a_brokers_key() -> None:
+    with pytest.raises(ConfigError, match=r"key 'brokerName' is unknown; it belongs to broker\.conf"):
+        load_nameserver_config(None, ["brokerName=b"])
