@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
         for waiting in self._pending.take_expired(self._loop.time()):
             timeout_s = waiting.deadline - waiting.sent_at
             waiting.settle(RequestTimeoutError(self.address, request_name(waiting.code), timeout_s))
-            if self._close_when_silent and self._last_input < waiting.sent_at:
+            if self._close_when_silent and self._last_input <= waiting.sent_at:
                 self.abort(f"silent for {timeout_s:g} s")
         deadline = self._pending.next_deadline()
         if deadline is not None:

@@ -1,0 +1,100 @@
+"""JSON as Java's library writes it, and as nobody should."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.lenient_json import DEPTH_MAX, LENGTH_MAX, _Parser, _to_number, loads, loads_numbers_as_text
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(values, st.sampled_from([None, 0, 2]), st.booleans())
+def test_the_slow_parser_reads_standard_json_as_the_standard_one(
+    value: Any, indent: int | None, ascii_only: bool
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert _Parser(text, _to_number).whole() == value
+    assert loads(text.encode()) == value
+
+
+@given(st.dictionaries(st.integers(0, 10**6), texts, max_size=5))
+def test_numbers_as_keys(table: dict[int, str]) -> None:
+    text = "{" + ",".join(f"{key}:{json.dumps(value)}" for key, value in table.items()) + "}"
+    assert loads(text) == {str(key): value for key, value in table.items()}
+
+
+@given(st.binary(max_size=60) | st.text(st.sampled_from('{}[]":,0-.e truefalsnul\\ud8')).map(str.encode))
+def test_any_input_is_a_value_or_a_refusal(data: bytes) -> None:
+    try:
+        orjson.dumps(loads(data))
+        orjson.dumps(loads_numbers_as_text(data))
+    except JsonError:
+        pass
+
+
+def test_objects_as_keys_become_their_text() -> None:
+    body = b'{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"\xc3\xbc"}:42}}'
+    assert loads(memoryview(body)) == {"offsetTable": {'{"brokerName":"b","queueId":1,"topic":"ü"}': 42}}
+
+
+def test_what_nameservers_and_brokers_of_upstream_write() -> None:
+    assert loads('{"brokerAddrs":{0:"a:1",2:"b:2"}}') == {"brokerAddrs": {"0": "a:1", "2": "b:2"}}
+    assert loads('{"offsetTable":{"t@g":{0:5,1:7}}}') == {"offsetTable": {"t@g": {"0": 5, "1": 7}}}
+
+
+def test_numbers_can_stay_as_they_stood() -> None:
+    text = "[1, -0.10, 1e400, 123456789012345678901234567890]"
+    assert loads_numbers_as_text(text) == ["1", "-0.10", "1e400", "123456789012345678901234567890"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "{", "}", "[", "[1", "[1,", "[1,]", "{,}", '{"a"}', '{"a":}', '{"a":1', '{"a":1,}', '{"a":1 "b":2}',
+        "nul", "tru e", "NaN", "Infinity", "-", "1e999", "01", '"a', "'a'", "1 2", "{1:2}3", "+1", ".5",
+        "9" * 5000, '"\\u12"', "\x00",
+    ],
+)  # fmt: skip
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(JsonError):
+        loads(text)
+
+
+def test_deep_nesting_is_refused() -> None:
+    deep = DEPTH_MAX - 1
+    assert loads("[" * deep + "{1:2}" + "]" * deep)
+    for text in ("[" * 1000, '{"a":' * 1000, "{" * 1000, "{1:" * 1000):
+        with pytest.raises(JsonError, match="nested deeper"):
+            loads(text)
+
+
+def test_long_text_is_read_only_if_it_is_standard() -> None:
+    standard = "[" + "0," * LENGTH_MAX + "0]"
+    assert len(loads(standard)) == LENGTH_MAX + 1
+    with pytest.raises(JsonError, match="bytes that are not standard JSON"):
+        loads(standard + "x")
+
+
+def test_bytes_that_are_no_utf8_are_refused() -> None:
+    with pytest.raises(JsonError, match="not UTF-8"):
+        loads(b'{"a":"\xff"}')
+
+
+def test_half_of_a_surrogate_pair_becomes_a_replacement() -> None:
+    assert loads('{1:"x\\ud800y"}') == {"1": "x\ufffdy"}
+    assert loads('{1:"\\ud83d\\ude00"}') == {"1": "\U0001f600"}
