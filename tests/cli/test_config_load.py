@@ -193,11 +193,9 @@ def test_properties_show_every_known_key_with_the_value_in_force() -> None:
 
 
 def test_shown_properties_can_be_said_again() -> None:
-    said = broker(**RAFT, advertisedPort="1")
-    spoken = {key: said.properties[key] for key in BROKER_BINDINGS if said.properties[key]}
-    again = load_broker_config(None, words(spoken))
-    for binding in BROKER_BINDINGS.values():
-        assert getattr(again, binding.field) == getattr(said, binding.field)
+    said = broker(**RAFT)
+    spoken = {key: said.properties[key] for key in (*BROKER_BINDINGS, "enableDLegerCommitLog") if said.properties[key]}
+    assert load_broker_config(None, words(spoken)).properties == said.properties
 
 
 def test_a_nameservers_file_reaches_its_fields(tmp_path: Path) -> None:
