@@ -7,6 +7,7 @@ Source: apache/rocketmq `store/.../AllocateMappedFileService.java` (5.3.3), one 
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
@@ -23,10 +24,12 @@ class FileAllocator:
 
     Args:
         wait_s: how long `take` may hold its caller when the file is not ready.
+        clock: seconds, monotonic.
     """
 
-    def __init__(self, *, wait_s: float = 1.0) -> None:
+    def __init__(self, *, wait_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._wait_s = wait_s
+        self._clock = clock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-allocator")
         self._pending: dict[Path, Future[MappedFile]] = {}
         self._full: tuple[float, DiskFullError] | None = None
@@ -44,7 +47,7 @@ class FileAllocator:
             AllocationPendingError: not ready after `wait_s`; still under way.
             DiskFailedError, StoreFormatError: as `MappedFile`.
         """
-        if self._full is not None and time.monotonic() < self._full[0]:
+        if self._full is not None and self._clock() < self._full[0]:
             raise self._full[1]
         self._forget_old_failure(path)
         self.request(path, start_offset, size_bytes)
@@ -53,7 +56,7 @@ class FileAllocator:
         except FutureTimeoutError as error:
             raise AllocationPendingError(path, self._wait_s) from error
         except DiskFullError as error:
-            self._full = (time.monotonic() + FULL_RETRY_S, error)
+            self._full = (self._clock() + FULL_RETRY_S, error)
             del self._pending[path]
             raise
         except BaseException:

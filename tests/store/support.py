@@ -1,0 +1,243 @@
+"""What the store's tests share: drafts, an in-memory log, conditions with a limit."""
+
+import asyncio
+import contextlib
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.properties import encode_properties
+from ledgermq.message.record import BLANK, check_record, record_size, write_draft
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.commit_log import CommitLogConfig
+from store.consume_queue import ConsumeQueue
+from store.errors import RecordUnavailableError
+from store.flusher import FlushMode
+from store.message_store import QueuedDraft
+from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.queue_table import QueueTable
+from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+
+HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
+LEADING = LogState(writable=True, generation=1, leader=None)
+FOLLOWING = LogState(writable=False, generation=1, leader=None)
+LIMIT_S = 20.0
+
+
+@contextlib.contextmanager
+def fast_directory() -> Iterator[Path]:
+    """A directory in memory where there is one: properties open a store hundreds of times."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def fill(
+    draft: RecordDraft,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    *,
+    tags: str | None = None,
+    sys_flag: int = 0,
+    queue_offset: int = 0,
+) -> None:
+    """Give a draft everything that the log does not stamp."""
+    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = topic.encode(), queue_id, 0, sys_flag
+    draft.born_timestamp, draft.born_host, draft.reconsume_times = 1_700_000_000_000, HOST, 0
+    draft.prepared_transaction_offset, draft.body = 0, body
+    draft.properties = encode_properties({} if tags is None else {"TAGS": tags})
+    draft.tags_code = 0 if tags is None else tags_code(tags)
+    draft.queue_offset = queue_offset
+    v2 = len(draft.topic) > 127
+    draft.size = record_size(len(body), len(draft.topic), len(draft.properties), sys_flag, v2=v2)
+
+
+def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, *, queue_offset: int = 0) -> RecordDraft:
+    draft = RecordDraft()
+    fill(draft, topic, queue_id, body, queue_offset=queue_offset)
+    return draft
+
+
+def queued(queue: ConsumeQueue, body: bytes = b"body", *, tags: str | None = None, sys_flag: int = 0) -> QueuedDraft:
+    draft = QueuedDraft()
+    fill(draft, queue.topic, queue.queue_id, body, tags=tags, sys_flag=sys_flag)
+    draft.queue = queue
+    return draft
+
+
+class Outcomes:
+    """A `done` that keeps what it was called with."""
+
+    def __init__(self) -> None:
+        self.all: list[AppendReceipt | Refusal] = []
+
+    def __call__(self, outcome: AppendReceipt | Refusal) -> None:
+        self.all.append(outcome)
+
+    @property
+    def causes(self) -> list[Cause | None]:
+        return [outcome.cause if isinstance(outcome, Refusal) else None for outcome in self.all]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Let the loop run until the condition holds.
+
+    Raises:
+        AssertionError: not within the limit.
+    """
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.001)
+
+
+async def open_classic(
+    root: Path,
+    *,
+    flush_mode: FlushMode = FlushMode.ASYNC,
+    file_size: int = 4096,
+    queue_file_size: int = 200,
+    checkpoint_interval_ms: int = 3_600_000,
+    untrusted_walk_bytes: int = 1 << 30,
+) -> OpenStore:
+    """A classic store with small files."""
+    return await open_classic_store(
+        StoreConfig(
+            root=root,
+            queue_file_size_bytes=queue_file_size,
+            checkpoint_interval_ms=checkpoint_interval_ms,
+            untrusted_walk_bytes=untrusted_walk_bytes,
+        ),
+        CommitLogConfig(
+            directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size, flush_mode=flush_mode
+        ),
+    )
+
+
+async def put_all(store: OpenStore, drafts: Sequence[QueuedDraft]) -> AppendReceipt:
+    """Put one batch and wait for its receipt."""
+    outcomes = Outcomes()
+    store.store.put(drafts, outcomes)
+    await eventually(lambda: bool(outcomes.all))
+    (outcome,) = outcomes.all
+    assert isinstance(outcome, AppendReceipt), outcome
+    return outcome
+
+
+def bodies_of(store: OpenStore, queue: ConsumeQueue) -> list[bytes]:
+    """All bodies of a queue, in order, read as a consumer would."""
+    found: list[bytes] = []
+    offset = queue.min_offset
+    while True:
+        result = store.store.get(queue, offset, 32, 1 << 20)
+        if not result.records:
+            return found
+        found += [body_of(record) for record in result.records]
+        offset = result.next_offset
+
+
+def body_of(record: memoryview) -> bytes:
+    (length,) = struct.unpack_from(">i", record, 84)
+    return bytes(record[88 : 88 + length])
+
+
+class MemoryLog:
+    """A `ReplicatedLog` in memory whose role and confirm offset the test moves; entries have a head of 48 bytes."""
+
+    HEAD = 48
+
+    def __init__(self, state: LogState = LEADING) -> None:
+        self.state = state
+        self.min_offset = 0
+        self.confirm_offset = 0
+        self.refuse_next: Exception | None = None
+        self.dones: list[Done] = []
+        self._data = bytearray()
+        self._listeners: list[LogListener] = []
+
+    @property
+    def max_offset(self) -> int:
+        return len(self._data)
+
+    def add_listener(self, listener: LogListener) -> None:
+        self._listeners.append(listener)
+
+    def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
+        if self.refuse_next is not None:
+            error, self.refuse_next = self.refuse_next, None
+            raise error
+        if not self.state.writable:
+            raise Refusal(Cause.NOT_LEADER, "this node follows")
+        self.receive(drafts)
+        self.dones.append(done)
+
+    def receive(self, drafts: Sequence[RecordDraft]) -> None:
+        """Place drafts as a leader's append does, or as bytes that came from one."""
+        for draft in drafts:
+            start = len(self._data) + self.HEAD
+            self._data += bytes(self.HEAD + draft.size)
+            draft.physical_offset = start
+            draft.store_timestamp = 1_700_000_000_000 + start
+            write_draft(memoryview(self._data), start, draft, HOST)
+
+    def confirm(self, offset: int | None = None) -> None:
+        self.confirm_offset = self.max_offset if offset is None else offset
+        for listener in self._listeners:
+            listener.on_confirmed(self.confirm_offset)
+
+    def change_role(self, state: LogState) -> None:
+        self.state = state
+        for listener in self._listeners:
+            listener.on_role_change(state)
+
+    def truncate(self, offset: int) -> None:
+        self._data = self._data[:offset]
+        for listener in self._listeners:
+            listener.on_truncated(offset)
+
+    def read(self, physical_offset: int, size_bytes: int) -> memoryview:
+        if not self.min_offset <= physical_offset <= self.confirm_offset - size_bytes:
+            raise RecordUnavailableError(physical_offset, size_bytes, self.min_offset, self.confirm_offset)
+        return memoryview(bytes(self._data))[physical_offset : physical_offset + size_bytes]
+
+    def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
+        view = memoryview(bytes(self._data))
+        position = start_offset
+        while position < end_offset:
+            if view[position : position + 4] == bytes(4):
+                position += self.HEAD
+            size = check_record(view, position, len(view), check_crc=False)
+            assert size != BLANK
+            yield position, view[position : position + size]
+            position += size
+
+    async def close(self) -> None:
+        pass
+
+
+class Recorder:
+    """A `StoreListener` that keeps what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        self.events.append(("dispatched", {(queue.topic, queue.queue_id) for queue in queues}))
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        self.events.append(("state", (physical_offset, body_of(record))))
+
+    def on_role_change(self, state: LogState) -> None:
+        self.events.append(("role", state.writable))
+
+    def of(self, kind: str) -> list[object]:
+        return [value for name, value in self.events if name == kind]
+
+
+def queue_table(directory: Path, units: int = 10) -> QueueTable:
+    return QueueTable(directory / "consumequeue", units * 20)
