@@ -13,7 +13,7 @@ from chaos.checkers.logs import LogDigest, LogFilesError, digest_log
 from cli.errors import CommandError
 from cli.health import read_gauge
 
-CONFIRM_OFFSET_METRIC = "ledgermq_confirm_offset_bytes"
+CONFIRM_OFFSET_METRIC = "ledgermq_log_confirm_offset_bytes"
 _AGREE_LIMIT_S = 30.0
 _POLL_S = 0.1
 

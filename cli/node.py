@@ -42,6 +42,7 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     from cli.config import load_broker_config
 
     config = load_broker_config(_path(conf), overrides)
+    _tell(config.notices)
     return _run(lambda: Broker(config), f"broker {config.broker_name}")
 
 
@@ -56,7 +57,14 @@ def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
     from nameserver.server import NameServer
 
     config = load_nameserver_config(_path(conf), overrides)
+    _tell(config.notices)
     return _run(lambda: NameServer(config), "nameserver")
+
+
+def _tell(notices: Sequence[str]) -> None:
+    """Choices that were made for the user, and keys that have no effect here."""
+    for notice in notices:
+        print(notice, flush=True)
 
 
 def _path(conf: str | None) -> Path | None:

@@ -79,7 +79,7 @@ class Cluster:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Start a cluster: `start("--mode", "raft")`; in a folder of the test's own unless a `directory` is given."""
-    running: list[Cluster] = []
+    running: list[subprocess.Popen[str]] = []
 
     def start_cluster(*words: str, directory: Path | None = None) -> Cluster:
         folder = directory or tmp_path / f"cluster-{len(running)}"
@@ -90,17 +90,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
                 stderr=log,
                 text=True,
             )
+        running.append(up)
         assert up.stdout is not None
         line = up.stdout.readline()
         up.stdout.close()
         assert line, f"the cluster did not come up: {(tmp_path / 'up.log').read_text()}"
-        running.append(Cluster(up, folder, json.loads(line)))
-        return running[-1]
+        return Cluster(up, folder, json.loads(line))
 
     yield start_cluster
-    for cluster in running:
-        cluster.up.terminate()
-        cluster.up.wait(LIMIT_S)
+    for up in running:
+        up.terminate()
+        up.wait(LIMIT_S)
 
 
 @pytest.fixture

@@ -68,17 +68,18 @@ def test_a_value_that_does_not_parse_is_refused_with_its_place(command: Command,
     assert_one_line(command("broker", "-c", str(conf)), 2, r"broker\.conf:2: .*listenPort.*ten")
 
 
-def test_two_equal_peers_are_refused(command: Command, tmp_path: Path) -> None:
-    peers = "n0-127.0.0.1:40911;n1-127.0.0.1:40911;n0-127.0.0.1:40912"
-    conf = write(
-        tmp_path / "broker.conf",
-        enableDLegerCommitLog="true",
-        dLegerGroup="g",
-        dLegerPeers=peers,
-        dLegerSelfId="n0",
-        storePathRootDir=tmp_path / "store",
-    )
-    assert_one_line(command("broker", "-c", str(conf)), 2, "n0.*twice")
+@pytest.mark.parametrize(
+    ("peers", "detail"),
+    [
+        ("n0-127.0.0.1:40911;n1-127.0.0.1:40911", "one address: n0-127.0.0.1:40911 and n1-127.0.0.1:40911"),
+        ("n0-127.0.0.1:40911;n1-127.0.0.1:40912;n0-127.0.0.1:40913", "n0.*twice"),
+        ("n1-127.0.0.1:40911;n2-127.0.0.1:40912", "n0"),
+    ],
+)
+def test_peers_that_cannot_be_are_refused(command: Command, tmp_path: Path, peers: str, detail: str) -> None:
+    raft = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": peers}
+    conf = write(tmp_path / "broker.conf", storePathRootDir=tmp_path / "store", **raft)
+    assert_one_line(command("broker", "-c", str(conf)), 2, detail)
     assert not (tmp_path / "store").exists()
 
 
