@@ -1,1 +1,41 @@
-"""The asyncio client: `Producer`, `Consumer` and their typed errors."""
+"""The asyncio client.
+
+    async with Producer("127.0.0.1:9876") as producer:                      producer.py
+        await producer.send("orders", b"one apple")
+
+    async with Consumer("127.0.0.1:9876", "shop", "orders") as consumer:    consumer.py
+        async for message in consumer:
+            print(message.body)
+
+    async with Admin("127.0.0.1:9876") as admin:                            admin.py
+        await admin.create_topic("orders", queue_count=8)
+
+Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session`; then `producer`
+with `queue_choice`, `send_plan`, `sending`; then `consumer` with `membership`, `queue_reader`, `queue_offsets`.
+"""
+
+from ledgermq.client.admin import Admin, QueueProgress
+from ledgermq.client.cluster import ClusterInfo
+from ledgermq.client.consumer import Consumer
+from ledgermq.client.errors import Action, LedgerMQError
+from ledgermq.client.message import Message
+from ledgermq.client.outgoing import Outgoing
+from ledgermq.client.producer import Producer
+from ledgermq.client.route import MessageQueue, TopicRoute
+from ledgermq.client.sending import SendResult, SendStatus
+
+__all__ = [
+    "Action",
+    "Admin",
+    "ClusterInfo",
+    "Consumer",
+    "LedgerMQError",
+    "Message",
+    "MessageQueue",
+    "Outgoing",
+    "Producer",
+    "QueueProgress",
+    "SendResult",
+    "SendStatus",
+    "TopicRoute",
+]

@@ -1,0 +1,275 @@
+"""What can go wrong in the client, and what the caller can do about it.
+
+    LedgerMQError                    .action, .code, .outcome_known
+    ├── UnreachableError             RETRY     no answer from an address
+    │   ├── ConnectFailedError                 nothing was sent
+    │   ├── ConnectionLostError                the request may have been carried out
+    │   └── AnswerTimeoutError                 the request may have been carried out
+    ├── RefusedError                 by code   a broker or nameserver answered with an error code
+    │   ├── NotLeaderError           REDIRECT  14; `leader_hint` says where to, if known
+    │   ├── UnavailableError         RETRY     14, 1500: recovering, no quorum, disk full, shutting down
+    │   ├── BusyError                RETRY     2, 215
+    │   ├── ServerError              RETRY     1, and codes that this client does not know
+    │   ├── TopicNotFoundError       GIVE_UP   17
+    │   ├── GroupNotFoundError       GIVE_UP   26
+    │   ├── NotFoundError            GIVE_UP   22: no such offset, message or key
+    │   ├── MessageRejectedError     GIVE_UP   13
+    │   ├── PermissionDeniedError    GIVE_UP   16
+    │   ├── InvalidRequestError      GIVE_UP   29, 23, 24, 25
+    │   └── NotSupportedError        GIVE_UP   3
+    ├── NoRouteError                 GIVE_UP   no nameserver knows the topic
+    ├── DeadlineExceededError        RETRY     the whole call's time is over; `failures` lists every attempt
+    ├── InvalidArgumentError         GIVE_UP   refused here, nothing was sent
+    ├── UndecodableError             GIVE_UP   an answer or a message that this client cannot read
+    │   └── CompressionUnavailableError        the module that inflates it is not installed
+    └── ClosedError                  GIVE_UP   the producer, consumer or admin is not open
+
+The client has already retried, within the call's deadline, whatever can be retried: `action` tells a caller what is
+left to do. `outcome_known` is False when the request may have been carried out all the same (a message may be stored).
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from ledgermq.client.refusal_ext import RefusalExt
+from ledgermq.remoting.errors import ConnectError, RemotingError, RequestTimeoutError
+
+
+class Action(enum.Enum):
+    """What helps after an error."""
+
+    RETRY = "retry"  # the same request, a little later
+    REDIRECT = "redirect"  # the same request, to another broker
+    GIVE_UP = "give up"  # the same request would fail again
+
+
+class LedgerMQError(Exception):
+    """Root of everything that this client raises on purpose."""
+
+    action: ClassVar[Action] = Action.GIVE_UP
+
+    def __init__(self, message: str, *, code: int | None = None, outcome_known: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.outcome_known = outcome_known
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request can succeed later or elsewhere."""
+        return self.action is not Action.GIVE_UP
+
+
+class UnreachableError(LedgerMQError):
+    """No answer came from `address` (`host:port`)."""
+
+    action = Action.RETRY
+
+    def __init__(self, address: str, detail: str, *, outcome_known: bool) -> None:
+        super().__init__(detail, outcome_known=outcome_known)
+        self.address = address
+
+
+class ConnectFailedError(UnreachableError):
+    """No connection: nothing was sent. Retry, elsewhere if there is an elsewhere."""
+
+    def __init__(self, address: str, detail: str) -> None:
+        super().__init__(address, detail, outcome_known=True)
+
+
+class ConnectionLostError(UnreachableError):
+    """The connection closed before the answer: the request may have been carried out."""
+
+    def __init__(self, address: str, detail: str) -> None:
+        super().__init__(address, detail, outcome_known=False)
+
+
+class AnswerTimeoutError(UnreachableError):
+    """No answer in time: the request may have been, or may yet be, carried out."""
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(address, f"{address} did not answer within {timeout_s:.3g} s", outcome_known=False)
+        self.timeout_s = timeout_s
+
+
+class RefusedError(LedgerMQError):
+    """A server answered with an error code.
+
+    Attributes:
+        address: who answered.
+        remark: the server's own words.
+        cause: LedgerMQ's slug of the one cause (`not-leader`, `disk-full`), None from other brokers.
+        retry_after_s: when a retry may succeed, None if not said.
+        leader_hint: address of the leader that the server knows of, None if not said.
+    """
+
+    def __init__(self, address: str, code: int, remark: str, ext: Mapping[str, str] | None = None) -> None:
+        hints = RefusalExt.read(ext or {})
+        super().__init__(
+            f"{address} answered {code}: {remark or 'no remark'}",
+            code=code,
+            outcome_known=code not in MAYBE_DONE_CODES and hints.cause not in MAYBE_DONE_CAUSES,
+        )
+        self.address = address
+        self.remark = remark
+        self.cause = hints.cause
+        self.retry_after_s = hints.retry_after_s
+        self.leader_hint = hints.leader_hint
+
+
+class NotLeaderError(RefusedError):
+    """The node does not lead the group of this queue. Go to `leader_hint`, or to whom the route names next."""
+
+    action = Action.REDIRECT
+
+
+class UnavailableError(RefusedError):
+    """The node leads but cannot serve now (recovering, no quorum, disk full, shutting down). Retry later."""
+
+    action = Action.RETRY
+
+
+class BusyError(RefusedError):
+    """Too much is under way on the node. Retry after `retry_after_s`."""
+
+    action = Action.RETRY
+
+
+class ServerError(RefusedError):
+    """The node failed at the request, or answered with a code that is new to this client. Retry later."""
+
+    action = Action.RETRY
+
+
+class TopicNotFoundError(RefusedError):
+    """The server does not know the topic, and a broker may not create it. Create it (`Admin.create_topic`)."""
+
+
+class GroupNotFoundError(RefusedError):
+    """The broker does not know the consumer group and may not create it."""
+
+
+class NotFoundError(RefusedError):
+    """There is no such offset, message or key."""
+
+
+class MessageRejectedError(RefusedError):
+    """The broker holds the message to be illegal: too large, or of a shape that it does not store."""
+
+
+class PermissionDeniedError(RefusedError):
+    """The topic, the broker or the account does not permit it."""
+
+
+class InvalidRequestError(RefusedError):
+    """A value of the request is wrong (queue id, name, subscription); the remark names it."""
+
+
+class NotSupportedError(RefusedError):
+    """The server does not serve this kind of request."""
+
+
+class NoRouteError(LedgerMQError):
+    """No nameserver knows where the topic is: create it, or look whether its brokers are registered.
+
+    Attributes:
+        answers: how each nameserver asked has failed to tell, by its address.
+    """
+
+    def __init__(self, topic: str, answers: Mapping[str, LedgerMQError]) -> None:
+        said = "; ".join(str(answer).split("\n")[0] for answer in answers.values()) or "no nameserver was asked"
+        super().__init__(f"no route for topic {topic!r}: it does not exist, or its brokers are not registered ({said})")
+        self.topic = topic
+        self.answers = dict(answers)
+
+    @property
+    def was_answered(self) -> bool:
+        """Whether a nameserver has said that it does not know the topic: the others may just be down."""
+        return any(isinstance(answer, TopicNotFoundError) for answer in self.answers.values())
+
+
+class DeadlineExceededError(LedgerMQError):
+    """The time of the whole call is over: the cluster does not serve it now. Retry when it is well again.
+
+    Attributes:
+        attempts: how often the request was tried.
+        failures: the last failures, oldest first (the earlier ones of a long series are dropped).
+    """
+
+    action = Action.RETRY
+
+    def __init__(self, what: str, seconds: float, attempts: int, failures: Sequence[LedgerMQError]) -> None:
+        last = failures[-1] if failures else "no broker to ask"
+        known = all(failure.outcome_known for failure in failures)
+        super().__init__(
+            f"{what}: gave up after {seconds:.3g} s and {attempts} attempts; last: {last}"
+            + ("" if known else " (an attempt without an answer may have been carried out)"),
+            code=failures[-1].code if failures else None,
+            outcome_known=known,
+        )
+        self.attempts = attempts
+        self.failures = tuple(failures)
+
+
+class InvalidArgumentError(LedgerMQError, ValueError):
+    """A value given to this client is not one that can be used (name, body, property, address); nothing was sent."""
+
+
+class UndecodableError(LedgerMQError):
+    """Bytes from a server or of a stored message that this client cannot read."""
+
+
+class CompressionUnavailableError(UndecodableError):
+    """The body is compressed with a codec whose module is not installed.
+
+    Attributes:
+        module: what to install.
+    """
+
+    def __init__(self, codec: str, module: str) -> None:
+        super().__init__(f"body is compressed with {codec}: install the Python module {module!r} to read it")
+        self.module = module
+
+
+class ClosedError(LedgerMQError):
+    """The object is not open: use it inside `async with`, or between `start()` and `close()`."""
+
+
+MAYBE_DONE_CODES = frozenset({1, 10, 11, 12})  # 1: RocketMQ answers a quorum time-out so
+MAYBE_DONE_CAUSES = frozenset({"leader-changed", "flush-timeout", "replica-timeout"})
+
+NOT_LEADER_CODES = frozenset({14, 501})
+BY_CODE: Mapping[int, type[RefusedError]] = {
+    2: BusyError,
+    3: NotSupportedError,
+    13: MessageRejectedError,
+    14: UnavailableError,
+    16: PermissionDeniedError,
+    17: TopicNotFoundError,
+    22: NotFoundError,
+    23: InvalidRequestError,
+    24: InvalidRequestError,
+    25: InvalidRequestError,
+    26: GroupNotFoundError,
+    29: InvalidRequestError,
+    215: BusyError,
+    501: NotLeaderError,
+    1500: UnavailableError,
+}
+
+
+def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
+    """The typed error of a request to which no answer came."""
+    if isinstance(error, RequestTimeoutError):
+        return AnswerTimeoutError(address, error.timeout_s)
+    if isinstance(error, ConnectError):
+        return ConnectFailedError(address, str(error))
+    return ConnectionLostError(address, str(error))
+
+
+def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, str] | None) -> RefusedError:
+    """The typed error of an error answer; a 14 that names a leader or the cause `not-leader` is a redirect."""
+    hints = RefusalExt.read(ext or {})
+    if code in NOT_LEADER_CODES and (hints.leader_hint is not None or hints.cause == "not-leader"):
+        return NotLeaderError(address, code, remark or "", ext)
+    return BY_CODE.get(code, ServerError)(address, code, remark or "", ext)

@@ -1,0 +1,67 @@
+"""How much may be under way at once: whoever sends more waits for room, in turn."""
+
+import asyncio
+import collections
+
+
+class InFlight:
+    """A bound on requests and on bytes. One request larger than all the room goes when nothing else is under way."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._count = 0
+        self._bytes = 0
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def count(self) -> int:
+        """Requests under way."""
+        return self._count
+
+    async def enter(self, size: int) -> None:
+        """Return when there is room for `size` more bytes; it is then taken."""
+        if not self._waiting and self._fits(size):
+            self._take(size)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(size)  # the room was taken for us
+            else:
+                self._admit()  # the one behind may be smaller
+            raise
+
+    def leave(self, size: int) -> None:
+        """Give room back."""
+        self._count -= 1
+        self._bytes -= size
+        if self._waiting:
+            self._admit()
+        if not self._count:
+            self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Return when nothing is under way."""
+        await self._idle.wait()
+
+    def _admit(self) -> None:
+        waiting = self._waiting
+        while waiting and (waiting[0][1].done() or self._fits(waiting[0][0])):
+            size, turn = waiting.popleft()
+            if not turn.done():
+                self._take(size)
+                turn.set_result(None)
+
+    def _fits(self, size: int) -> bool:
+        return self._count == 0 or (self._count < self._count_max and self._bytes + size <= self._bytes_max)
+
+    def _take(self, size: int) -> None:
+        self._count += 1
+        self._bytes += size
+        self._idle.clear()

@@ -1,0 +1,117 @@
+"""A message before it is sent: what may be in it, and the text its properties become.
+
+    name 0x01 value 0x02 ...        KEYS joined by blanks, TAGS one tag, UNIQ_KEY the id that survives retries
+
+Source: apache/rocketmq `common/.../message/MessageDecoder.java`, `client/.../Validators.java`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ledgermq.client.errors import InvalidArgumentError
+
+TOPIC_LENGTH_MAX = 127
+GROUP_LENGTH_MAX = 120
+BODY_BYTES_MAX = 4 * 1024 * 1024
+PROPERTIES_BYTES_MAX = 32_767
+NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
+SEPARATORS = re.compile("[\x01\x02]")
+
+Keys = str | Iterable[str]
+Body = bytes | bytearray | memoryview
+
+# fmt: off
+RESERVED = frozenset({
+    "KEYS", "TAGS", "WAIT", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+    "MAX_OFFSET", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON",
+    "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "POP_CK", "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE",
+    "__CRC32#",
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message of a batch.
+
+    Attributes:
+        body: 1 byte to 4 MiB.
+        tags: one tag, by which consumers filter; None for none.
+        keys: business keys, by which it can be looked up; a text is one key.
+        properties: further properties, text to text; empty values are not kept by any RocketMQ broker.
+    """
+
+    body: Body
+    tags: str | None = None
+    keys: Keys | None = None
+    properties: Mapping[str, str] | None = None
+
+
+def check_name(name: str, what: str, length_max: int) -> None:
+    """Refuse a topic or group name that no broker takes.
+
+    Raises:
+        InvalidArgumentError: empty, too long, or with a character that is not allowed.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidArgumentError(f"{what} {name!r} is empty or has a character that is not one of %|a-zA-Z0-9_-")
+    if len(name) > length_max:
+        raise InvalidArgumentError(f"{what} {name!r} has {len(name)} characters, at most {length_max} are allowed")
+
+
+def check_topic(topic: str) -> None:
+    """As `check_name`, for topics."""
+    check_name(topic, "topic", TOPIC_LENGTH_MAX)
+
+
+def check_group(group: str) -> None:
+    """As `check_name`, for groups."""
+    check_name(group, "group", GROUP_LENGTH_MAX)
+
+
+def check_body(body: Body) -> None:
+    """Refuse what is not bytes, empty, or over `BODY_BYTES_MAX`.
+
+    Raises:
+        InvalidArgumentError: names the length or the type.
+    """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidArgumentError(f"body is {type(body).__name__}, not bytes: encode it first")
+    if not 0 < len(body) <= BODY_BYTES_MAX:
+        raise InvalidArgumentError(f"body has {len(body)} bytes, 1 to {BODY_BYTES_MAX} are allowed")
+
+
+def encode_properties(
+    unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None
+) -> str:
+    """The properties of one message as the text that a request carries.
+
+    Raises:
+        InvalidArgumentError: a reserved name, an empty value, a separator inside, or too long in all.
+    """
+    parts = [f"UNIQ_KEY\x01{unique_key}\x02"]
+    if tags is not None:
+        parts.append(_entry("TAGS", tags))
+    if keys is not None:
+        parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
+    if properties:
+        parts.extend(_own_entry(name, value) for name, value in properties.items())
+    text = "".join(parts)
+    if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise InvalidArgumentError(f"properties take {len(text.encode())} bytes, at most {PROPERTIES_BYTES_MAX} fit")
+    return text
+
+
+def _own_entry(name: str, value: str) -> str:
+    if name in RESERVED:
+        raise InvalidArgumentError(f"property name {name!r} is RocketMQ's own")
+    return _entry(name, value)
+
+
+def _entry(name: str, value: str) -> str:
+    if not name or not value:
+        raise InvalidArgumentError(f"property {name!r} is {value!r}: names and values must not be empty")
+    if SEPARATORS.search(name) or SEPARATORS.search(value):
+        raise InvalidArgumentError(f"property {name!r} has a control character 1 or 2 in it: {value!r}")
+    return f"{name}\x01{value}\x02"

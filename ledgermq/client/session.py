@@ -1,0 +1,173 @@
+"""What a producer, a consumer and an admin have in common: connections, nameservers, routes, calls, heartbeats.
+
+Producer | Consumer | Admin
+        Session ── Calls ── Routes ── Nameservers
+           └────── Heartbeats    └─────── RemotingClient: one connection per address, requests pipelined
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ledgermq.client.address import parse_addresses
+from ledgermq.client.calls import Calls
+from ledgermq.client.errors import ClosedError
+from ledgermq.client.heartbeats import Heartbeats
+from ledgermq.client.identity import local_address_towards, make_client_id
+from ledgermq.client.nameservers import Nameservers
+from ledgermq.client.routes import OnLeader, OnRoute, Routes
+from ledgermq.client.stall_watch import StallWatch
+from ledgermq.remoting.client import NoRequests, RemotingClient
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+
+ATTEMPT_TIMEOUT_S: Final = 3.0
+DEADLINE_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 2.0
+
+Content = Callable[[str], dict[str, Any]]
+"""HeartbeatData of the client with this id, as JSON values."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What an open session is made of."""
+
+    remoting: RemotingClient
+    nameservers: Nameservers
+    routes: Routes
+    calls: Calls
+    watch: StallWatch
+    heartbeats: Heartbeats | None
+
+
+class Session:
+    """Made unopened.
+
+    Args:
+        namesrv: addresses, see `parse_addresses`.
+        content: of heartbeats; None for a client that sends none.
+        on_request: what servers ask or tell; raises Refusal for what it does not serve. None refuses all.
+        on_leader: told of each new leader: broker name, address or None.
+        on_route: told of each new route.
+        attempt_timeout_s: for one try of a call.
+        deadline_s: for a whole call.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Iterable[str],
+        *,
+        content: Content | None = None,
+        on_request: Callable[[Command], None] | None = None,
+        on_leader: OnLeader | None = None,
+        on_route: OnRoute | None = None,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._addresses = parse_addresses(namesrv)
+        self._content = content
+        self._on_request = on_request
+        self._on_leader = on_leader
+        self._on_route = on_route or (lambda _: None)
+        self._attempt_timeout_s = attempt_timeout_s
+        self._deadline_s = deadline_s
+        self._parts: _Parts | None = None
+        self.own_address = ""
+        self.client_id = ""
+
+    async def open(self) -> None:
+        """Make the parts, and start what runs by itself."""
+        self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
+        self.client_id = make_client_id(self.own_address)
+        remoting = RemotingClient(_Handler(self), connect_timeout_s=CONNECT_TIMEOUT_S)
+        nameservers = Nameservers(remoting, self._addresses)
+        routes = Routes(nameservers, self._leader_changed, self._on_route)
+        calls = Calls(remoting, routes, attempt_timeout_s=self._attempt_timeout_s, deadline_s=self._deadline_s)
+        watch = StallWatch(remoting, routes, calls.under_way)
+        content = self._content
+        heartbeats = (
+            None if content is None else Heartbeats(remoting, lambda: content(self.client_id), routes.addresses)
+        )
+        self._parts = _Parts(remoting, nameservers, routes, calls, watch, heartbeats)
+        watch.start()
+        if heartbeats is not None:
+            heartbeats.start()
+
+    @property
+    def is_open(self) -> bool:
+        return self._parts is not None
+
+    @property
+    def remoting(self) -> RemotingClient:
+        return self._opened().remoting
+
+    @property
+    def nameservers(self) -> Nameservers:
+        return self._opened().nameservers
+
+    @property
+    def routes(self) -> Routes:
+        return self._opened().routes
+
+    @property
+    def calls(self) -> Calls:
+        return self._opened().calls
+
+    @property
+    def heartbeats(self) -> Heartbeats:
+        heartbeats = self._opened().heartbeats
+        assert heartbeats is not None, "asked only by clients with a heartbeat content"
+        return heartbeats
+
+    async def close(self, farewell: dict[str, str] | None = None) -> None:
+        """Say farewell (the fields of request 35), then close everything. A second call does nothing."""
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        parts.calls.close()
+        parts.watch.stop()
+        if parts.heartbeats is not None:
+            await parts.heartbeats.close()
+            if farewell is not None:
+                await parts.heartbeats.farewell(farewell)
+        await parts.routes.close()
+        await parts.remoting.close()
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise ClosedError("not open: use it inside `async with`")
+        return self._parts
+
+    def _leader_changed(self, broker: str, leader: str | None) -> None:
+        self.look()
+        if self._on_leader is not None:
+            self._on_leader(broker, leader)
+
+    def look(self) -> None:
+        """Connections or routes have changed: somebody may not know us yet."""
+        if self._parts is not None and self._parts.heartbeats is not None:
+            self._parts.heartbeats.look()
+
+    def serve(self, connection: Connection, command: Command) -> None:
+        """A server asks or tells something."""
+        if self._on_request is None:
+            NoRequests().on_request(connection, command)
+        else:
+            self._on_request(command)
+            connection.respond(command, ResponseCode.SUCCESS)
+
+
+class _Handler(NoRequests):
+    """Passes on what happens on connections."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def on_connected(self, connection: Connection) -> None:
+        self._session.look()
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self._session.serve(connection, command)

@@ -1,0 +1,62 @@
+"""Which messages of a topic a consumer wants: `*`, or tags joined by `||`.
+
+The broker compares hashes of tags, and may let a stranger with the same hash through; `wants` compares the strings.
+A message without a tag is wanted by `*` only.
+
+Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer/PullAPIWrapper.java`.
+"""
+
+from dataclasses import dataclass
+
+from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.message.hashing import java_string_hash
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A topic and the tags wanted of it.
+
+    Attributes:
+        expression: as the user wrote it, `*` for everything.
+        tags: exact tags; empty for everything.
+        version: ms; all members of a group compare by it which subscription is newer.
+    """
+
+    topic: str
+    expression: str
+    tags: frozenset[bytes]
+    version: int
+
+    def wants(self, tag: bytes | None) -> bool:
+        """Whether a message with this tag (UTF-8) passes."""
+        return not self.tags or tag in self.tags
+
+    def to_wire(self) -> dict[str, object]:
+        """RocketMQ's SubscriptionData, as heartbeats carry it."""
+        tags = sorted(tag.decode() for tag in self.tags)
+        return {
+            "classFilterMode": False,
+            "codeSet": [java_string_hash(tag) for tag in tags],
+            "expressionType": "TAG",
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": tags,
+            "topic": self.topic,
+        }
+
+
+def parse_subscription(topic: str, expression: str, version: int) -> Subscription:
+    """Read a tag expression: `*` or empty for all, else tags separated by `||`, blanks around them ignored.
+
+    Raises:
+        InvalidArgumentError: only separators, no tag.
+    """
+    text = expression.strip()
+    if text in ("", ALL):
+        return Subscription(topic, ALL, frozenset(), version)
+    tags = frozenset(tag.strip().encode() for tag in text.split("||") if tag.strip())
+    if not tags:
+        raise InvalidArgumentError(f"tag expression {expression!r} of topic {topic!r} names no tag")
+    return Subscription(topic, text, tags, version)
