@@ -9,6 +9,7 @@ same connection go to the handler.
 import asyncio
 from typing import Final
 
+from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
@@ -124,7 +125,7 @@ class RemotingClient:
         await self._all.close("the client closes")
 
     async def _connect(self, address: str) -> Connection:
-        host, port = _split(address)
+        host, port = split_address(address)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -154,10 +155,3 @@ class RemotingClient:
         self._all.forget(connection, reason)
         if self._connections.get(address) is connection:
             del self._connections[address]
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port[:6]) <= 65535:
-        raise ConnectError(address, "not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -4,8 +4,8 @@
                                   -> responses -> whoever waits for that opaque
     send / respond / answer -> queue -> one transport write at the end of the loop's turn
 
-Back-pressure: above the output high-water mark nothing more is read, so that a peer that does not read cannot make us
-work for it; above the hard limit it is closed. On the loop's thread only.
+Back-pressure: above the output high-water mark nothing more is read or served, so that a peer that does not read
+cannot make us work for it; above the hard limit it is closed. On the loop's thread only.
 """
 
 import asyncio
@@ -15,19 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from ledgermq.message.errors import InvalidHostError
-from ledgermq.message.hosts import Host, encode_host
-from ledgermq.remoting.codes import ResponseCode, request_name
+from ledgermq.message.hosts import encode_host
+from ledgermq.remoting.addresses import plain_host
+from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
-from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError, RequestTimeoutError
+from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.pending import PendingRequests, Settle, Waiting
+from ledgermq.remoting.outgoing import OutgoingRequests, Settle
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _log: Final = logging.getLogger(__name__)
 
 Buffer = bytes | memoryview
-_OPAQUE_MASK: Final = 0x7FFFFFFF
+_REMARK_LENGTH_MAX: Final = 500
 
 
 class RequestHandler(Protocol):
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
     Attributes:
         peer: address and port of the other end; an IPv4 address mapped into IPv6 is written as IPv4.
         peer_host: the same as records hold it, 8 or 20 bytes.
+        address: the same as text, `host:port`.
         local_address: `host:port` of this end.
         attributes: free for the handler.
         in_flight: requests received and not yet answered.
@@ -77,6 +79,7 @@ class Connection(asyncio.Protocol):
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
+        self.address = ""
         self.local_address = ""
         self.attributes: dict[str, Any] = {}
         self.in_flight = 0
@@ -88,22 +91,19 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = FrameParser(limits.frame_bytes, limits.header_bytes)
         self._out: list[Buffer] = []
-        self._pending = PendingRequests()
-        self._opaque = 0
+        self._queued_bytes = 0  # in `_out`
+        self._high_water = limits.output_high_water_bytes
+        self._backlog: list[Command] = []  # received, and not served because too much is unsent
+        self._is_write_paused = False
+        self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
         self._admitted = False
         self._closed = False
         self._close_reason = ""
-        self._timer: asyncio.TimerHandle | None = None
         self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
 
     # -- state
-
-    @property
-    def address(self) -> str:
-        """`host:port` of the other end."""
-        return _text_address(self.peer)
 
     @property
     def is_closed(self) -> bool:
@@ -129,8 +129,10 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         if isinstance(data, (bytes, memoryview)):
             out.append(data)
+            self._queued_bytes += len(data)
         else:
             out.extend(data)
+            self._queued_bytes += sum(map(len, data))
 
     def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
         """Queue the encoded answers to `count` requests. The hot path: no command, no encoding here."""
@@ -148,11 +150,10 @@ class Connection(asyncio.Protocol):
         """Answer a request; nothing for a one-way one. A body in pieces is not joined before the write."""
         if command.flag & ONEWAY_FLAG:
             return
-        self.in_flight -= 1
         pieces = [body] if isinstance(body, (bytes, memoryview)) else body
         length = sum(map(len, pieces))
         head = encode_response_head(command.opaque, code, ext, remark, length)
-        self.send([head, *pieces] if length else head)
+        self.answer([head, *pieces] if length else head)
 
     def refuse(self, command: Command, refusal: Refusal) -> None:
         """Answer with a refusal's code, remark and hints."""
@@ -166,13 +167,10 @@ class Connection(asyncio.Protocol):
         if self._closed:
             self._loop.call_soon(settle, self._lost())
             return
-        self._stamp(command)
-        now = self._loop.time()
-        deadline = now + timeout_s
-        self._pending.add(command.opaque, Waiting(deadline, now, command.code, settle))
-        if self._timer is None or deadline < self._timer.when():
-            self._set_timer(deadline)
-        self.send(encode(command))
+        command.opaque = self._outgoing.next_opaque()
+        frame = encode(command)
+        self._outgoing.add(command, timeout_s, settle)
+        self.send(frame)
 
     async def request(self, command: Command, timeout_s: float) -> Command:
         """The answer to a request, whatever its code.
@@ -188,12 +186,8 @@ class Connection(asyncio.Protocol):
     def oneway(self, command: Command) -> None:
         """Send a request that is not answered; sets its flag and opaque."""
         command.flag |= ONEWAY_FLAG
-        self._stamp(command)
+        command.opaque = self._outgoing.next_opaque()
         self.send(encode(command))
-
-    def _stamp(self, command: Command) -> None:
-        command.opaque = self._opaque
-        self._opaque = (self._opaque + 1) & _OPAQUE_MASK
 
     # -- closing
 
@@ -215,6 +209,7 @@ class Connection(asyncio.Protocol):
     def _end(self, reason: str) -> None:
         self._closed = True
         self._out.clear()
+        self._backlog.clear()
         self._close_reason = self._close_reason or reason
 
     def check_times(self, now: float) -> None:
@@ -231,15 +226,16 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.peer = _plain(transport.get_extra_info("peername"))
-        self.local_address = _text_address(_plain(transport.get_extra_info("sockname")))
+        peer = plain_host(transport.get_extra_info("peername"))
+        self.peer = (peer.address, peer.port)
+        self.address = str(peer)
+        self.local_address = str(plain_host(transport.get_extra_info("sockname")))
         try:
-            self.peer_host = encode_host(Host(*self.peer))
+            self.peer_host = encode_host(peer)
         except InvalidHostError as error:
             self.abort(str(error))
             return
-        high = self._limits.output_high_water_bytes
-        self._transport.set_write_buffer_limits(high, high // 2)
+        self._transport.set_write_buffer_limits(self._high_water, self._high_water // 2)
         reason = self._admit(self)
         if reason is not None:
             self.abort(reason)
@@ -259,13 +255,10 @@ class Connection(asyncio.Protocol):
             commands = self._parser.feed(data)
         except FrameError as caught:
             commands, error = caught.parsed, caught
-        for command in commands:
-            if command.flag & RESPONSE_FLAG:
-                waiting = self._pending.take(command.opaque)
-                if waiting is not None:
-                    waiting.settle(command)
-            elif not self._closed:
-                self._serve(command)
+        if self._backlog:  # reading was paused just now
+            self._backlog += commands
+        else:
+            self._take(commands)
         if error is not None:
             self._refuse_frame(error)
         elif not self._parser.held_bytes:
@@ -275,21 +268,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Too much unsent: read no more, so that no more answers arise."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._is_write_paused = True
+        self._pause_reading()
 
     def resume_writing(self) -> None:
         """The peer has read: go on."""
+        self._is_write_paused = False
         self._last_move = self._loop.time()
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(f"broken: {exc}" if exc else "closed by the peer")
-        if self._timer is not None:
-            self._timer.cancel()
-        for waiting in self._pending.take_all():
-            waiting.settle(self._lost())
+        self._outgoing.fail_all(self._lost)
         if not self._admitted:
             return
         self._on_lost(self, self._close_reason)
@@ -299,6 +289,34 @@ class Connection(asyncio.Protocol):
             _log.exception("%s: on_closed failed", self.address)
 
     # -- inside
+
+    def _take(self, commands: list[Command]) -> None:
+        """Serve the commands in order, as long as their answers do not pile up."""
+        rest = iter(commands)
+        for command in rest:
+            if command.flag & RESPONSE_FLAG:
+                self._outgoing.settle(command)
+            elif not self._closed:
+                self._serve(command)
+                if self._queued_bytes > self._high_water:
+                    self._backlog = list(rest)  # which ends the loop
+                    if self._backlog:
+                        self._pause_reading()
+
+    def _go_on(self) -> None:
+        """Serve what was put off, then read again."""
+        backlog, self._backlog = self._backlog, []
+        self._take(backlog)
+        if not self._backlog and not self._is_write_paused and (transport := self._open_transport()):
+            transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if transport := self._open_transport():
+            transport.pause_reading()
+
+    def _open_transport(self) -> asyncio.Transport | None:
+        """The transport, unless it is closing: uvloop's then refuses to pause or resume."""
+        return None if self._transport is None or self._transport.is_closing() else self._transport
 
     def _serve(self, command: Command) -> None:
         if not command.flag & ONEWAY_FLAG:
@@ -313,8 +331,8 @@ class Connection(asyncio.Protocol):
             self.refuse(command, refusal)
         except Exception as error:
             _log.exception("%s: %r failed", self.address, command)
-            remark = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-            self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark)
+            remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
+            self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
 
     def _refuse_frame(self, error: FrameError) -> None:
         _log.warning("%s: %s; closing", self.address, error)
@@ -325,6 +343,7 @@ class Connection(asyncio.Protocol):
         if not out or self._transport is None:
             return
         self._out = []
+        self._queued_bytes = 0
         data = out[0] if len(out) == 1 and type(out[0]) is bytes else b"".join(out)
         unsent = self._transport.get_write_buffer_size()
         if not unsent:
@@ -334,22 +353,12 @@ class Connection(asyncio.Protocol):
             self.abort(f"{unsent + len(data)} bytes unsent")
             return
         self._transport.write(data)
+        if self._backlog and not self._is_write_paused:
+            self._loop.call_soon(self._go_on)
 
-    def _set_timer(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        for waiting in self._pending.take_expired(self._loop.time()):
-            timeout_s = waiting.deadline - waiting.sent_at
-            waiting.settle(RequestTimeoutError(self.address, request_name(waiting.code), timeout_s))
-            if self._close_when_silent and self._last_input <= waiting.sent_at:
-                self.abort(f"silent for {timeout_s:g} s")
-        deadline = self._pending.next_deadline()
-        if deadline is not None:
-            self._set_timer(deadline)
+    def _timed_out(self, sent_at: float) -> None:
+        if self._close_when_silent and self._last_input <= sent_at:
+            self.abort("silent while a request waited for its time-out")
 
     def _lost(self) -> ConnectionLostError:
         return ConnectionLostError(self.address, self._close_reason)
@@ -362,14 +371,3 @@ def _settle_future(future: asyncio.Future[Command], outcome: Command | RemotingE
         future.set_exception(outcome)
     else:
         future.set_result(outcome)
-
-
-def _plain(name: tuple[str, int, int, int] | tuple[str, int] | None) -> tuple[str, int]:
-    """Address and port of a socket name, without scope, without the IPv6 wrapping of an IPv4 address."""
-    if name is None:  # closed before we looked
-        return "", 0
-    return name[0].partition("%")[0].removeprefix("::ffff:"), name[1]
-
-
-def _text_address(host: tuple[str, int]) -> str:
-    return str(Host(*host))

@@ -67,7 +67,7 @@ def ended() -> Ended:
 
 @pytest.fixture
 async def connection(handler: Handler, wire: Wire, ended: Ended) -> Connection:
-    limits = Limits(output_high_water_bytes=1000, output_hard_bytes=5000, idle_s=10, frame_s=20)
+    limits = Limits(output_high_water_bytes=20_000, output_hard_bytes=50_000, idle_s=10, frame_s=20)
     made = Connection(handler, limits, lambda _: None, lambda *end: ended.append(end))
     made.connection_made(wire)
     return made
@@ -111,7 +111,7 @@ async def test_encoded_answers_free_their_places(connection: Connection, handler
 
 
 async def test_reading_pauses_while_much_is_unsent(connection: Connection, wire: Wire) -> None:
-    assert wire.calls == ["limits 1000 500"]
+    assert wire.calls == ["limits 20000 10000"]
     connection.pause_writing()
     connection.resume_writing()
     assert wire.calls[1:] == ["pause", "resume"]
@@ -121,20 +121,54 @@ async def test_reading_pauses_while_much_is_unsent(connection: Connection, wire:
     assert wire.calls[3:] == ["close"]
 
 
+async def test_answers_that_pile_up_put_the_next_requests_off(
+    connection: Connection, handler: Handler, wire: Wire
+) -> None:
+    answer = bytes(8000)
+    handler.serve = lambda connection, command: connection.respond(command, 0, body=answer)
+    connection.data_received(_requests(*range(7)))
+    assert len(handler.requests) == 3  # above 20,000 bytes
+    assert wire.calls[1:] == ["pause"]
+    connection.data_received(_requests(7))
+    await turns(1)
+    assert [len(handler.requests), len(wire.writes)] == [3, 1]
+    await turns(1)
+    assert len(handler.requests) == 6
+    assert "resume" not in wire.calls
+    connection.pause_writing()  # what the next write would cause
+    await turns(5)
+    assert [len(handler.requests), len(wire.writes)] == [6, 2]
+    connection.resume_writing()
+    assert len(handler.requests) == 8
+    assert wire.calls[-1] == "resume"
+    await turns(1)
+    answers = FrameParser().feed(b"".join(wire.writes))
+    assert [answer.opaque for answer in answers] == list(range(8))
+
+
+async def test_one_large_answer_to_the_last_request_pauses_nothing(
+    connection: Connection, handler: Handler, wire: Wire
+) -> None:
+    handler.serve = lambda connection, command: connection.respond(command, 0, body=bytes(30_000))
+    connection.data_received(_requests(1))
+    await turns(2)
+    assert wire.calls[1:] == []
+
+
 async def test_more_unsent_than_the_hard_limit_closes(connection: Connection, wire: Wire, ended: Ended) -> None:
-    connection.send(bytes(9000))  # nothing unsent before: one large answer is no offence
+    connection.send(bytes(90_000))  # nothing unsent before: one large answer is no offence
     await turns(1)
     assert len(wire.writes) == 1
-    wire.unsent = 4000
-    connection.send(bytes(1000))
+    wire.unsent = 40_000
+    connection.send(bytes(10_000))
     await turns(1)
     assert len(wire.writes) == 2
-    connection.send(bytes(1001))
+    connection.send(bytes(10_001))
     await turns(1)
     assert wire.calls[-1] == "abort"
     assert connection.is_closed
     connection.connection_lost(None)
-    assert ended == [(connection, "5001 bytes unsent")]
+    assert ended == [(connection, "50001 bytes unsent")]
 
 
 async def test_what_moves_is_not_idle(connection: Connection, wire: Wire) -> None:

@@ -1,0 +1,90 @@
+"""The requests that one end of a connection has sent and awaits answers to, by opaque.
+
+Deadlines are checked in one pass when the nearest is due, since nearly all requests are answered in time: no timer and
+no future per request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ledgermq.remoting.codes import request_name
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
+
+Settle = Callable[[Command | RemotingError], None]
+"""Called exactly once with the answer, or with why there is none. Must not raise."""
+
+_OPAQUE_MASK: Final = 0x7FFFFFFF
+
+
+class _Waiting(NamedTuple):
+    deadline: float
+    sent_at: float
+    code: int
+    settle: Settle
+
+
+class OutgoingRequests:
+    """The table of one connection. Times are seconds of the loop's clock.
+
+    Args:
+        loop: for the time and the timer.
+        peer: who is asked, for errors.
+        on_time_out: told, after a request timed out, when it was sent.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, peer: Callable[[], str], on_time_out: Callable[[float], None]
+    ) -> None:
+        self._loop = loop
+        self._peer = peer
+        self._on_time_out = on_time_out
+        self._waiting: dict[int, _Waiting] = {}
+        self._opaque = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def next_opaque(self) -> int:
+        """A number that no request of this end has had for two thousand million requests."""
+        opaque = self._opaque
+        self._opaque = (opaque + 1) & _OPAQUE_MASK
+        return opaque
+
+    def add(self, command: Command, timeout_s: float, settle: Settle) -> None:
+        """Await the answer to `command`, which is being sent."""
+        now = self._loop.time()
+        deadline = now + timeout_s
+        self._waiting[command.opaque] = _Waiting(deadline, now, command.code, settle)
+        if self._timer is None or deadline < self._timer.when():
+            self._set_timer(deadline)
+
+    def settle(self, answer: Command) -> None:
+        """Hand an answer to who waits for it; nobody may, any more."""
+        waiting = self._waiting.pop(answer.opaque, None)
+        if waiting is not None:
+            waiting.settle(answer)
+
+    def fail_all(self, error: Callable[[], RemotingError]) -> None:
+        """The connection has ended: no answer will come."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        everything, self._waiting = self._waiting, {}
+        for waiting in everything.values():
+            waiting.settle(error())
+
+    def _set_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        expired = [opaque for opaque, waiting in self._waiting.items() if waiting.deadline <= now]
+        for opaque in expired:
+            deadline, sent_at, code, settle = self._waiting.pop(opaque)
+            settle(RequestTimeoutError(self._peer(), request_name(code), deadline - sent_at))
+            self._on_time_out(sent_at)
+        if self._waiting and self._timer is None:
+            self._set_timer(min(waiting.deadline for waiting in self._waiting.values()))
