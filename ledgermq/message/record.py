@@ -79,6 +79,7 @@ __all__ = [
 
 _PEEK_V4: Final = PEEKS[0]
 _HEAD_V4_SIZE: Final = HEAD_SIZES[0]
+_V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +169,9 @@ def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host:
     start = position + HEAD_SIZES[index]
     end = start + body_length
     buffer[start:end] = body
-    tail = _tail(topic, properties)
+    length_field = _V1_LENGTHS[topic_length] if topic_length <= TOPIC_LENGTH_V1_MAX else SHORT.pack(topic_length)
+    tail = length_field + topic + SHORT.pack(len(properties)) + properties
     buffer[end : end + len(tail)] = tail
-
-
-def _tail(topic: bytes, properties: bytes) -> bytes:
-    length = len(topic)
-    encoded = length.to_bytes(1 if length <= TOPIC_LENGTH_V1_MAX else 2, "big")
-    return encoded + topic + SHORT.pack(len(properties)) + properties
 
 
 def encode_record(record: Record) -> bytes:
