@@ -1,6 +1,8 @@
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,8 @@ class Peer:
 
     async def close(self) -> None:
         self._writer.close()
-        await self._writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
 
     # ---- what brokers and clients say
 
@@ -121,9 +124,11 @@ class Served:
     def __init__(self, server: NameServer) -> None:
         self.server = server
         self.port = int(server.address.rpartition(":")[2])
+        self._peers: list[Peer] = []
 
     async def peer(self) -> Peer:
-        return await Peer.connect(self.port)
+        self._peers.append(await Peer.connect(self.port))
+        return self._peers[-1]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Returns when the condition on the server holds."""
@@ -131,15 +136,36 @@ class Served:
             while not condition():
                 await asyncio.sleep(0.005)
 
+    async def close(self) -> None:
+        for peer in self._peers:
+            await peer.close()
+        await self.server.close()
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> NameServerConfig:
     return NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv" / "kvConfig.json")
 
 
+Serve = Callable[..., Awaitable[Served]]
+
+
 @pytest.fixture
-async def served(config: NameServerConfig) -> AsyncIterator[Served]:
-    server = NameServer(config)
-    await server.start()
-    yield Served(server)
-    await server.close()
+async def serve(config: NameServerConfig) -> AsyncIterator[Serve]:
+    """Starts a nameserver of the common configuration with some fields changed."""
+    started: list[Served] = []
+
+    async def start(**changed: Any) -> Served:
+        server = NameServer(replace(config, **changed))
+        await server.start()
+        started.append(Served(server))
+        return started[-1]
+
+    yield start
+    for served in started:
+        await served.close()
+
+
+@pytest.fixture
+async def served(serve: Serve) -> Served:
+    return await serve()

@@ -1,0 +1,400 @@
+"""The route table, pure: who leads, who is alive, which topics there are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nameserver.core.election import TERM_MEMORY_MS, RegistrationRefusedError
+from nameserver.core.model import DataVersion, QueueData, Registration, TopicTable
+from nameserver.core.routes import RouteTable, UnknownBrokerError
+
+CLUSTER, NAME = "DefaultCluster", "broker-a"
+TOPICS = {"TBW102": 7, "Orders": 6}
+
+
+def claim(
+    address: str,
+    broker_id: int = 0,
+    *,
+    term: int = 0,
+    topics: dict[str, int] | None = None,
+    version: int = 1,
+    state_version: int = 0,
+    name: str = NAME,
+    **further: Any,
+) -> Registration:
+    perms = TOPICS if topics is None else topics
+    table = TopicTable(
+        version=DataVersion(version, 1, state_version),
+        topics={topic: QueueData(name, 8, 8, perm) for topic, perm in perms.items()},
+    )
+    fields: dict[str, Any] = {
+        "cluster": CLUSTER,
+        "connection": address,
+        "heartbeat_timeout_ms": 10_000,
+        "acting_master": False,
+    }
+    return Registration(
+        broker_name=name, broker_id=broker_id, address=address, term=term, table=table, **(fields | further)
+    )
+
+
+def addresses(table: RouteTable, topic: str = "Orders") -> dict[int, str]:
+    """Addresses by broker id; empty when there is no route."""
+    route = table.route(topic)
+    return {} if route is None else route.groups[0].addresses
+
+
+def perm(table: RouteTable, topic: str = "Orders") -> int:
+    return table.topics.queues(topic)[NAME].perm
+
+
+@pytest.fixture
+def table() -> RouteTable:
+    return RouteTable()
+
+
+# ---- the election rule
+
+
+def test_a_higher_term_takes_the_route_from_the_old_leader_at_once(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1), 0)
+    table.register(claim("b:1", 2, term=1), 0)
+    table.register(claim("b:1", 0, term=2), 1)
+    assert addresses(table) == {0: "b:1"}
+    table.register(claim("a:1", 1, term=2), 2)
+    assert addresses(table) == {0: "b:1", 1: "a:1"}
+
+
+def test_a_lower_term_never_takes_the_route_back(table: RouteTable) -> None:
+    table.register(claim("b:1", term=2), 0)
+    with pytest.raises(RegistrationRefusedError, match="by term 1, but term 2 was seen") as caught:
+        table.register(claim("a:1", term=1), 1)
+    assert caught.value.holder == "b:1"
+    assert addresses(table) == {0: "b:1"}
+
+
+def test_a_lower_term_is_refused_while_the_new_leader_is_away_too(table: RouteTable) -> None:
+    table.register(claim("b:1", term=2), 0)
+    table.connection_closed("b:1", 1)
+    with pytest.raises(RegistrationRefusedError) as caught:
+        table.register(claim("a:1", term=1), 2)
+    assert caught.value.holder is None
+    assert addresses(table) == {}
+
+
+def test_a_followers_term_counts_as_seen(table: RouteTable) -> None:
+    table.register(claim("b:1", 2, term=6), 0)
+    with pytest.raises(RegistrationRefusedError):
+        table.register(claim("a:1", term=5), 0)
+
+
+def test_a_leader_that_holds_the_route_keeps_it_until_somebody_claims_it(table: RouteTable) -> None:
+    table.register(claim("a:1", term=5), 0)
+    table.register(claim("b:1", 2, term=6), 0)
+    table.register(claim("a:1", term=5), 9_000)
+    assert addresses(table) == {0: "a:1", 2: "b:1"}
+    assert table.expire(15_000) != []
+    assert addresses(table) == {0: "a:1"}
+
+
+def test_a_refused_claimant_keeps_the_place_it_had(table: RouteTable) -> None:
+    table.register(claim("b:1", term=2), 0)
+    table.register(claim("a:1", 1, term=2), 0)
+    with pytest.raises(RegistrationRefusedError):
+        table.register(claim("a:1", 0, term=1), 0)
+    assert addresses(table) == {0: "b:1", 1: "a:1"}
+
+
+def test_two_leaders_of_one_term_are_two_groups_under_one_name(table: RouteTable) -> None:
+    table.register(claim("a:1", term=3), 0)
+    with pytest.raises(
+        RegistrationRefusedError, match="a:1 holds it by the same term: two groups under one broker name"
+    ):
+        table.register(claim("b:1", term=3), 0)
+
+
+def test_a_claim_without_a_term_does_not_depose_a_leader_by_term(table: RouteTable) -> None:
+    table.register(claim("a:1", term=3), 0)
+    with pytest.raises(RegistrationRefusedError, match="claims broker id 0 by no term, but a:1 holds it by term 3"):
+        table.register(claim("java:1"), 0)
+
+
+def test_among_brokers_without_terms_the_last_one_wins_as_in_rocketmq(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("b:1"), 0)
+    assert addresses(table) == {0: "b:1"}
+
+
+def test_among_brokers_without_terms_a_lower_state_version_loses(table: RouteTable) -> None:
+    table.register(claim("a:1", state_version=5), 0)
+    with pytest.raises(RegistrationRefusedError, match="by state version 4, but a:1 has 5"):
+        table.register(claim("b:1", state_version=4), 0)
+    table.register(claim("b:1", state_version=5), 0)
+    assert addresses(table) == {0: "b:1"}
+
+
+def test_a_term_is_forgotten_a_minute_after_the_last_member_left(table: RouteTable) -> None:
+    table.register(claim("b:1", term=9), 0)
+    table.unregister(CLUSTER, NAME, "b:1", 1000)
+    table.expire(1000 + TERM_MEMORY_MS)
+    assert table.highest_term(NAME) == 9
+    table.expire(1001 + TERM_MEMORY_MS)
+    table.register(claim("a:1", term=1), 2000 + TERM_MEMORY_MS)
+    assert addresses(table) == {0: "a:1"}
+
+
+def test_a_member_that_returns_keeps_the_term_from_being_forgotten(table: RouteTable) -> None:
+    table.register(claim("b:1", term=9), 0)
+    table.unregister(CLUSTER, NAME, "b:1", 1000)
+    table.register(claim("a:1", 1, term=9), 2000)
+    table.expire(1001 + TERM_MEMORY_MS)
+    assert table.highest_term(NAME) == 9
+
+
+# ---- places
+
+
+def test_one_address_has_one_place(table: RouteTable) -> None:
+    table.register(claim("a:1", 0), 0)
+    table.register(claim("a:1", 3), 0)
+    assert addresses(table) == {3: "a:1"}
+
+
+def test_an_address_that_registers_under_another_name_leaves_the_old_one(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("b:1", 1), 0)
+    table.register(claim("a:1", name="broker-b", topics={}), 0)
+    assert addresses(table) == {1: "b:1"}
+    group = table.group("broker-b")
+    assert group is not None
+    assert group.addresses == {0: "a:1"}
+
+
+def test_a_broker_name_belongs_to_one_cluster(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    with pytest.raises(RegistrationRefusedError, match="broker-a belongs to cluster DefaultCluster, not to Other"):
+        table.register(claim("b:1", 1, cluster="Other"), 0)
+
+
+def test_a_first_registration_with_one_topic_only_is_refused(table: RouteTable) -> None:
+    with pytest.raises(RegistrationRefusedError, match="register broker failed"):
+        table.register(claim("a:1", topics={"Orders": 6}), 0)
+    table.register(claim("a:1", topics={}), 0)
+    table.register(claim("a:1", topics={"Orders": 6}, version=2), 0)
+    assert addresses(table) == {0: "a:1"}
+
+
+def test_a_follower_is_told_its_leader(table: RouteTable) -> None:
+    assert table.register(claim("a:1", ha_address="a:2"), 0).leader_address is None
+    told = table.register(claim("b:1", 1), 0)
+    assert (told.leader_address, told.leader_ha_address) == ("a:1", "a:2")
+
+
+# ---- liveness
+
+
+def test_a_closed_connection_drops_its_brokers_at_once_and_no_others(table: RouteTable) -> None:
+    table.register(claim("a:1", connection="x"), 0)
+    table.register(claim("b:1", 1, connection="y"), 0)
+    dropped = table.connection_closed("x", 1)
+    assert [member.address for member in dropped] == ["a:1"]
+    assert addresses(table) == {1: "b:1"}
+
+
+def test_the_connection_that_counts_is_that_of_the_last_registration(table: RouteTable) -> None:
+    table.register(claim("a:1", connection="old"), 0)
+    table.register(claim("a:1", connection="new"), 0)
+    assert table.connection_closed("old", 1) == []
+    assert addresses(table) == {0: "a:1"}
+
+
+def test_silence_longer_than_promised_drops_a_broker(table: RouteTable) -> None:
+    table.register(claim("a:1", heartbeat_timeout_ms=10_000), 0)
+    table.register(claim("b:1", 1, heartbeat_timeout_ms=20_000), 0)
+    assert table.expire(10_000) == []
+    assert [member.address for member in table.expire(10_001)] == ["a:1"]
+    assert addresses(table) == {1: "b:1"}
+
+
+def test_a_heartbeat_puts_the_end_off(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.heartbeat(CLUSTER, "a:1", 9_000)
+    assert table.expire(19_000) == []
+    assert len(table.expire(19_001)) == 1
+
+
+def test_a_heartbeat_of_an_unknown_broker_asks_for_a_registration(table: RouteTable) -> None:
+    with pytest.raises(UnknownBrokerError, match="no broker at a:1 is registered in cluster DefaultCluster"):
+        table.heartbeat(CLUSTER, "a:1", 0)
+
+
+def test_a_heartbeat_under_another_id_asks_for_a_registration(table: RouteTable) -> None:
+    table.register(claim("a:1", 1), 0)
+    with pytest.raises(UnknownBrokerError, match="registered as broker id 1, not 0"):
+        table.heartbeat(CLUSTER, "a:1", 0, broker_id=0)
+
+
+def test_a_deposed_leader_is_unknown_until_it_registers_as_follower(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1), 0)
+    table.register(claim("b:1", term=2), 0)
+    with pytest.raises(UnknownBrokerError):
+        table.heartbeat(CLUSTER, "a:1", 0, broker_id=0)
+    assert table.connection_closed("a:1", 1) == []
+    assert addresses(table) == {0: "b:1"}
+
+
+def test_the_last_member_takes_name_topics_and_cluster_with_it(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    assert table.unregister(CLUSTER, NAME, "a:1", 1)
+    assert (list(table.groups), list(table.topics), table.clusters()) == ([], [], {})
+
+
+def test_unregistering_a_stranger_changes_nothing(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    assert not table.unregister(CLUSTER, NAME, "b:1", 1)
+    assert not table.unregister(CLUSTER, "broker-b", "a:1", 1)
+    assert addresses(table) == {0: "a:1"}
+
+
+# ---- topics
+
+
+def test_the_leaders_topics_are_taken_and_a_followers_are_not(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1), 0)
+    table.register(claim("b:1", 2, term=1, topics={"Orders": 4, "Stray": 6, "TBW102": 7}, version=2), 0)
+    assert perm(table) == 6
+    assert table.route("Stray") is None
+
+
+def test_a_follower_brings_back_what_a_restarted_nameserver_forgot_and_overwrites_nothing(table: RouteTable) -> None:
+    table.register(claim("b:1", 2, term=4), 0)
+    assert perm(table) == 6
+    table.register(claim("b:1", 2, term=4, topics={"Orders": 4, "New": 6, "TBW102": 7}, version=9), 0)
+    assert perm(table) == 6
+    assert table.route("New") is not None
+
+
+def test_without_a_leader_rocketmqs_prime_slave_speaks_for_the_group(table: RouteTable) -> None:
+    table.register(claim("b:1", 1), 0)
+    table.register(claim("b:1", 1, topics={"Orders": 4, "TBW102": 7}, version=2), 0)
+    assert perm(table) == 4
+    table.register(claim("old:1", 1, topics={"Old": 6, "Older": 6}, name="broker-b", acting_master=None), 0)
+    assert table.route("Old") is None, "a broker too old for the rule does not speak"
+
+
+def test_with_acting_masters_a_lost_master_leaves_topics_to_read_only(table: RouteTable) -> None:
+    table.register(claim("a:1", acting_master=True), 0)
+    table.register(claim("b:1", 1, acting_master=True), 0)
+    table.connection_closed("a:1", 1)
+    assert perm(table) == 4
+    table.register(claim("b:1", 1, acting_master=True, topics={"Orders": 6, "Fresh": 6}, version=2), 1)
+    assert table.topics.queues("Fresh")[NAME].perm == 4
+
+
+def test_an_unchanged_version_leaves_wiped_permissions_alone_and_a_new_one_restores_them(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    assert table.topics.wipe_write(NAME) == 2
+    table.register(claim("a:1"), 0)
+    assert perm(table) == 4
+    table.register(claim("a:1", version=2), 0)
+    assert perm(table) == 6
+
+
+def test_write_permission_is_given_back_with_inheritance_kept(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.topics.wipe_write(NAME)
+    assert table.topics.add_write(NAME) == 2
+    assert (perm(table), perm(table, "TBW102")) == (6, 7)
+
+
+def test_a_new_leader_brings_its_own_topics_even_in_a_version_it_had_as_follower(table: RouteTable) -> None:
+    table.register(claim("a:1", term=1, version=1), 0)
+    table.register(claim("b:1", 2, term=1, version=2, topics={"Orders": 4, "TBW102": 7}), 0)
+    table.register(claim("b:1", 0, term=2, version=2, topics={"Orders": 4, "TBW102": 7}), 0)
+    assert perm(table) == 4
+
+
+def test_topics_that_a_registration_does_not_name_stay_unless_told_otherwise(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("a:1", topics={"New": 6, "Newer": 6}, version=2), 0)
+    assert set(table.topics) == {"TBW102", "Orders", "New", "Newer"}
+    table.delete_missing_topics = True
+    table.register(claim("a:1", topics={"Single": 6}, version=3), 0)
+    assert "Orders" in table.topics, "one topic is an increment"
+    table.register(claim("a:1", topics={"New": 6, "Newer": 6}, version=4), 0)
+    assert set(table.topics) == {"New", "Newer"}
+
+
+def test_a_topic_is_deleted_wholly_or_in_one_cluster(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("b:1", name="broker-b", cluster="Other"), 0)
+    table.delete_topic("Orders", "Other")
+    assert [queue.broker_name for queue in table.topics.queues("Orders").values()] == [NAME]
+    table.delete_topic("Orders", "Nowhere")
+    assert table.route("Orders") is not None
+    table.delete_topic("Orders")
+    table.delete_topic("Orders")
+    assert table.route("Orders") is None
+
+
+def test_a_topic_is_registered_on_known_brokers_only_and_all_or_nothing(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    with pytest.raises(UnknownBrokerError, match="topic T: broker name stranger is not registered"):
+        table.register_topic("T", [QueueData(NAME, 1, 1, 6), QueueData("stranger", 1, 1, 6)])
+    assert table.route("T") is None
+    table.register_topic("T", [QueueData(NAME, 1, 1, 6)])
+    assert addresses(table, "T") == {0: "a:1"}
+
+
+def test_lists_by_cluster_and_unit(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("b:1", name="broker-b", cluster="Other", topics={"There": 6, "Orders": 6}), 0)
+    assert table.clusters() == {CLUSTER: [NAME], "Other": ["broker-b"]}
+    assert table.topics_of_cluster("Other") == ["Orders", "There"]
+    assert table.topics_of_cluster("Nowhere") == []
+    table.register_topic("Unit", [QueueData(NAME, 1, 1, 6, sys_flag=1)])
+    assert table.topics.with_flag(lambda flag: bool(flag & 1)) == ["Unit"]
+
+
+# ---- versions of routes
+
+
+def test_a_routes_version_changes_exactly_when_clients_see_a_change(table: RouteTable) -> None:
+    versions = [table.version("Orders")]
+    steps: list[Callable[[], object]] = [
+        lambda: table.register(claim("a:1", term=1), 0),
+        lambda: table.register(claim("b:1", 2, term=1), 0),
+        lambda: table.register(claim("b:1", 0, term=2), 0),
+        lambda: table.topics.wipe_write(NAME),
+        lambda: table.connection_closed("b:1", 1),
+        lambda: table.register(claim("b:1", 0, term=2), 0),
+        lambda: table.delete_topic("Orders"),
+        lambda: table.register(claim("b:1", 0, term=2, version=2), 0),
+    ]
+    for step in steps:
+        step()
+        versions.append(table.version("Orders"))
+    assert versions.count(0) == 3, "unknown at first, with no broker left, and deleted"
+    known = [version for version in versions if version]
+    assert known == sorted(set(known)), "never the same twice"
+
+
+def test_registering_again_and_heartbeats_change_no_version(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    table.register(claim("b:1", name="broker-b", topics={}), 0)
+    version, revision = table.version("Orders"), table.revision
+    table.register(claim("a:1"), 1)
+    table.heartbeat(CLUSTER, "a:1", 2)
+    assert (table.version("Orders"), table.revision) == (version, revision)
+    route = table.route("Orders")
+    assert route is not None
+    assert route.version == version
+
+
+def test_another_brokers_change_leaves_a_topics_version_alone(table: RouteTable) -> None:
+    table.register(claim("a:1"), 0)
+    version = table.version("Orders")
+    table.register(claim("b:1", name="broker-b", topics={}), 0)
+    assert table.version("Orders") == version

@@ -1,0 +1,374 @@
+"""A running nameserver over real connections."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.lenient_json import loads
+from nameserver.config import NameServerConfig
+from nameserver.kv_config import KvConfigError
+from nameserver.server import NameServer
+
+from .conftest import Serve, Served
+
+OLD_GO_CLIENT = 317
+
+
+async def test_a_registered_broker_is_routed_and_tbw102_with_it(served: Served) -> None:
+    broker, client = await served.peer(), await served.peer()
+    assert (await broker.register("127.0.0.1:10911")).code == 0
+    assert await client.route("Orders") == {
+        "brokerDatas": [
+            {
+                "brokerAddrs": {"0": "127.0.0.1:10911"},
+                "brokerName": "broker-a",
+                "cluster": "DefaultCluster",
+                "enableActingMaster": False,
+            }
+        ],
+        "filterServerTable": {},
+        "queueDatas": [
+            {"brokerName": "broker-a", "perm": 6, "readQueueNums": 8, "topicSysFlag": 0, "writeQueueNums": 8}
+        ],
+    }
+    template = await client.route("TBW102")
+    assert template is not None
+    assert template["queueDatas"][0]["perm"] == 7
+
+
+async def test_a_closed_connection_takes_the_broker_out_of_the_routes(served: Served) -> None:
+    broker, client = await served.peer(), await served.peer()
+    await broker.register("127.0.0.1:10911")
+    await broker.close()
+    await served.until(lambda: not list(served.server.table.groups))
+    assert await client.route("Orders") is None
+
+
+async def test_a_silent_broker_is_dropped_and_its_connection_closed(serve: Serve) -> None:
+    served = await serve(scan_interval_ms=20)
+    broker, lively = await served.peer(), await served.peer()
+    await broker.register("127.0.0.1:10911", heartbeatTimeoutMillis="50")
+    await lively.register("127.0.0.1:10921", 1, heartbeatTimeoutMillis="600000")
+    await broker.closed()
+    assert await lively.addresses() == {"1": "127.0.0.1:10921"}
+
+
+async def test_a_leader_of_a_lower_term_is_refused_with_the_holder_named(served: Served) -> None:
+    old, new = await served.peer(), await served.peer()
+    await old.register("127.0.0.1:1", term="1", confirmOffset="100")
+    await new.register("127.0.0.1:2", term="2", confirmOffset="90")
+    answer = await old.register("127.0.0.1:1", term="1")
+    assert (answer.code, answer.ext["leaderHint"]) == (14, "127.0.0.1:2")
+    assert "by term 1, but term 2 was seen" in (answer.remark or "")
+    assert await old.addresses() == {"0": "127.0.0.1:2"}
+    assert (await old.register("127.0.0.1:1", 1, term="2")).ext["masterAddr"] == "127.0.0.1:2"
+    assert await old.addresses() == {"0": "127.0.0.1:2", "1": "127.0.0.1:1"}
+
+
+async def test_a_heartbeat_of_a_broker_that_is_not_known_asks_it_to_register(served: Served) -> None:
+    broker = await served.peer()
+    ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "brokerId": "0"}
+    answer = await broker.ask(RequestCode.BROKER_HEARTBEAT, ext)
+    assert answer.code == 22
+    assert "register first" in (answer.remark or "")
+    await broker.register("127.0.0.1:1")
+    assert (await broker.ask(RequestCode.BROKER_HEARTBEAT, ext)).code == 0
+    assert (await broker.ask(RequestCode.BROKER_HEARTBEAT, ext | {"brokerId": "1"})).code == 22
+
+
+async def test_the_data_version_tells_whether_a_registration_is_needed(served: Served) -> None:
+    broker = await served.peer()
+    ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "brokerId": "0"}
+    version = json.dumps({"counter": 1, "stateVersion": 0, "timestamp": 1}).encode()
+    answer = await broker.ask(RequestCode.QUERY_DATA_VERSION, ext, version)
+    assert (answer.ext, bytes(answer.body)) == ({"changed": "true"}, b"")
+    await broker.register("127.0.0.1:1")
+    answer = await broker.ask(RequestCode.QUERY_DATA_VERSION, ext, version)
+    assert (answer.ext, loads(answer.body)) == ({"changed": "false"}, {"counter": 1, "stateVersion": 0, "timestamp": 1})
+    answer = await broker.ask(RequestCode.QUERY_DATA_VERSION, ext, version.replace(b"1", b"2", 1))
+    assert answer.ext == {"changed": "true"}
+
+
+# ---- dialects
+
+
+@pytest.mark.parametrize(
+    ("version", "further", "standard"),
+    [
+        (OLD_GO_CLIENT, {}, False),
+        (400, {}, False),
+        (401, {}, True),
+        (OLD_GO_CLIENT, {"acceptStandardJsonOnly": "true"}, True),
+    ],
+)
+async def test_a_routes_dialect_goes_by_the_clients_version(
+    served: Served, version: int, further: dict[str, str], standard: bool
+) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:10911", cluster="кластер")
+    ext = {"topic": "Orders"} | further
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, version=version)
+    text = bytes(answer.body).decode()
+    assert ('"brokerAddrs":{"0":"' if standard else '"brokerAddrs":{0:"') in text
+    assert " " not in text
+    assert text.isascii() is standard
+    assert loads(answer.body)["brokerDatas"][0]["cluster"] == "кластер"
+
+
+async def test_cluster_info_and_members_have_bare_ids_for_everybody(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1")
+    await peer.register("127.0.0.1:2", 3)
+    answer = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert b'"brokerAddrs":{0:"127.0.0.1:1",3:"127.0.0.1:2"}' in bytes(answer.body)
+    assert b'"clusterAddrTable":{"DefaultCluster":["broker-a"]}' in bytes(answer.body)
+    ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
+    answer = await peer.ask(RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+    assert bytes(answer.body) == (
+        b'{"brokerMemberGroup":{"brokerAddrs":{0:"127.0.0.1:1",3:"127.0.0.1:2"},'
+        b'"brokerName":"broker-a","cluster":"DefaultCluster"}}'
+    )
+
+
+async def test_a_zones_clients_see_their_zone_and_what_nobody_leads(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1", name="east", __ZONE_NAME="East")
+    await peer.register("127.0.0.1:2", name="west", __ZONE_NAME="west")
+    await peer.register("127.0.0.1:3", 1, name="lost", __ZONE_NAME="north")
+    route = await peer.route("Orders", __ZONE_MODE="true", __ZONE_NAME="east")
+    assert route is not None
+    assert [broker["brokerName"] for broker in route["brokerDatas"]] == ["east", "lost"]
+    assert [queue["brokerName"] for queue in route["queueDatas"]] == ["east", "lost"]
+    assert route["brokerDatas"][0]["zoneName"] == "East"
+    whole = await peer.route("Orders")
+    assert whole is not None
+    assert len(whole["brokerDatas"]) == 3
+
+
+async def test_lists_of_topics(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1")
+
+    async def topics(code: int, ext: dict[str, str] | None = None) -> Any:
+        return json.loads(bytes((await peer.ask(code, ext)).body))
+
+    assert await topics(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": ["TBW102", "Orders"]}
+    assert await topics(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "none"}) == {"topicList": []}
+    assert await topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {
+        "brokerAddr": "127.0.0.1:1",
+        "topicList": ["DefaultCluster", "broker-a"],
+    }
+    for code in (RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, 313):
+        assert await topics(code) == {"topicList": []}
+
+
+async def test_a_topic_is_registered_and_deleted_by_request(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1")
+    queue = '{"brokerName":"broker-a","perm":6,"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":2}'
+    body = f'{{"brokerDatas":[{{"brokerAddrs":{{0:"127.0.0.1:1"}}}}],"queueDatas":[{queue}]}}'.encode()
+    assert (await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "New"}, body)).code == 0
+    assert await peer.addresses("New") == {"0": "127.0.0.1:1"}
+    answer = await peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": "New"}, body.replace(b"broker-a", b"b"))
+    assert (answer.code, answer.remark) == (1, "topic New: broker name b is not registered")
+    assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "New"})).code == 0
+    assert await peer.route("New") is None
+
+
+# ---- waiting for a change
+
+
+async def waiting(served: Served, count: int = 1) -> None:
+    page = "ledgermq_nameserver_waiting_route_requests"
+    await served.until(lambda: f'{page}{{node_type="nameserver"}} {count}\n' in served.server.registry.render())
+
+
+async def test_a_client_that_waits_hears_of_a_new_leader_at_once(served: Served) -> None:
+    first, second, client = await served.peer(), await served.peer(), await served.peer()
+    await first.register("127.0.0.1:1", term="1")
+    ask = {"topic": "Orders", "waitMillis": "20000"}
+    answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ask | {"knownVersion": "0"})
+    client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ask | {"knownVersion": answer.ext["routeVersion"]}))
+    await waiting(served)
+    await second.register("127.0.0.1:2", term="2")
+    news = await client.answer()
+    assert news.ext["routeVersion"] != answer.ext["routeVersion"]
+    assert loads(news.body)["brokerDatas"][0]["brokerAddrs"] == {"0": "127.0.0.1:2"}
+
+
+async def test_a_client_may_wait_for_a_topic_to_appear_and_to_go(served: Served) -> None:
+    broker, client = await served.peer(), await served.peer()
+    ask = {"topic": "Orders", "waitMillis": "20000"}
+    client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ask | {"knownVersion": "0"}))
+    await waiting(served)
+    await broker.register("127.0.0.1:1")
+    answer = await client.answer()
+    assert answer.code == 0
+    client.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=ask | {"knownVersion": answer.ext["routeVersion"]}))
+    await waiting(served)
+    await broker.close()
+    assert (await client.answer()).code == 17
+
+
+async def test_a_wait_ends_with_the_route_as_it_is(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1")
+    ask = {"topic": "Orders", "waitMillis": "1", "knownVersion": str(served.server.table.version("Orders"))}
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ask)
+    assert (answer.code, answer.ext["routeVersion"]) == (0, ask["knownVersion"])
+
+
+async def test_a_waiting_client_may_go_and_a_stopping_nameserver_answers_the_others(served: Served) -> None:
+    gone, stays = await served.peer(), await served.peer()
+    for peer in (gone, stays):
+        peer.send(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": "T", "waitMillis": "20000"}))
+    await waiting(served, 2)
+    await gone.close()
+    await waiting(served, 1)
+    await served.server.close()
+    assert (await stays.answer()).code == 17
+
+
+# ---- KV and settings
+
+
+async def test_kv_outlives_a_restart(serve: Serve) -> None:
+    entry = {"namespace": "n", "key": "k", "value": "v"}
+    before = await serve()
+    assert (await (await before.peer()).ask(RequestCode.PUT_KV_CONFIG, entry)).code == 0
+    await before.close()
+    peer = await (await serve()).peer()
+    assert (await peer.ask(RequestCode.GET_KV_CONFIG, entry)).ext == {"value": "v"}
+    assert loads((await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, entry)).body) == {"table": {"k": "v"}}
+    assert (await peer.ask(RequestCode.DELETE_KV_CONFIG, entry)).code == 0
+    assert (await peer.ask(RequestCode.GET_KV_CONFIG, entry)).code == 22
+    assert (await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "other"})).code == 22
+
+
+async def test_settings_are_shown_and_changed_at_once(served: Served) -> None:
+    peer = await served.peer()
+    shown = bytes((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode()
+    assert "scanNotActiveBrokerInterval=5000\n" in shown
+    change = b"enableAllTopicList=false\nscanNotActiveBrokerInterval=7000\n"
+    assert (await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=change)).code == 0
+    assert (await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).remark == "disable"
+    shown = bytes((await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode()
+    assert "scanNotActiveBrokerInterval=7000\n" in shown
+    assert (await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"kvConfigPath=x")).code == 16
+
+
+async def test_routes_are_refused_while_service_is_waited_for(serve: Serve) -> None:
+    peer = await (await serve(wait_for_service=True)).peer()
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
+    assert (answer.code, answer.remark) == (1, "name server not ready")
+
+
+# ---- bad input
+
+
+BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId": "0", "haServerAddr": "h:2"}
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "body", "expected", "remark"),
+    [
+        (105, {}, b"", 29, "field topic is missing"),
+        (105, {"topic": "T", "waitMillis": "soon"}, b"", 29, "field waitMillis is not a number: 'soon'"),
+        (105, {"topic": "T", "waitMillis": "-1"}, b"", 29, "field waitMillis is out of range: -1"),
+        (105, {"topic": "T", "waitMillis": "1", "knownVersion": "x"}, b"", 29, "field knownVersion is not a number"),
+        (103, BROKER | {"brokerId": ""}, b"", 29, "field brokerId is missing"),
+        (103, BROKER | {"brokerId": "zero"}, b"", 29, "field brokerId is not a number: 'zero'"),
+        (103, BROKER | {"brokerAddr": "nowhere"}, b"", 29, "field brokerAddr is not host:port: 'nowhere'"),
+        (103, BROKER | {"brokerAddr": "h:65536"}, b"", 29, "field brokerAddr is not host:port"),
+        (103, BROKER | {"term": "-3"}, b"", 29, "field term is out of range: -3"),
+        (103, BROKER | {"enableActingMaster": "yes"}, b"", 29, "field enableActingMaster is not true or false: 'yes'"),
+        (103, BROKER | {"heartbeatTimeoutMillis": "0"}, b"", 29, "field heartbeatTimeoutMillis is out of range: 0"),
+        (103, BROKER | {"bodyCrc32": "1"}, b"{}", 1, "crc32 not match: body has"),
+        (103, BROKER, b"{", 1, "registration: no JSON at character 1"),
+        (103, BROKER, b"[]", 1, "registration is '[]', not a JSON object"),
+        (103, BROKER, b"\x78\x9cgarbage", 1, "do not inflate"),
+        (103, BROKER, b'{"topicConfigSerializeWrapper":7}', 1, "topicConfigSerializeWrapper is '7'"),
+        (104, {"brokerName": "b"}, b"", 29, "field clusterName is missing"),
+        (904, {"clusterName": "c"}, b"", 29, "field brokerAddr is missing"),
+        (322, BROKER, b"x", 1, "dataVersion: no JSON"),
+        (217, {"topic": "T"}, b'{"queueDatas":[{"perm":6}]}', 1, "queueDatas is \"{'perm': 6}\", not queues with"),
+        (217, {"topic": "T"}, b'{"queueDatas":{"a":6}}', 1, "not a list"),
+        (205, {}, b"", 29, "field brokerName is missing"),
+        (216, {}, b"", 29, "field topic is missing"),
+        (224, {}, b"", 29, "field cluster is missing"),
+        (901, {"clusterName": "c"}, b"", 29, "field brokerName is missing"),
+        (100, {"namespace": "n", "key": "k"}, b"", 29, "field value is missing"),
+        (101, {"namespace": "n"}, b"", 29, "field key is missing"),
+        (318, {}, b"scanNotActiveBrokerInterval=never", 29, "is not a number above 0: 'never'"),
+        (318, {}, b"scanNotActive=1", 29, "is unknown; nearest known key is 'scanNotActiveBrokerInterval'"),
+        (318, {}, b"\xff", 29, "settings: not UTF-8 at byte 0"),
+        (318, {}, b"nothing", 29, "line 1 is not key=value: 'nothing'"),
+        (318, {}, b"listenPort=1", 16, "key 'listenPort' cannot change"),
+        (10, {}, b"", 3, " request type 10 not supported"),
+        (-5, {}, b"", 3, " request type -5 not supported"),
+    ],
+)
+async def test_bad_input_is_answered_with_its_name_and_harms_nothing(
+    served: Served, code: int, ext: dict[str, str], body: bytes, expected: int, remark: str
+) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:10911")
+    before = served.server.table.revision
+    answer = await peer.ask(code, ext, body)
+    assert answer.code == expected
+    assert remark in (answer.remark or "")
+    assert served.server.table.revision == before
+    assert await peer.addresses() == {"0": "127.0.0.1:10911"}
+
+
+async def test_a_one_way_request_gets_no_answer_even_when_it_is_refused(served: Served) -> None:
+    peer = await served.peer()
+    peer.send(Command(RequestCode.BROKER_HEARTBEAT, ext={}, flag=2))
+    answer = await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert (answer.code, answer.opaque) == (0, 2)
+
+
+async def test_garbage_closes_its_connection_and_no_other(served: Served) -> None:
+    broker, stranger = await served.peer(), await served.peer()
+    await broker.register("127.0.0.1:10911")
+    stranger.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
+    await stranger.closed()
+    assert await broker.addresses() == {"0": "127.0.0.1:10911"}
+
+
+async def test_a_port_in_use_is_refused_and_leaves_nothing_open(served: Served, config: NameServerConfig) -> None:
+    second = NameServer(replace(config, listen_port=served.port, health_port=0))
+    with pytest.raises(OSError, match=str(served.port)):
+        await second.start()
+    assert second.health_port == 0
+
+
+async def test_a_broken_kv_file_stops_the_start_and_is_left_as_it_is(config: NameServerConfig) -> None:
+    config.kv_config_path.parent.mkdir()
+    config.kv_config_path.write_text("{broken")
+    with pytest.raises(KvConfigError, match=r"kvConfig\.json: cannot be read"):
+        await NameServer(config).start()
+    assert config.kv_config_path.read_text() == "{broken"
+
+
+# ---- health
+
+
+async def test_health_is_served_beside(serve: Serve) -> None:
+    served = await serve(health_host="127.0.0.1", health_port=0)
+    broker = await served.peer()
+    await broker.register("127.0.0.1:10911")
+    await broker.ask(RequestCode.REGISTER_BROKER, {})
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{served.server.health_port}") as session:
+        async with session.get("/readyz") as ready:
+            assert (ready.status, (await ready.json())["detail"]) == (200, "1 broker names, 2 topics")
+        async with session.get("/metrics") as metrics:
+            page = await metrics.text()
+    assert 'ledgermq_requests_total{node_type="nameserver",request="REGISTER_BROKER"} 2\n' in page
+    assert 'ledgermq_refused_total{node_type="nameserver",cause="invalid-parameter"} 1\n' in page
+    assert 'ledgermq_nameserver_brokers{node_type="nameserver"} 1\n' in page

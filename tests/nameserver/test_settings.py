@@ -1,0 +1,58 @@
+import pytest
+
+from ledgermq.remoting.refusal import Refusal
+from nameserver.config import NameServerConfig
+from nameserver.settings import Settings
+
+PROPERTIES = {
+    "listenPort": "9876",
+    "serverWorkerThreads": "8",
+    "kvConfigPath": "/x",
+    "scanNotActiveBrokerInterval": "5000",
+}
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(NameServerConfig(properties=PROPERTIES), lambda config: None)
+
+
+def test_all_known_keys_are_shown_sorted(settings: Settings) -> None:
+    lines = settings.as_text().splitlines()
+    assert lines == sorted(lines)
+    assert {"listenPort=9876", "serverWorkerThreads=8", "enableTopicList=true"} <= set(lines)
+
+
+def test_a_change_takes_effect_and_is_shown() -> None:
+    seen: list[NameServerConfig] = []
+    settings = Settings(NameServerConfig(properties=PROPERTIES), seen.append)
+    settings.update("# by hand\n\nscanNotActiveBrokerInterval = 900\norderMessageEnable=true\n")
+    assert (settings.config.scan_interval_ms, settings.config.order_message_enable) == (900, True)
+    assert seen == [settings.config]
+    assert "scanNotActiveBrokerInterval=900\n" in settings.as_text()
+
+
+def test_a_key_without_effect_keeps_what_it_is_told(settings: Settings) -> None:
+    settings.update("serverWorkerThreads=16")
+    assert "serverWorkerThreads=16\n" in settings.as_text()
+
+
+def test_a_fixed_key_may_be_said_with_its_own_value(settings: Settings) -> None:
+    settings.update("listenPort=9876")
+    with pytest.raises(Refusal, match="key 'listenPort' cannot change from '9876' while running"):
+        settings.update("listenPort=9877")
+
+
+def test_a_change_is_made_wholly_or_not_at_all(settings: Settings) -> None:
+    before = settings.as_text()
+    with pytest.raises(Refusal, match="black list: kvConfigPath"):
+        settings.update("orderMessageEnable=true\nkvConfigPath=/y\n")
+    with pytest.raises(Refusal, match="'orderMessageEnable' is not true or false: 'maybe'"):
+        settings.update("scanNotActiveBrokerInterval=1\norderMessageEnable=maybe\n")
+    assert settings.as_text() == before
+    assert settings.config.scan_interval_ms == 5000
+
+
+def test_escapes_survive_the_round_trip(settings: Settings) -> None:
+    settings.update("serverWorkerThreads=a\\\\b\\=c")
+    assert "serverWorkerThreads=a\\\\b=c\n" in settings.as_text()
