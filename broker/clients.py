@@ -182,7 +182,7 @@ class ClientTable:
             connection.close()
 
 
-def _consumer_data(entry: Any) -> ConsumerData:
+def _consumer_data(entry: Mapping[str, Any]) -> ConsumerData:
     subscriptions = map(Subscription.from_json, _entries(entry, "subscriptionDataSet"))
     return ConsumerData(
         group=_text(entry, "groupName"),
@@ -193,15 +193,15 @@ def _consumer_data(entry: Any) -> ConsumerData:
     )
 
 
-def _text(value: Any, name: str) -> str:
-    found = value.get(name) if isinstance(value, Mapping) else None
+def _text(value: Mapping[str, Any], name: str) -> str:
+    found = value.get(name)
     if not isinstance(found, str) or not found:
         raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {name} is {str(found)[:100]!r}, not a text")
     return found
 
 
-def _entries(value: Mapping[str, Any], name: str) -> list[Any]:
+def _entries(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     found = value.get(name) or []
-    if not isinstance(found, list):
-        raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {name} is not a list but {type(found).__name__}")
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {name} is {str(found)[:100]!r}, not a list of objects")
     return found

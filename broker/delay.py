@@ -9,6 +9,7 @@ Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -40,6 +41,11 @@ _RETRY_SECONDS = 0.5
 def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
     """The properties of a message that waits at `level` (1 to 18) for its real topic and queue."""
     return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+
+
+def due_ms(level: int) -> int:
+    """What the queue unit of a message that waits from now on holds in place of a tags code: when it is due, ms."""
+    return time.time_ns() // 1_000_000 + DELAY_LEVELS_MS[level - 1]
 
 
 class DelayService:

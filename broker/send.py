@@ -16,8 +16,8 @@ from typing import Final
 from broker import names
 from broker.appender import Appender
 from broker.config import BrokerConfig
-from broker.delay import LEVEL_MAX
-from broker.fields import integer, long
+from broker.delay import LEVEL_MAX, due_ms
+from broker.fields import I64_MAX, integer, long
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.send_target import SendTarget, SendTargets
@@ -138,10 +138,11 @@ class SendProcessor:
         body = command.body
         if len(body) > self._body_max:
             raise self._body_too_large(len(body), "message")
-        properties = self._with_cluster(fields.get("i", "").encode())
-        if b"DELAY\x01" in properties:
-            target, properties = self._delayed(target, properties)
-
+        properties = fields.get("i", "").encode()
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        if b"CLUSTER\x01" not in properties:
+            properties += self._cluster
         at = properties.rfind(_UNIQ_KEY)
         if at == 0 or (at > 0 and properties[at - 1] == 2):
             key = properties[at + 9 : properties.find(b"\x02", at)]
@@ -151,7 +152,11 @@ class SendProcessor:
             key = self._ids.next(time.time_ns() // 1_000_000).encode()
             properties += _UNIQ_KEY + key + b"\x02"
 
-        draft = self._draft(target, _born_host(connection), fields, None, body, properties)
+        born = connection.attributes.get("born_host") or _born_host(connection)
+        if b"DELAY\x01" in properties:
+            draft = self._delayed_draft(target, born, fields, body, properties)
+        else:
+            draft = self._draft(target, born, fields, None, body, properties)
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)
@@ -174,6 +179,12 @@ class SendProcessor:
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)
+        try:
+            born_timestamp = int(fields["g"])
+        except (KeyError, ValueError):
+            born_timestamp = long(fields, "g")
+        if not 0 <= born_timestamp <= I64_MAX:
+            born_timestamp = long(fields, "g")
         at = properties.rfind(_TAGS)
         if at < 0:
             code = 0
@@ -188,7 +199,7 @@ class SendProcessor:
         draft.queue = target.queue
         draft.flag = (0 if fields.get("h") == "0" else integer(fields, "h", 0)) if flag is None else flag
         draft.sys_flag = sys_flag | born.flags | self._store_flags
-        draft.born_timestamp = long(fields, "g")
+        draft.born_timestamp = born_timestamp
         draft.born_host = born.encoded
         draft.reconsume_times = 0 if fields.get("j", "0") == "0" else integer(fields, "j", low=0)
         draft.prepared_transaction_offset = 0
@@ -218,16 +229,21 @@ class SendProcessor:
             return self._targets.target(dead_letters, 0)
         return target
 
-    def _delayed(self, target: SendTarget, properties: bytes) -> tuple[SendTarget, bytes]:
-        """Where a message with a delay level waits, and its properties there; as it was when it has none."""
-        level = find_property(properties, b"DELAY") or b"0"
-        if not level.isdigit():
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {level[:40]!r}, not a level from 1 to {LEVEL_MAX}")
-        index = min(int(level[:9]), LEVEL_MAX) - 1
-        if index < 0:
-            return target, properties
+    def _delayed_draft(
+        self, target: SendTarget, born: BornHost, fields: Mapping[str, str], body: bytes | memoryview, properties: bytes
+    ) -> QueuedDraft:
+        """A draft of a message with a delay level; it waits elsewhere, unless the level is 0."""
+        text = find_property(properties, b"DELAY") or b"0"
+        if not text.isdigit():
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
+        level = min(int(text[:9]), LEVEL_MAX)
+        if level == 0:
+            return self._draft(target, born, fields, None, body, properties)
         properties += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (target.topic, target.queue_id)
-        return self._targets.target(names.SCHEDULE_TOPIC, index), properties
+        waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
+        draft = self._draft(waiting, born, fields, None, body, properties)
+        draft.tags_code = due_ms(level)
+        return draft
 
     def _body_too_large(self, size: int, what: str) -> Refusal:
         return Refusal(

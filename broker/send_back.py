@@ -10,7 +10,7 @@ import random
 
 from broker import names
 from broker.appender import Appender
-from broker.delay import LEVEL_MAX, delayed_properties
+from broker.delay import LEVEL_MAX, delayed_properties, due_ms
 from broker.drafts import DraftMaker
 from broker.fields import integer, long, text
 from broker.metadata import Metadata
@@ -78,6 +78,8 @@ class SendBack:
         else:
             target, properties = self._retry(group, record, level or _FIRST_RETRY_LEVEL + record.reconsume_times)
         draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times + 1)
+        if DELAY in properties:
+            draft.tags_code = due_ms(int(properties[DELAY]))
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):

@@ -1,0 +1,154 @@
+"""Consumer offsets, and questions about queues and messages."""
+
+import pytest
+
+from broker.names import STATE_TOPIC
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from store.replicated_log import LogState
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
+
+QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+def key(**changes: str) -> dict[str, str]:
+    return {"consumerGroup": "g", "topic": "T", "queueId": "0", **changes}
+
+
+async def make_group(client: MemoryClient, name: str = "g") -> None:
+    body = b'{"groupName":"%b"}' % name.encode()
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
+
+
+async def test_a_stored_offset_is_read_back_at_once_and_a_lower_one_replaces_it(client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    for offset in ("9", "4"):
+        assert (await client.ask(UPDATE, key(commitOffset=offset))).code == 0
+        assert (await client.ask(QUERY, key())).ext == {"offset": offset}
+
+
+async def test_offsets_are_gathered_into_few_records(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 8)
+    await make_group(client)
+    before = len(desk.records())
+    for offset in range(50):
+        for queue in range(8):
+            client.give(Command(UPDATE, ext=key(queueId=str(queue), commitOffset=str(offset)), flag=ONEWAY_FLAG))
+    await eventually(lambda: desk.parts.state.offsets.get("T@g", {}) == dict.fromkeys(range(8), 49))
+    records = desk.records()[before:]
+    assert [record.topic for record in records] == [STATE_TOPIC]
+
+
+async def test_a_pull_reports_an_offset_too(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client)
+    await client.ask(RequestCode.PULL_MESSAGE, pull_fields(sysFlag=4 | 1, commitOffset=1))
+    assert desk.parts.offsets.get("T", "g", 0) == 1
+    await client.ask(RequestCode.PULL_MESSAGE, pull_fields(sysFlag=4, commitOffset=7))
+    assert desk.parts.offsets.get("T", "g", 0) == 1
+
+
+async def test_a_group_that_never_stored_one_starts_at_0_unless_it_asks_otherwise(client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client)
+    assert (await client.ask(QUERY, key())).ext == {"offset": "0"}
+    answer = await client.ask(QUERY, key(setZeroIfNotFound="false"))
+    assert answer.code == 22
+    assert answer.remark
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "part"),
+    [
+        ({"topic": "none"}, 17, "none"),
+        ({"consumerGroup": "none"}, 26, "none"),
+        ({"commitOffset": "-1"}, 29, "commitOffset"),
+        ({"commitOffset": "x"}, 29, "commitOffset"),
+        ({"queueId": "-3"}, 29, "queueId"),
+    ],
+)
+async def test_an_offset_that_cannot_be_stored_is_refused(
+    client: MemoryClient, changes: dict[str, str], code: int, part: str
+) -> None:
+    await make_topic(client)
+    await make_group(client)
+    answer = await client.ask(UPDATE, key(**{"commitOffset": "1", **changes}))
+    assert answer.code == code
+    assert part in (answer.remark or "")
+
+
+async def test_the_whole_table_has_numeric_keys_unquoted(client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    await make_group(client)
+    for queue, offset in (("0", "5"), ("1", "7")):
+        await client.ask(UPDATE, key(queueId=queue, commitOffset=offset))
+    answer = await client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert b'"T@g":{0:5,1:7}' in bytes(answer.body)
+
+
+async def test_what_a_deposed_leader_had_not_logged_counts_no_more(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await client.ask(UPDATE, key(commitOffset="5"))
+    await desk.parts.offsets.drain()
+    await client.ask(UPDATE, key(commitOffset="8"))
+    desk.parts.on_role_change(LogState(writable=False, generation=2, leader=None))
+    assert (await client.ask(QUERY, key())).ext == {"offset": "5"}
+    refused = await client.ask(UPDATE, key(commitOffset="9"))
+    assert refused.code == 14
+
+
+async def test_removing_a_group_with_its_offsets_forgets_them(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await client.ask(UPDATE, key(commitOffset="5"))
+    await desk.parts.offsets.drain()
+    await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
+    assert desk.parts.offsets.get("T", "g", 0) is None
+    assert "g" not in desk.parts.state.groups
+
+
+async def test_bounds_times_and_records_of_a_queue(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    empty = {"topic": "T", "queueId": "0"}
+    assert (await client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, empty)).ext == {"timestamp": "-1"}
+    first = await send(client, b"one")
+    await send(client, b"two")
+    record = next(record for record in desk.records() if record.body == b"one")
+    assert (await client.ask(RequestCode.GET_MAX_OFFSET, empty)).ext == {"offset": "2"}
+    assert (await client.ask(RequestCode.GET_MIN_OFFSET, empty)).ext == {"offset": "0"}
+    assert (await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "77"})).ext == {"offset": "0"}
+    earliest = await client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, empty)
+    assert earliest.ext == {"timestamp": str(record.store_timestamp)}
+    late = {**empty, "timestamp": str(record.store_timestamp + 100_000)}
+    assert (await client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, late)).ext == {"offset": "2"}
+    upper = {**late, "boundaryType": "upper"}
+    assert (await client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, upper)).ext == {"offset": "1"}
+    view = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(int(first.ext["msgId"][16:], 16))})
+    assert b"one" in bytes(view.body)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "expected", "part"),
+    [
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "3"}, 1, "can not find message by the offset, 3"),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "-9"}, 1, "-9"),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {}, 29, "field offset is missing"),
+        (RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "q"}, 29, "queueId"),
+        (
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            {"topic": "T", "queueId": "0", "timestamp": "0", "boundaryType": "MIDDLE"},
+            29,
+            "MIDDLE",
+        ),
+    ],
+)
+async def test_a_bad_question_is_refused_by_what_is_bad(
+    client: MemoryClient, code: int, fields: dict[str, str], expected: int, part: str
+) -> None:
+    await make_topic(client)
+    await send(client)
+    answer = await client.ask(code, fields)
+    assert answer.code == expected
+    assert part in (answer.remark or "")

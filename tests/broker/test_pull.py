@@ -1,0 +1,245 @@
+"""Pulls: every result and refusal, filtering, and long polling."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from store.replicated_log import LogState
+from tests.broker.conftest import (
+    Desk,
+    MemoryClient,
+    eventually,
+    make_topic,
+    pull_fields,
+    send,
+    send_fields,
+)
+
+PULL = RequestCode.PULL_MESSAGE
+HELD = {"sysFlag": 4 | 2, "suspendTimeoutMillis": 20_000}
+TAG_B = "UNIQ_KEY\x01B\x02TAGS\x01TagB\x02"
+
+
+async def fill(client: MemoryClient, count: int, topic: str = "T", **changes: str) -> None:
+    client.give(*(Command(310, 5000 + n, ext=send_fields(topic, **changes), body=b"m%d" % n) for n in range(count)))
+    await client.answer_to(5000 + count - 1)
+
+
+def bounds(answer: Command) -> tuple[str, str, str]:
+    return answer.ext["nextBeginOffset"], answer.ext["minOffset"], answer.ext["maxOffset"]
+
+
+async def test_a_pull_gives_the_records_from_its_offset_on(client: MemoryClient) -> None:
+    await make_topic(client)
+    await fill(client, 5)
+    answer = await client.ask(PULL, pull_fields(offset=2))
+    assert (answer.code, answer.remark) == (0, "FOUND")
+    assert bounds(answer) == ("5", "0", "5")
+    assert answer.ext["suggestWhichBrokerId"] == "0"
+    records = decode_records(answer.body)
+    assert [record.body for record in records] == [b"m2", b"m3", b"m4"]
+    assert [record.queue_offset for record in records] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [({"maxMsgNums": 3}, 3), ({"maxMsgNums": 1000}, 32), ({"maxMsgBytes": 1}, 1), ({"maxMsgBytes": 600}, 4)],
+)
+async def test_a_pull_keeps_to_the_asked_and_the_own_limits(
+    client: MemoryClient, changes: dict[str, int], count: int
+) -> None:
+    await make_topic(client)
+    await fill(client, 40)
+    answer = await client.ask(PULL, pull_fields(**changes))
+    assert len(decode_records(answer.body)) == count
+    assert answer.ext["nextBeginOffset"] == str(count)
+
+
+@pytest.mark.parametrize(
+    ("stored", "offset", "code", "status", "next_offset"),
+    [
+        (0, 0, 19, "NO_MESSAGE_IN_QUEUE", "0"),
+        (0, 7, 21, "NO_MESSAGE_IN_QUEUE", "0"),
+        (5, 5, 19, "OFFSET_OVERFLOW_ONE", "5"),
+        (5, 9, 21, "OFFSET_OVERFLOW_BADLY", "5"),
+        (5, -1, 21, "OFFSET_TOO_SMALL", "0"),
+    ],
+)
+async def test_an_offset_without_a_message_is_answered_with_where_to_go_on(
+    client: MemoryClient, stored: int, offset: int, code: int, status: str, next_offset: str
+) -> None:
+    await make_topic(client)
+    if stored:
+        await fill(client, stored)
+    answer = await client.ask(PULL, pull_fields(offset=offset))
+    assert (answer.code, answer.remark) == (code, status)
+    assert bounds(answer) == (next_offset, "0", str(stored))
+    assert not answer.body
+
+
+async def test_a_tag_filter_passes_over_what_it_does_not_want(client: MemoryClient) -> None:
+    await make_topic(client)
+    await fill(client, 3)
+    nothing = await client.ask(PULL, pull_fields(subscription="TagX||TagY"))
+    assert (nothing.code, nothing.remark) == (20, "NO_MATCHED_MESSAGE")
+    assert bounds(nothing) == ("3", "0", "3")
+    await send(client, b"wanted", i=TAG_B)
+    found = await client.ask(PULL, pull_fields(subscription="TagX || TagB"))
+    assert [record.body for record in decode_records(found.body)] == [b"wanted"]
+    assert found.ext["nextBeginOffset"] == "4"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "part"),
+    [
+        ({"topic": "none"}, 17, "topic[none] not exist"),
+        ({"topic": "unreadable"}, 16, "topic[unreadable] pulling message is forbidden"),
+        ({"topic": "rmq_sys_ledgermq_state"}, 16, "forbidden"),
+        ({"queueId": 1}, 29, "queueId[1] is illegal"),
+        ({"queueId": -1}, 29, "queueId[-1] is illegal"),
+        ({"queueId": "zero"}, 29, "field queueId is not a number: 'zero'"),
+        ({"queueOffset": None}, 29, "field queueOffset is missing"),
+        ({"maxMsgNums": 0}, 29, "field maxMsgNums is out of range"),
+        ({"consumerGroup": None}, 29, "field consumerGroup is missing"),
+        ({"consumerGroup": "a.b"}, 29, "illegal characters"),
+        ({"subscription": "||"}, 23, "subscription failed"),
+        ({"expressionType": "SQL92", "subscription": "a > 1"}, 1, "SQL92"),
+        ({"sysFlag": 0}, 24, "group info not exist"),
+    ],
+)
+async def test_a_pull_that_cannot_be_served_is_refused_with_its_cause(
+    client: MemoryClient, changes: dict[str, object], code: int, part: str
+) -> None:
+    await make_topic(client)
+    await make_topic(client, "unreadable", perm=2)
+    answer = await client.ask(PULL, pull_fields(**changes))
+    assert answer.code == code
+    assert part in (answer.remark or "")
+
+
+async def test_a_disabled_group_gets_nothing(client: MemoryClient) -> None:
+    await make_topic(client)
+    body = b'{"groupName":"g","consumeEnable":false}'
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)).code == 0
+    answer = await client.ask(PULL, pull_fields())
+    assert answer.code == 16
+    assert "g" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("desk", [{"auto_create_group": False}], indirect=True)
+async def test_an_unknown_group_is_refused_where_groups_are_not_made(client: MemoryClient) -> None:
+    await make_topic(client)
+    answer = await client.ask(PULL, pull_fields())
+    assert answer.code == 26
+
+
+async def test_the_first_pull_of_a_group_makes_it(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await client.ask(PULL, pull_fields())
+    await eventually(lambda: "g" in desk.parts.state.groups)
+
+
+# ---- long polling
+
+
+async def test_a_held_pull_is_answered_by_the_message_it_waits_for(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaque = client.start(PULL, pull_fields(**HELD))
+    assert len(desk.parts.held) == 1
+    await send(desk.client(), b"news")
+    answer = await client.answer_to(opaque)
+    assert [record.body for record in decode_records(answer.body)] == [b"news"]
+    assert len(desk.parts.held) == 0
+
+
+async def test_a_pull_held_for_a_tag_sleeps_through_others(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaque = client.start(PULL, pull_fields(subscription="TagB", **HELD))
+    sender = desk.client()
+    await fill(sender, 3)
+    client.take()
+    assert opaque not in client.answers
+    assert len(desk.parts.held) == 1
+    await send(sender, b"mine", i=TAG_B)
+    answer = await client.answer_to(opaque)
+    assert [record.body for record in decode_records(answer.body)] == [b"mine"]
+    assert answer.ext["nextBeginOffset"] == "4"
+
+
+async def test_a_held_pull_whose_time_is_over_is_answered(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    plain = client.start(PULL, pull_fields(**{**HELD, "suspendTimeoutMillis": 0}))
+    tagged = client.start(PULL, pull_fields(subscription="TagB", **{**HELD, "suspendTimeoutMillis": 0}))
+    desk.parts.held.sweep()
+    assert (await client.answer_to(plain)).code == 19
+    assert (await client.answer_to(tagged)).code == 19
+
+
+async def test_a_pull_that_slept_through_others_goes_on_behind_them(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaque = client.start(PULL, pull_fields(subscription="TagB", **HELD))
+    await fill(desk.client(), 3)
+    desk.parts.held.release()
+    answer = await client.answer_to(opaque)
+    assert answer.code == 20
+    assert answer.ext["nextBeginOffset"] == "3"
+
+
+async def test_a_pull_of_a_closed_connection_is_forgotten(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    client.start(PULL, pull_fields(**HELD))
+    client.close()
+    desk.parts.held.sweep()
+    assert len(desk.parts.held) == 0
+    await send(desk.client())
+
+
+async def test_a_held_pull_does_not_hold_up_its_connection(client: MemoryClient) -> None:
+    await make_topic(client)
+    client.start(PULL, pull_fields(**HELD))
+    assert (await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).ext["offset"] == "0"
+
+
+async def test_removing_a_topic_answers_its_held_pulls(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaque = client.start(PULL, pull_fields(**HELD))
+    await desk.client().ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert (await client.answer_to(opaque)).code == 19
+
+
+async def test_a_thousand_held_pulls_are_all_woken(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaques = [client.start(PULL, pull_fields(consumerGroup=f"g{n}", **HELD)) for n in range(1000)]
+    await send(desk.client(), b"for all")
+    for opaque in opaques:
+        assert (await client.answer_to(opaque)).code == 0
+
+
+@pytest.mark.parametrize("desk", [{"long_polling": False, "short_polling_ms": 0}], indirect=True)
+async def test_without_long_polling_a_pull_is_held_only_shortly(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    opaque = client.start(PULL, pull_fields(**HELD))
+    desk.parts.held.sweep()
+    assert (await client.answer_to(opaque)).code == 19
+
+
+# ---- followers
+
+
+async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    await fill(client, 3)
+    desk.parts.on_role_change(LogState(writable=False, generation=4, leader=None))
+    found = await client.ask(PULL, pull_fields())
+    assert (found.code, found.ext["nextBeginOffset"], found.ext["suggestWhichBrokerId"]) == (0, "3", "0")
+    behind = await client.ask(PULL, pull_fields(offset=9))
+    assert (behind.code, behind.ext["nextBeginOffset"]) == (20, "9")
+    opaque = client.start(PULL, pull_fields(offset=9, **HELD))
+    await asyncio.sleep(0)
+    client.take()
+    assert opaque not in client.answers
