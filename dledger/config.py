@@ -3,23 +3,16 @@
 `peers` is RocketMQ's `dLegerPeers` text: `n0-host:port;n1-host:port;n2-host:port`.
 """
 
-import enum
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from dledger.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
 from dledger.errors import RaftConfigError
+from store.flusher import FlushMode
 
 _NODE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _MIB = 1 << 20
-
-
-class FlushMode(enum.Enum):
-    """When an entry counts for the quorum on a node."""
-
-    SYNC = "SYNC_FLUSH"  # fdatasync returned
-    ASYNC = "ASYNC_FLUSH"  # in the page cache; flushed at intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,23 @@ def _parse_peer(part: str) -> PeerAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftConfig:
-    """Settings of one Raft node. `client_address` (`host:port`) is what peers tell clients when this node leads."""
+    """Settings of one Raft node.
+
+    Attributes:
+        cluster, group, self_id: who this node is; `self_id` is one of `peers`.
+        peers: all members and where they listen for each other.
+        store_dir: the log lies in `dledger-<self_id>` below it.
+        client_address: `host:port` that peers tell clients when this node leads.
+        store_host: encoded address that records carry: 8 or 20 bytes.
+        listen_host: what to bind; None binds the host in `peers`.
+        flush_mode: SYNC counts an entry when it is durable, ASYNC when it is received.
+        preferred_leader: is handed leadership when it is caught up.
+        span_limit_bytes: largest piece of the log in one frame.
+        peer_window_bytes: under way to one follower before its answer is awaited.
+        append_timeout_ms: a batch without a quorum for so long is refused; it may still be committed.
+        disk_stall_ms: a flush that takes longer deposes a leader.
+        pending_limit_bytes: placed and not yet committed; more is refused as BUSY.
+    """
 
     cluster: str
     group: str
@@ -75,6 +84,7 @@ class RaftConfig:
     peers: tuple[PeerAddress, ...]
     store_dir: Path
     client_address: str
+    store_host: bytes
     listen_host: str | None = None  # None: the host in `peers`
 
     flush_mode: FlushMode = FlushMode.SYNC
@@ -83,7 +93,8 @@ class RaftConfig:
     index_file_size_bytes: int = 5 * _MIB * INDEX_UNIT_SIZE
 
     heartbeat_ms: int = 100
-    election_ms: int = 800
+    election_min_ms: int = 600
+    election_max_ms: int = 1000
     preferred_leader: str | None = None
 
     span_limit_bytes: int = _MIB
@@ -110,9 +121,10 @@ class RaftConfig:
             raise RaftConfigError(
                 f"index file of {self.index_file_size_bytes} bytes is no multiple of {INDEX_UNIT_SIZE}"
             )
-        if not 0 < self.heartbeat_ms * 2 <= self.election_ms:
+        if not 0 < self.heartbeat_ms * 2 <= self.election_min_ms < self.election_max_ms:
             raise RaftConfigError(
-                f"election time-out {self.election_ms} ms is not twice the heartbeat {self.heartbeat_ms} ms"
+                f"election time-out {self.election_min_ms} to {self.election_max_ms} ms with a heartbeat of "
+                f"{self.heartbeat_ms} ms: expected a rising range, from two heartbeats on"
             )
 
     @property

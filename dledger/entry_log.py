@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from dledger.core.messages import Span, TermRun
+from dledger.core.messages import NO_TERM, Span, TermRun
 from dledger.entry import (
     FILLER,
     FILLER_MAGIC,
@@ -37,7 +37,7 @@ from dledger.log_start import LogStart, save_start
 from ledgermq.message.crc import crc32
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import write_draft
-from store.errors import RecordTooLargeError
+from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError
 from store.mapped_file import MappedFile
 
 
@@ -101,7 +101,7 @@ class EntryLog:
         return self._start.start_position
 
     @property
-    def prev_term(self) -> int | None:
+    def prev_term(self) -> int:
         return self._start.prev_term
 
     @property
@@ -111,7 +111,7 @@ class EntryLog:
     @property
     def durable_index(self) -> int:
         """Newest entry that a flush covers; a damaged entry, and what follows it, does not count as held."""
-        damaged = self.care.first_damaged
+        damaged = self.care.first_blocking
         return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
 
     @property
@@ -127,11 +127,11 @@ class EntryLog:
         """Absolute end of the last entry, or of the filler behind it."""
         return self.data.max_offset
 
-    def term_at(self, index: int) -> int | None:
-        """Term of an entry, or of the one before the first; None when not known."""
+    def term_at(self, index: int) -> int:
+        """Term of an entry, or of the one before the first; `NO_TERM` for any other."""
         if self.first_index <= index <= self._last_index:
             return self._term_runs[self._run_of(index)].term
-        return self.prev_term if index == self.first_index - 1 else None
+        return self.prev_term if index == self.first_index - 1 else NO_TERM
 
     def end_position(self, index: int) -> int:
         """Absolute end of the entry `index`; where the log starts, for an index before the first."""
@@ -253,7 +253,7 @@ class EntryLog:
 
         Raises:
             EntryFormatError: it does not join the log: the leader's files have another size.
-            DiskFullError, DiskFailedError, AllocationPendingError: no room; nothing was changed.
+            DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
         """
         if span.last_index <= self._last_index:
             return
@@ -266,8 +266,11 @@ class EntryLog:
         start = self.max_position if skipped else span.start_position
         if skipped < 0 or not span.start_position <= start < span.end_position:
             raise self._misfit(span)
-        self.units.prepare(span.last_index - self._last_index)
-        file = self._file_for(span, start)
+        try:
+            self.units.prepare(span.last_index - self._last_index)
+            file = self._file_for(span, start)
+        except AllocationPendingError as error:
+            raise DiskFullError(error.file, self.data.file_size) from error
         data = span.data[start - span.start_position :] if skipped else span.data
         position = start - file.start_offset
         file.buffer[position : position + len(data)] = data

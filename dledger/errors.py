@@ -77,3 +77,16 @@ class StrangerError(PeerError):
 
 class PeerProtocolError(PeerError):
     """Bytes from a peer that are no frame of this protocol, or a frame whose CRC or layout is wrong."""
+
+
+class ListenError(DLedgerError):
+    """This node's own address cannot be listened on.
+
+    Args:
+        address: `host:port` from `dLegerPeers`.
+        reason: the system's.
+    """
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot listen for peers on {address}: {reason}")
+        self.address = address

@@ -61,7 +61,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def __init__(self, handler: FrameHandler, frame_limit: int) -> None:
         self._handler = handler
-        self._frame_limit = frame_limit
+        self.frame_limit = frame_limit
         self._view = memoryview(bytearray(_INITIAL_SIZE))
         self._start = 0
         self._end = 0
@@ -101,9 +101,9 @@ class FrameStream(asyncio.BufferedProtocol):
         needed = PREFIX_SIZE
         while end - start >= PREFIX_SIZE:
             length, header_size = _PREFIX.unpack_from(view, start)
-            if not 4 <= length <= self._frame_limit - 4 or not 0 <= header_size <= min(length - 4, _HEADER_LIMIT):
+            if not 4 <= length <= self.frame_limit - 4 or not 0 <= header_size <= min(length - 4, _HEADER_LIMIT):
                 raise PeerProtocolError(
-                    f"frame length {length}, header word {header_size:#010x}; the limit is {self._frame_limit} bytes"
+                    f"frame length {length}, header word {header_size:#010x}; the limit is {self.frame_limit} bytes"
                 )
             needed = length + 4
             if end - start < needed:

@@ -89,18 +89,11 @@ class HardStateFile:
     def load(self) -> HardState:
         """The last durable state. A doubt is made durable here, before anybody can be told otherwise."""
         found = read_hard_state(self._directory)
-        if found is None:
-            state = HardState(term=max(self._last_term, 0), voted_for="", recovering=True)
-        elif found.term < self._last_term:
-            state = HardState(term=self._last_term, voted_for="", recovering=True)
-        else:
-            state = found
-        if self._doubt and not state.recovering:
-            state = HardState(term=state.term, voted_for=state.voted_for, recovering=True)
+        state = found or HardState(term=max(self._last_term, 0), voted_for="", recovering=True)
+        if self._doubt:
+            state = replace(state, recovering=True)
         if state != found:
-            _log.warning(
-                "term %d, vote %r, recovering: %s", state.term, state.voted_for, self._doubt or "no such record here"
-            )
+            _log.warning("recovering in term %d: %s", state.term, self._doubt or "no record of term and vote here")
             write_hard_state(self._directory, state)
         return state
 

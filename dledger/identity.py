@@ -21,6 +21,7 @@ from typing import Any
 from dledger.errors import WrongDirectoryError
 from dledger.small_file import remove_durably, write_durably
 from store.errors import StoreFormatError
+from store.flusher import FlushMode
 
 FORMAT_VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -29,7 +30,6 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class PreviousStop(enum.Enum):
     """How the last process that had this directory open ended."""
 
-    NONE = "none"  # nobody had: a new directory, or one that Java wrote
     CLEAN = "clean"
     PROCESS_CRASH = "process crash"  # same boot: the page cache was kept
     MACHINE_CRASH = "machine crash"  # another boot: what was not flushed may be gone
@@ -50,8 +50,8 @@ def directory_of(store_dir: Path, node_id: str) -> Path:
     return store_dir / f"dledger-{node_id}"
 
 
-def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> Identity:
-    """Read the identity of `store_dir`, or make it when the directory is new or Java's.
+def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
+    """Read the identity of `store_dir`, or make it when the directory is new or Java's; whether it was made.
 
     Raises:
         WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
@@ -67,7 +67,7 @@ def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> Id
     if not path.exists():
         identity = Identity(cluster, group, node_id, secrets.token_hex(16))
         write_durably(path, _to_json(identity))
-        return identity
+        return identity, True
     found = _load_json(path)
     expected = {"format version": FORMAT_VERSION, "cluster": cluster, "group": group, "node id": node_id}
     for field, value in expected.items():
@@ -76,7 +76,7 @@ def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> Id
     incarnation = found.get("incarnation")
     if not isinstance(incarnation, str) or not incarnation:
         raise StoreFormatError(path, f"incarnation is {incarnation!r}")
-    return Identity(cluster, group, node_id, incarnation)
+    return Identity(cluster, group, node_id, incarnation), False
 
 
 def _to_json(identity: Identity) -> bytes:
@@ -101,26 +101,33 @@ def _load_json(path: Path) -> dict[str, Any]:
 
 
 class RunningMarker:
-    """The `running` file: tells a clean stop from a crash, and a crash of the process from one of the machine."""
+    """The `running` file: tells a clean stop from a crash, and a crash of the process from one of the machine.
+
+    Args:
+        directory: the node's Raft directory.
+        boot_id: of this boot of the machine; None asks the kernel.
+    """
 
     def __init__(self, directory: Path, boot_id: str | None = None) -> None:
         self._path = directory / "running"
         self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
-        self._identity = directory / "identity"
+        found: dict[str, Any] | None = None
+        if self._path.exists():
+            try:
+                found = _load_json(self._path)
+            except StoreFormatError:
+                found = {}  # a crash of the machine came before the marker itself was whole
+        self.previous_stop = PreviousStop.CLEAN
+        if found is not None:
+            is_same_boot = found.get("boot id") == self._boot_id
+            self.previous_stop = PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
+        self.was_async = found is not None and found.get("flush mode") != FlushMode.SYNC.value
+        """Whether the run that crashed acknowledged before it flushed, or did not say."""
 
-    def previous_stop(self, *, had_entries: bool) -> PreviousStop:
-        """Read before `set`. `had_entries` tells a new directory from one that was stopped cleanly."""
-        if not self._path.exists():
-            return PreviousStop.CLEAN if had_entries else PreviousStop.NONE
-        try:
-            boot_id = _load_json(self._path).get("boot id")
-        except StoreFormatError:
-            boot_id = None  # the crash came before the marker itself was whole
-        return PreviousStop.PROCESS_CRASH if boot_id == self._boot_id else PreviousStop.MACHINE_CRASH
-
-    def set(self) -> None:
+    def set(self, mode: FlushMode) -> None:
         """The log is open from here on. Durable on return."""
-        write_durably(self._path, json.dumps({"boot id": self._boot_id, "pid": os.getpid()}).encode())
+        fields = {"boot id": self._boot_id, "pid": os.getpid(), "flush mode": mode.value}
+        write_durably(self._path, json.dumps(fields).encode() + b"\n")
 
     def clear(self) -> None:
         """Everything is flushed and nothing more will be written."""
@@ -141,11 +148,16 @@ class KnownPeers:
         """Node id to incarnation."""
         return self._incarnations
 
-    def learn(self, node_id: str, incarnation: str) -> str | None:
-        """Remember `incarnation`, durably; returns the one known before when it was another."""
+    def learn(self, node_id: str, incarnation: str) -> bool:
+        """Remember `incarnation`; whether the node was known under another, so that its disk is a new one."""
         before = self._incarnations.get(node_id)
-        if before == incarnation:
-            return None
         self._incarnations[node_id] = incarnation
-        write_durably(self._path, json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n")
-        return before
+        return before is not None and before != incarnation
+
+    def picture(self) -> bytes:
+        """What is known now, for `save`."""
+        return json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n"
+
+    def save(self, picture: bytes) -> None:
+        """Make what was learned durable. Blocks on the disk: for a thread, one at a time."""
+        write_durably(self._path, picture)

@@ -33,9 +33,11 @@ class LogCare:
         self._data = data
         self._units = units
         self._damages = {damage.index: damage for damage in damages}
+        self._blocking = set(self._damages)
         self._records = records
         self._verified_from = verified_from
         self._scrubbed_to = -1
+        self.verified_position = self._position_of(verified_from)
         self.on_damage: Callable[[Damage], None] | None = None
 
     @property
@@ -44,15 +46,21 @@ class LogCare:
         return [self._damages[index] for index in sorted(self._damages)]
 
     @property
-    def first_damaged(self) -> int | None:
-        """The lowest of them."""
-        return min(self._damages) if self._damages else None
+    def first_blocking(self) -> int | None:
+        """The lowest that recovery found: this node neither counts nor serves what follows it until it is repaired.
+
+        One that rots later does not block: everything behind it is served already, and counted.
+        """
+        return min(self._blocking) if self._blocking else None
+
+    def is_damaged(self, index: int) -> bool:
+        """Whether the entry waits for a peer's copy."""
+        return index in self._damages
 
     def sound_until(self, first: int, last: int) -> int:
         """The last entry of `first .. last` before the first damaged one; `first - 1` when that is the first."""
         for index in range(first, min(last + 1, self._verified_from)):
-            if index not in self._damages:
-                self._verify(index)
+            self.is_sound(index)
         if self._damages:
             bad = [index for index in self._damages if first <= index <= last]
             return min(bad) - 1 if bad else last
@@ -69,9 +77,15 @@ class LogCare:
             self._scrubbed_to = index
             index += 1
         if index >= self._verified_from:
-            self._verified_from = first_index
+            self._verified_from, self.verified_position = first_index, 0
             return True
         return False
+
+    @property
+    def scrubbed_position(self) -> int:
+        """Absolute position of the entry that `scrub` looked at last; 0 before the first."""
+        unit = self._units.find(self._scrubbed_to)
+        return 0 if unit is None else unit[0]
 
     def write_copy(self, index: int, term: int, entry: memoryview) -> MappedFile:
         """Put a peer's copy of the damaged entry `index` in place; the file to sync before `clear`.
@@ -101,15 +115,31 @@ class LogCare:
     def clear(self, index: int) -> None:
         """The copy of `index` is durable."""
         self._damages.pop(index, None)
+        self._blocking.discard(index)
 
     def forget_after(self, last_index: int) -> None:
         """The log was cut there."""
-        self._damages = {index: damage for index, damage in self._damages.items() if index <= last_index}
-        self._verified_from = min(self._verified_from, last_index + 1)
+        self._keep(lambda index: index <= last_index)
+        if self._verified_from > last_index:
+            self._verified_from, self.verified_position = last_index + 1, self._data.max_offset
 
     def forget_before(self, first_index: int) -> None:
         """Older entries were deleted."""
-        self._damages = {index: damage for index, damage in self._damages.items() if index >= first_index}
+        self._keep(lambda index: index >= first_index)
+
+    def is_sound(self, index: int) -> bool:
+        """Verify an entry that was there at start, now that it is asked for."""
+        if index < self._verified_from and index not in self._damages:
+            self._verify(index)
+        return index not in self._damages
+
+    def _keep(self, is_kept: Callable[[int], bool]) -> None:
+        self._damages = {index: damage for index, damage in self._damages.items() if is_kept(index)}
+        self._blocking.intersection_update(self._damages)
+
+    def _position_of(self, index: int) -> int:
+        unit = self._units.find(index)
+        return self._data.max_offset if unit is None else unit[0]
 
     def _verify(self, index: int) -> None:
         position, size, term = self._units[index]

@@ -115,7 +115,7 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
     fault = header_fault(header, file.start_offset, file.size_bytes)
     if fault is not None:
         raise StoreFormatError(file.path, f"the oldest entry kept cannot be read, so its index is not known: {fault}")
-    return LogStart(header.entry_index, file.start_offset, None)
+    return LogStart(header.entry_index, file.start_offset, NO_TERM)
 
 
 def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: Checkpoint) -> _Begin:

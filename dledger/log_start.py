@@ -2,7 +2,7 @@
 
     firstIndex=1204
     startPosition=2147483648
-    prevTerm=7              term of entry firstIndex - 1; absent when not known
+    prevTerm=7              term of entry firstIndex - 1; absent when there is none or it is not known
     resetting=true          everything on disk is to be dropped; absent otherwise
 
 Whatever lies before `startPosition` is left over from a deletion that a crash cut short. Java has no such file, and a
@@ -12,6 +12,7 @@ log without one begins where its first data file does.
 from dataclasses import dataclass
 from pathlib import Path
 
+from dledger.core.messages import NO_TERM
 from dledger.small_file import parse_properties, write_durably
 from store.errors import StoreFormatError
 
@@ -20,11 +21,11 @@ FILE_NAME = "start"
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """First entry kept, its absolute position, and the term of the entry before it (None: not known)."""
+    """First entry kept, its absolute position, and the term of the entry before it (`NO_TERM`: none, or not known)."""
 
     first_index: int
     start_position: int
-    prev_term: int | None
+    prev_term: int
     resetting: bool = False
 
 
@@ -37,11 +38,10 @@ def load_start(directory: Path) -> LogStart | None:
     path = directory / FILE_NAME
     try:
         values = parse_properties(path.read_text("ascii"))
-        prev_term = values.get("prevTerm")
         return LogStart(
             first_index=int(values["firstIndex"]),
             start_position=int(values["startPosition"]),
-            prev_term=None if prev_term is None else int(prev_term),
+            prev_term=int(values.get("prevTerm", NO_TERM)),
             resetting=values.get("resetting") == "true",
         )
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def save_start(directory: Path, start: LogStart) -> None:
         DiskFullError, DiskFailedError: as `write_durably`.
     """
     lines = [f"firstIndex={start.first_index}", f"startPosition={start.start_position}"]
-    if start.prev_term is not None:
+    if start.prev_term != NO_TERM:
         lines.append(f"prevTerm={start.prev_term}")
     if start.resetting:
         lines.append("resetting=true")

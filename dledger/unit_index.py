@@ -105,6 +105,10 @@ class UnitIndex:
         """Files with units that may not be durable."""
         return self._queue.unflushed(self._queue.flushed_offset, self._queue.max_offset)
 
+    def synced_up_to(self, entry_index: int) -> None:
+        """The units up to `entry_index` are durable."""
+        self._queue.flushed_offset = max(self._queue.flushed_offset, (entry_index + 1) * INDEX_UNIT_SIZE)
+
     def close(self) -> None:
         """Close the files."""
         self._queue.close()

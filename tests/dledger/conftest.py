@@ -1,8 +1,11 @@
 """Fixtures of the Raft room: golden directories put back on disk, logs opened on a directory."""
 
+import asyncio
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,10 +14,15 @@ from typing import Any, Protocol
 import pytest
 
 from dledger.committed import load_checkpoint
+from dledger.config import RaftConfig, parse_peers
 from dledger.entry_log import EntryLog
 from dledger.log_opening import OpenedLog, open_log
+from dledger.raft_files import open_files
+from dledger.raft_log import RaftLog
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import record_size
+from ledgermq.message.record import decode_record, record_size
+from ledgermq.remoting.refusal import Refusal
+from store.replicated_log import AppendReceipt, LogState
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -150,3 +158,161 @@ def entry_log(tmp_path: Path) -> LogOpener:
         return log
 
     return opener
+
+
+class MemoryMachine:
+    """A state machine of one value."""
+
+    def __init__(self) -> None:
+        self.state = b""
+
+    def snapshot(self) -> bytes:
+        return self.state
+
+    def restore(self, state: bytes) -> None:
+        self.state = state
+
+
+class Recorder:
+    """A log listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.confirmed: list[int] = []
+        self.states: list[LogState] = []
+        self.truncated: list[int] = []
+
+    def on_confirmed(self, confirm_offset: int) -> None:
+        self.confirmed.append(confirm_offset)
+
+    def on_role_change(self, state: LogState) -> None:
+        self.states.append(state)
+
+    def on_truncated(self, max_offset: int) -> None:
+        self.truncated.append(max_offset)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+async def until(condition: Callable[[], Any], what: str, limit_s: float = 15.0) -> None:
+    """Wait for a condition, with a limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+class RaftCluster:
+    """Raft logs of one group in this process, over loopback."""
+
+    def __init__(self, root: Path, size: int, **settings: Any) -> None:
+        ports = free_ports(size)
+        self.root = root
+        self.peers = ";".join(f"n{i}-127.0.0.1:{port}" for i, port in enumerate(ports))
+        self.settings = settings
+        self.logs: dict[str, RaftLog] = {}
+        self.machines: dict[str, MemoryMachine] = {}
+        self.recorders: dict[str, Recorder] = {}
+
+    def config(self, node_id: str, **changes: Any) -> RaftConfig:
+        values: dict[str, Any] = {
+            "cluster": "C", "group": "G", "self_id": node_id, "peers": parse_peers(self.peers),
+            "store_dir": self.root / node_id, "client_address": f"{node_id}.clients:10911", "store_host": STORE_HOST,
+            "data_file_size_bytes": 16384, "index_file_size_bytes": 3200, "heartbeat_ms": 50, "election_min_ms": 400,
+            "election_max_ms": 800, "checkpoint_interval_ms": 100,
+        }  # fmt: skip
+        return RaftConfig(**{**values, **self.settings, **changes})
+
+    async def start(self, *node_ids: str, boot_id: str | None = None, **changes: Any) -> None:
+        for node_id in node_ids or [peer.node_id for peer in parse_peers(self.peers)]:
+            config = self.config(node_id, **changes)
+            files = open_files(config, boot_id)
+            machine, recorder = MemoryMachine(), Recorder()
+            log = RaftLog(config, files, asyncio.get_running_loop(), machine=machine)
+            log.add_listener(recorder)
+            self.logs[node_id], self.machines[node_id], self.recorders[node_id] = log, machine, recorder
+            await log.start()
+
+    async def stop(self, *node_ids: str) -> None:
+        for node_id in node_ids or list(self.logs):
+            await self.logs.pop(node_id).close()
+
+    async def kill(self, node_id: str) -> None:
+        """As SIGKILL: connections close, nothing more is written, no marker is cleared."""
+        log = self.logs.pop(node_id)
+        assert log._ticker is not None
+        log._ticker.cancel()
+        transport = log._transport
+        for link in transport.links.values():
+            link._is_closing = True
+            assert link._task is not None
+            link._task.cancel()
+            for connection in (link._dialed, link._accepted):
+                if connection is not None:
+                    connection.abort()
+        assert transport._server is not None
+        transport._server.close()
+        await asyncio.sleep(0.01)
+        log._flusher._jobs.put(None)
+        log._hard_states.close()
+        log._files.allocator._executor.shutdown()
+        log._files._lock.release()
+
+    def leader(self) -> str | None:
+        """The one that takes messages."""
+        return next((node_id for node_id, log in self.logs.items() if log.state.writable), None)
+
+    async def elected(self) -> str:
+        await until(self.leader, "a writable leader")
+        leader = self.leader()
+        assert leader is not None
+        return leader
+
+    async def append(self, node_id: str, *bodies: bytes) -> AppendReceipt | Refusal:
+        """Append one batch; what its `done` was given."""
+        answer: asyncio.Future[AppendReceipt | Refusal] = asyncio.get_running_loop().create_future()
+        self.logs[node_id].append([make_draft(body) for body in bodies], answer.set_result)
+        assert not answer.done(), "done was called inside append"
+        return await asyncio.wait_for(answer, 10)
+
+    def bodies(self, node_id: str) -> list[bytes]:
+        """Bodies of the confirmed messages, in the log's order."""
+        log = self.logs[node_id]
+        walked = log.walk(log.min_offset, log.confirm_offset)
+        records = [decode_record(bytes(record)) for _, record in walked]
+        return [record.body for record in records if record.topic == "Topic"]
+
+    def data(self, node_id: str) -> dict[str, bytes]:
+        """The data files up to the confirm offset."""
+        confirm = self.logs[node_id].confirm_offset
+        folder = self.root / node_id / f"dledger-{node_id}" / "data"
+        files = {path.name: path.read_bytes()[: max(confirm - int(path.name), 0)] for path in folder.iterdir()}
+        return {name: data for name, data in files.items() if data}
+
+    async def caught_up(self, *node_ids: str) -> None:
+        """All (of these) logs have confirmed what the leader has."""
+        leader = await self.elected()
+        names = node_ids or tuple(self.logs)
+        await until(
+            lambda: len({self.logs[name].confirm_offset for name in (*names, leader)}) == 1,
+            f"equal confirm offsets of {', '.join(names)}",
+        )
+
+
+@pytest.fixture
+async def raft_cluster(tmp_path: Path) -> AsyncIterator[Callable[..., RaftCluster]]:
+    """`raft_cluster(3)`: a group whose nodes are started by the test; what still runs is stopped at the end."""
+    clusters: list[RaftCluster] = []
+
+    def make(size: int = 3, **settings: Any) -> RaftCluster:
+        clusters.append(RaftCluster(tmp_path, size, **settings))
+        return clusters[-1]
+
+    yield make
+    for cluster in clusters:
+        await cluster.stop()

@@ -1,0 +1,105 @@
+"""The first frame each way of a connection between peers: who I am, whom I mean, what we must agree on.
+
+    dialer --Hello--> listener        listener --Hello--> dialer        or --Refused(field, actual, expected)--> dialer
+
+A peer is known by (cluster, group, node id, incarnation). Its address may change, and a new incarnation is the same
+node with an empty disk, which Raft handles by itself (`HardState.recovering`); both are worth a line in the log.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from dledger.errors import PeerProtocolError, StrangerError
+
+PROTOCOL_VERSION: Final = 1
+SIZE_LIMIT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What a node says of itself.
+
+    Attributes:
+        version: of this protocol.
+        cluster, group, node_id: who speaks.
+        to: node id that the speaker believes to talk to.
+        incarnation: drawn when the speaker's data directory was made.
+        session: drawn when the speaker's process started.
+        client_address: `host:port` that clients are sent to when the speaker leads.
+        data_file_size: positions are the same on all nodes only if their files are.
+    """
+
+    version: int
+    cluster: str
+    group: str
+    node_id: str
+    to: str
+    incarnation: str
+    session: str
+    client_address: str
+    data_file_size: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    def check(self, other: "Hello", address: str, expected_ids: frozenset[str]) -> None:
+        """Whether `other`, which speaks from `address`, may be one of `expected_ids` in this node's group.
+
+        Raises:
+            StrangerError: naming the first field that differs.
+        """
+        for field, label in _MUST_AGREE.items():
+            actual, expected = getattr(other, field), getattr(self, field)
+            if actual != expected:
+                raise StrangerError(address, label, actual, expected)
+        if other.node_id not in expected_ids:
+            raise StrangerError(address, "node id", other.node_id, " or ".join(sorted(expected_ids)))
+        if other.to != self.node_id:
+            raise StrangerError(address, "idea of whom it talks to", other.to, self.node_id)
+
+
+_MUST_AGREE: Final = {
+    "version": "protocol version",
+    "cluster": "cluster",
+    "group": "group",
+    "data_file_size": "data file size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The listener will not talk to the dialer; what differs, as the listener sees it."""
+
+    field: str
+    actual: str
+    expected: str
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps({"refused": asdict(self)}).encode()
+
+
+def decode_hello(data: memoryview) -> Hello | Refused:
+    """A hello or a refusal.
+
+    Raises:
+        PeerProtocolError: neither.
+    """
+    try:
+        parsed: Any = json.loads(bytes(data))
+    except ValueError as error:
+        raise PeerProtocolError(f"hello {bytes(data[:80])!r} is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise PeerProtocolError(f"hello is a {type(parsed).__name__}, expected an object")
+    refused = parsed.get("refused")
+    if isinstance(refused, dict):
+        return Refused(*(str(refused.get(field.name)) for field in fields(Refused)))
+    values: dict[str, Any] = {}
+    for field in fields(Hello):
+        value = parsed.get(field.name)
+        if not isinstance(value, int if field.type is int else str):
+            raise PeerProtocolError(f"hello has {field.name} {value!r}")
+        values[field.name] = value
+    return Hello(**values)

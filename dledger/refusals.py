@@ -1,0 +1,31 @@
+"""How a Raft log says no: the one cause, and the numbers behind it."""
+
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError, StoreError
+
+
+def refusal_of(error: StoreError) -> Refusal:
+    """A refusal for what the files answered; nothing was placed."""
+    match error:
+        case DiskFullError():
+            return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
+        case AllocationPendingError():
+            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
+        case RecordTooLargeError():
+            return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
+        case _:
+            return Refusal(Cause.DISK_FAILED, str(error))
+
+
+def not_leader(node_id: str, term: int, leader: LeaderHint | None) -> Refusal:
+    """This node does not lead; who does, if known."""
+    where = "no leader is known" if leader is None else f"the leader is {leader.node_id} at {leader.address}"
+    remark = f"{node_id} does not lead in term {term}: {where}"
+    return Refusal(Cause.NOT_LEADER, remark, retry_after_ms=None if leader else 100, leader_hint=leader)
+
+
+def leader_changed(node_id: str, term: int, leader: LeaderHint | None) -> Refusal:
+    """The node was deposed with the batch in its log: it may or may not survive."""
+    where = "" if leader is None else f"; {leader.node_id} at {leader.address} leads now"
+    remark = f"{node_id} lost leadership in term {term} before the messages were committed{where}"
+    return Refusal(Cause.LEADER_CHANGED, remark, leader_hint=leader)

@@ -1,0 +1,212 @@
+"""Three Raft logs in one process over loopback: elect, append, kill, fail over, catch up."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.replicated_log import AppendReceipt
+from tests.dledger.conftest import RaftCluster, make_draft, until
+
+Make = Callable[..., RaftCluster]
+
+
+def followers(cluster: RaftCluster, leader: str) -> list[str]:
+    return [node_id for node_id in cluster.logs if node_id != leader]
+
+
+async def test_a_new_group_elects_one_leader_and_acknowledges_what_a_quorum_holds(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    receipt = await cluster.append(leader, b"one", b"two")
+    assert isinstance(receipt, AppendReceipt)
+    assert receipt.generation == cluster.logs[leader].state.generation >= 1
+    assert receipt.copies >= 2 and receipt.durable_copies >= 2
+    await cluster.caught_up()
+    for node_id in cluster.logs:
+        assert cluster.bodies(node_id) == [b"one", b"two"]
+
+
+async def test_logs_are_equal_byte_for_byte_over_many_files(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    bodies = [b"%04d" % i + bytes(i * 37 % 3000) for i in range(60)]
+    for start in range(0, 60, 6):
+        await cluster.append(leader, *bodies[start : start + 6])
+    await cluster.caught_up()
+    files = [cluster.data(node_id) for node_id in sorted(cluster.logs)]
+    assert len(files[0]) > 3
+    assert files[0] == files[1] == files[2]
+    assert cluster.bodies(leader) == bodies
+
+
+async def test_the_followers_know_where_clients_find_the_leader(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    names = followers(cluster, leader)
+    await until(lambda: all(cluster.logs[name].state.leader for name in names), "leader hints")
+    for node_id in names:
+        with pytest.raises(Refusal) as refused:
+            cluster.logs[node_id].append([make_draft(b"x")], lambda answer: None)
+        assert refused.value.cause is Cause.NOT_LEADER
+        assert refused.value.leader_hint is not None
+        assert refused.value.leader_hint.address == f"{leader}.clients:10911"
+
+
+async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    first = await cluster.elected()
+    await cluster.append(first, b"before")
+    generation = cluster.logs[first].state.generation
+    await cluster.kill(first)
+    second = await cluster.elected()
+    assert second != first
+    assert cluster.logs[second].state.generation > generation
+    await cluster.append(second, b"after")
+    await cluster.start(first)
+    await cluster.caught_up()
+    for node_id in cluster.logs:
+        assert cluster.bodies(node_id) == [b"before", b"after"]
+
+
+async def test_batches_waiting_on_a_deposed_leader_are_refused_with_leader_changed(raft_cluster: Make) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000)
+    await cluster.start()
+    leader = await cluster.elected()
+    for node_id in followers(cluster, leader):
+        await cluster.kill(node_id)
+    answer = await cluster.append(leader, b"lonely")
+    assert isinstance(answer, Refusal) and answer.cause is Cause.LEADER_CHANGED
+    await until(lambda: not cluster.logs[leader].state.writable, "stepped down")
+
+
+async def test_a_batch_without_a_quorum_is_refused_in_time_with_the_numbers(raft_cluster: Make) -> None:
+    cluster = raft_cluster(append_timeout_ms=100)
+    await cluster.start()
+    leader = await cluster.elected()
+    for node_id in followers(cluster, leader):
+        await cluster.kill(node_id)
+    answer = await cluster.append(leader, b"lonely")
+    assert isinstance(answer, Refusal) and answer.cause is Cause.NO_QUORUM
+    assert "of 3 members 1 hold the last entry" in answer.remark
+
+
+async def test_a_divergent_tail_is_truncated(raft_cluster: Make) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000)
+    await cluster.start()
+    first = await cluster.elected()
+    await cluster.append(first, b"kept")
+    await cluster.caught_up()
+    others = followers(cluster, first)
+    for node_id in others:
+        await cluster.kill(node_id)
+    waiting = asyncio.create_task(cluster.append(first, b"divergent", b"tail"))
+    await until(lambda: cluster.logs[first].max_offset > cluster.logs[first].confirm_offset, "placed")
+    await waiting  # refused: it was deposed
+    await cluster.kill(first)
+    await cluster.start(*others)
+    second = await cluster.elected()
+    await cluster.append(second, b"true")
+    await cluster.start(first)
+    await cluster.caught_up()
+    assert cluster.recorders[first].truncated
+    assert cluster.bodies(first) == [b"kept", b"true"]
+    assert cluster.data(first) == cluster.data(second)
+
+
+async def test_a_follower_behind_the_oldest_file_starts_anew(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    lagging = followers(cluster, leader)[0]
+    await cluster.append(leader, b"first")
+    await cluster.caught_up()
+    await cluster.stop(lagging)
+    leader = await cluster.elected()
+    for i in range(20):
+        await cluster.append(leader, b"%03d" % i + bytes(3000))
+    log = cluster.logs[leader]
+    cluster.machines[leader].state = b"topics"
+    deleted = log.delete_before(log.confirm_offset)
+    assert len(deleted) >= 2
+    assert log.min_offset == 16384 * len(deleted)
+    await cluster.start(lagging)
+    await cluster.caught_up(lagging)
+    assert cluster.logs[lagging].min_offset == log.min_offset
+    assert cluster.machines[lagging].state == b"topics"
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+    assert cluster.data(lagging) == cluster.data(leader)
+    await cluster.append(leader, b"more")
+    await cluster.stop(lagging)
+    await cluster.start(lagging)
+    await cluster.caught_up(lagging)
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+
+
+async def test_listeners_hear_of_the_confirm_offset_before_done_is_called(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    log, recorder = cluster.logs[leader], cluster.recorders[leader]
+    seen: list[tuple[int, int]] = []
+    finished = asyncio.Event()
+    draft = make_draft(b"x")
+
+    def done(answer: AppendReceipt | Refusal) -> None:
+        seen.append((recorder.confirmed[-1], len(log.read(draft.physical_offset, draft.size))))
+        finished.set()
+
+    log.append([draft], done)
+    await asyncio.wait_for(finished.wait(), 10)
+    assert seen == [(draft.physical_offset + draft.size, draft.size)]
+
+
+async def test_all_nodes_stop_and_start_with_everything_confirmed_before(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    for i in range(5):
+        await cluster.append(leader, b"%d" % i)
+    await cluster.caught_up()
+    confirmed = cluster.logs[leader].confirm_offset
+    await cluster.stop()
+    await cluster.start()
+    leader = await cluster.elected()
+    assert cluster.logs[leader].confirm_offset > confirmed
+    assert cluster.bodies(leader) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_group_of_one_stands_alone(raft_cluster: Make) -> None:
+    cluster = raft_cluster(1)
+    await cluster.start()
+    leader = await cluster.elected()
+    answer = await cluster.append(leader, b"alone")
+    assert answer == AppendReceipt(cluster.logs[leader].state.generation, 1, 1)
+
+
+async def test_leadership_is_handed_over(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"x")
+    await cluster.caught_up()
+    target = followers(cluster, leader)[-1]
+    assert cluster.logs[leader].transfer(target) == target
+    await until(lambda: cluster.leader() == target, f"{target} leads")
+
+
+async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    before = cluster.logs[leader].max_offset
+    with pytest.raises(Refusal) as refused:
+        cluster.logs[leader].append([make_draft(bytes(20000))], lambda answer: None)
+    assert refused.value.cause is Cause.MESSAGE_ILLEGAL
+    assert cluster.logs[leader].max_offset == before
+    assert isinstance(await cluster.append(leader, b"next"), AppendReceipt)
