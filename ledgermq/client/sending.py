@@ -6,7 +6,7 @@ Source: apache/rocketmq `remoting/.../protocol/header/SendMessageRequestHeaderV2
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.route import MessageQueue
@@ -31,8 +31,7 @@ STATUS_BY_CODE = {status.value: status for status in SendStatus}
 STORED_CODES = frozenset(STATUS_BY_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """What the broker said of one stored message.
 
     Attributes:
@@ -96,20 +95,22 @@ def read_results(
         UndecodableError: the answer lacks queue id, offset or message id, or they are no numbers.
     """
     try:
-        stored = queue if (queue_id := int(ext["queueId"])) == queue.queue_id else queue._replace(queue_id=queue_id)
-        first_offset = int(ext["queueOffset"])
-        offset_ids = ext["msgId"].split(",") if len(message_ids) > 1 else [ext["msgId"]]
-        term, copies, durable = (_number(ext.get(name)) for name in ("term", "copies", "durableCopies"))
+        queue_id, offset = int(ext["queueId"]), int(ext["queueOffset"])
+        offset_ids = ext["msgId"].split(",")
+        term, copies, durable = _number(ext, "term"), _number(ext, "copies"), _number(ext, "durableCopies")
     except (KeyError, ValueError) as error:
         raise UndecodableError(f"{address}: answer to a send is {dict(ext)!r}: {error!r}") from error
     if len(offset_ids) != len(message_ids):
         raise UndecodableError(f"{address}: {len(offset_ids)} ids in the answer to {len(message_ids)} messages")
+    if queue_id != queue.queue_id:
+        queue = queue._replace(queue_id=queue_id)
     status = STATUS_BY_CODE[code]
     return [
-        SendResult(message_id, offset_id, stored, first_offset + index, status, attempts, term, copies, durable)
+        SendResult(message_id, offset_id, queue, offset + index, status, attempts, term, copies, durable)
         for index, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
     ]
 
 
-def _number(text: str | None) -> int | None:
+def _number(ext: Mapping[str, str], name: str) -> int | None:
+    text = ext.get(name)
     return None if text is None else int(text)

@@ -152,7 +152,7 @@ class Connection(asyncio.Protocol):
             return
         pieces = [body] if isinstance(body, (bytes, memoryview)) else body
         length = sum(map(len, pieces))
-        head = encode_response_head(command.opaque, code, ext, remark, length)
+        head = encode_response_head(command.opaque, code, ext, remark, length, command.header_type)
         self.answer([head, *pieces] if length else head)
 
     def refuse(self, command: Command, refusal: Refusal) -> None:

@@ -91,9 +91,21 @@ def encode_response(
 
 
 def encode_response_head(
-    opaque: int, code: int, ext: Mapping[str, str] | None, remark: str | None, body_length: int
+    opaque: int,
+    code: int,
+    ext: Mapping[str, str] | None,
+    remark: str | None,
+    body_length: int,
+    header_type: int = JSON_HEADER,
 ) -> bytes:
-    """All of an answer's frame but its body of `body_length` bytes, which the caller sends right behind it."""
+    """All of an answer's frame but its body of `body_length` bytes, which the caller sends right behind it.
+
+    `header_type` is the request's: who writes the binary header means to save the cost of JSON both ways.
+    """
+    if header_type == BINARY_HEADER:
+        answer = Command(code, opaque, RESPONSE_FLAG, dict(ext or {}), b"", remark, OUR_LANGUAGE, OUR_VERSION)
+        header = encode_binary_header(answer)
+        return _WORDS.pack(4 + len(header) + body_length, BINARY_HEADER << 24 | len(header)) + header
     fields: dict[str, Any] = {"code": code}
     if ext is not None:
         fields["extFields"] = ext

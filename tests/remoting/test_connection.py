@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectionLostError, RemotingError, RequestTimeoutError
 from ledgermq.remoting.frame import FrameParser, encode, encode_response
@@ -97,6 +97,19 @@ async def test_a_body_in_pieces_is_written_with_its_head(connection: Connection,
     await turns(1)
     (answer,) = FrameParser().feed(wire.writes[0])
     assert (answer.code, bytes(answer.body)) == (0, b"onetwo")
+
+
+async def test_an_answer_has_the_header_type_of_its_request(
+    connection: Connection, handler: Handler, wire: Wire
+) -> None:
+    handler.serve = lambda connection, command: connection.respond(command, 0, {"k": "v"}, body=b"b")
+    connection.data_received(encode(Command(10, 1)) + encode(Command(10, 2, header_type=BINARY_HEADER)))
+    await turns(1)
+    answers = FrameParser().feed(wire.writes[0])
+    assert [(a.header_type, a.opaque, a.ext["k"], bytes(a.body)) for a in answers] == [
+        (JSON_HEADER, 1, "v", b"b"),
+        (BINARY_HEADER, 2, "v", b"b"),
+    ]
 
 
 async def test_encoded_answers_free_their_places(connection: Connection, handler: Handler, wire: Wire) -> None:
