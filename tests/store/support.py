@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import struct
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
@@ -22,6 +24,20 @@ from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_table import QueueTable
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def _load_golden() -> Any:
+    """`tests/golden/golden.py`: a folder of fixtures, not a package."""
+    spec = importlib.util.spec_from_file_location("golden", GOLDEN / "golden.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+golden = _load_golden()
 HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 LEADING = LogState(writable=True, generation=1, leader=None)
 FOLLOWING = LogState(writable=False, generation=1, leader=None)
