@@ -18,14 +18,14 @@ def check_health(url: str) -> str:
 
 
 def read_gauge(node_url: str, name: str) -> float:
-    """The value of the unlabelled metric `name` of the node whose health port is at `node_url`.
+    """The value of the metric `name`, whatever its labels, of the node whose health port is at `node_url`.
 
     Raises:
         CommandError: nobody answers there, or there is no such metric.
     """
     for line in _get(f"{node_url.rstrip('/')}/metrics").splitlines():
         metric, _, value = line.rpartition(" ")
-        if metric == name:
+        if metric.partition("{")[0] == name:
             return float(value)
     raise CommandError(f"{node_url} has no metric {name}")
 

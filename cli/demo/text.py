@@ -3,16 +3,15 @@
 A line keeps its terminator, so that joining the lines gives the file back, byte for byte, whatever is in it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from cli.errors import UsageError
 
 _DEFAULT_SIZE_BYTES = 20 << 20
-_SUFFIXES = {".py", ".md", ".jsonl", ".java", ".go", ".toml"}
+_TEXT = {".md", ".jsonl", ".java", ".go", ".toml"}
 _PROJECT = Path(__file__).resolve().parent.parent.parent
-# What a checkout holds beside the packages; an installed package has only these packages' own sources.
-_FOLDERS = ("broker", "chaos", "cli", "dledger", "docs", "ledgermq", "nameserver", "store", "tests", "benchmarks")
+_FOLDERS = ("benchmarks", "broker", "cli", "dledger", "docs", "ledgermq", "nameserver", "store", "tests")
 
 
 def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
@@ -48,9 +47,15 @@ def write_default_text(path: Path) -> None:
 
 
 def _text_files() -> Iterator[Path]:
+    """A checkout's documents, recorded histories and foreign sources; an installed package has only its own sources."""
+    found = list(_files_with(_TEXT))
+    return iter(found or _files_with({".py"}))
+
+
+def _files_with(suffixes: Collection[str]) -> Iterator[Path]:
     for folder in _FOLDERS:
         for path in sorted((_PROJECT / folder).rglob("*")):
-            if path.suffix in _SUFFIXES and "__pycache__" not in path.parts and path.is_file():
+            if path.suffix in suffixes and path.is_file():
                 yield path
 
 

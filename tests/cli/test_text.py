@@ -52,5 +52,5 @@ def test_the_default_input_is_at_least_20_mb_of_the_projects_own_text(tmp_path: 
     write_default_text(tmp_path / "text")
     lines = read_lines(tmp_path / "text", 4 << 20)
     assert (tmp_path / "text").stat().st_size >= 20_000_000
-    assert lines[0].startswith(b"1 broker/")
-    assert any(b"cli/demo/text.py:" in line for line in lines)
+    assert lines[0].startswith(b"1 benchmarks/")
+    assert any(b"docs/operations.md:" in line for line in lines)
