@@ -14,13 +14,13 @@ import logging
 import socket
 
 from broker.config import BrokerConfig
-from broker.log_choice import open_store_of
+from broker.log_choice import open_store_of, readiness
+from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
 from broker.metrics import flush_histogram, register_metrics
 from broker.parts import Parts
 from broker.registration import Registration
 from broker.runtime_info import SAMPLE_SECONDS
-from broker.state_files import load_state
 from broker.state_saver import StateSaver
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
@@ -32,7 +32,6 @@ from ledgermq.telemetry.health import HealthServer
 from ledgermq.telemetry.loop_lag import LoopLagMonitor
 from ledgermq.telemetry.metrics import Registry
 from ledgermq.telemetry.process import register_process_metrics
-from store.message_store import MessageStore
 from store.opening import OpenStore
 
 log = logging.getLogger(__name__)
@@ -103,10 +102,11 @@ class Broker:
             StoreError: the directory is locked, not ours, or the disk refuses.
             OSError: a port is in use, or the advertised host has no address.
             HealthListenError: the health port is in use.
-
         """
-        config, loop = self._config, asyncio.get_running_loop()
-        self._timers = timers = Timers(loop)
+        config = self._config
+        for notice in config.notices:
+            log.info("%s", notice)
+        self._timers = timers = Timers(asyncio.get_running_loop())
         self._lag.start()
         if config.health_port is not None:
             await self._health.start(config.health_host, config.health_port)
@@ -114,14 +114,9 @@ class Broker:
         advertised_port = config.advertised_port or self._port
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
-        flushes = flush_histogram(self.registry)
-        self._open = await open_store_of(
-            config,
-            store_host,
-            self._address,
-            lambda store: self._prepare(store, store_host, timers),
-            lambda _offset, seconds: flushes.observe(seconds),
-        )
+        follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
+        self._open = await open_store_of(config, store_host, self._address, follower)
+        self._parts, self._saver = follower.parts, follower.saver
         await self._listen()
         self._run_timers(timers)
         gc.collect()
@@ -157,26 +152,6 @@ class Broker:
 
     # ---- start
 
-    def _prepare(self, store: MessageStore, store_host: bytes, timers: Timers) -> None:
-        """Between recovery and dispatch: the tables, and everything that follows the store."""
-        config, loop = self._config, asyncio.get_running_loop()
-        directory = config.store_dir / "config"
-        state = load_state(directory)
-        self._saver = StateSaver(state, directory, loop)
-        self._parts = parts = Parts(
-            config,
-            state,
-            store,
-            store_host,
-            loop,
-            announce=self._announce,
-            announce_soon=self._announce_soon,
-            spawn=timers.spawn,
-        )
-        replayed = parts.state_log.replay(store)
-        log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
-        parts.follow()
-
     async def _listen(self) -> None:
         config, parts = self._config, self.parts
         limits = Limits(
@@ -201,11 +176,13 @@ class Broker:
 
     # ---- while it runs
 
-    def _announce_soon(self) -> None:
+    def announce_soon(self) -> None:
+        """Tell the nameservers what is true now, without waiting; registering itself does it before that."""
         if self._registration is not None:
             self._registration.announce_soon()
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
+        """Tell the nameservers what is true now; returns when those that answer know, or after a second."""
         if self._registration is not None:
             await self._registration.announce()
 
@@ -213,6 +190,9 @@ class Broker:
         if self._parts is None or self._server is None:
             return False, "the log is being recovered"
         role, store = self._parts.role, self._parts.store
+        of_log = readiness(store.log)
+        if of_log is not None and not of_log[0]:
+            return of_log
         if store.dispatch_error is not None:
             return False, f"dispatch stands still: {store.dispatch_error}"
         if not role.is_known:

@@ -1,48 +1,125 @@
 """The one place where a broker's log is chosen: everything else knows the seam only."""
 
+import asyncio
+import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.config import BrokerConfig, LogMode
 from broker.config import FlushMode as ConfiguredFlushMode
-from ledgermq.remoting.refusal import Cause, Refusal
+from dledger.config import PeerAddress, RaftConfig
+from dledger.raft_files import open_files
+from dledger.raft_log import RaftLog
 from store.commit_log import CommitLog, CommitLogConfig
 from store.flusher import FlushMode
 from store.message_store import MessageStore
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
+from store.replicated_log import ReplicatedLog
+from store.store_directory import StoreDirectory
 
-Prepare = Callable[[MessageStore], None]
-OnFlushed = Callable[[int, float], None]
+log = logging.getLogger(__name__)
 
 
-async def open_store_of(
-    config: BrokerConfig, store_host: bytes, client_address: str, prepare: Prepare, on_flushed: OnFlushed
-) -> OpenStore:
+class Follower(Protocol):
+    """Who stands on the store, told from the start."""
+
+    def prepare(self, store: MessageStore) -> None:
+        """The store is recovered and about to start: add listeners that must see every record it dispatches."""
+
+    def on_flushed(self, flushed_offset: int, seconds: float) -> None:
+        """One sync of the log is done."""
+
+    def snapshot(self) -> bytes:
+        """What the log's state records have built so far."""
+
+    def restore(self, state: bytes) -> None:
+        """Replace that by a leader's; durable on return."""
+
+
+async def open_store_of(config: BrokerConfig, store_host: bytes, client_address: str, follower: Follower) -> OpenStore:
     """Recover and start the store that `config` asks for.
 
     Args:
         config: whose `mode` decides.
         store_host: encoded address that records carry.
         client_address: `host:port` that peers give to clients when this node leads.
-        prepare: called before the store starts.
-        on_flushed: flushed offset and seconds of each sync of the log.
+        follower: prepared before the store starts.
 
     Raises:
-        StoreError, OSError: the directory is locked, not ours, or the disk refuses.
+        StoreError, DLedgerError, OSError: the directory is locked, not ours, or the disk or a port refuses.
     """
     store_config = StoreConfig(root=config.store_dir, queue_file_size_bytes=config.consume_queue_file_size_bytes)
     if config.mode is LogMode.RAFT:
-        raise Refusal(Cause.NOT_SUPPORTED, "mode raft")
+        return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
     log_config = CommitLogConfig(
         directory=config.commit_log_path,
         store_host=store_host,
         file_size_bytes=config.commit_log_file_size_bytes,
-        flush_mode=FlushMode.SYNC if config.flush_mode is ConfiguredFlushMode.SYNC else FlushMode.ASYNC,
+        flush_mode=_flush_mode(config),
         flush_interval_ms=config.flush_interval_ms,
         sync_flush_timeout_ms=config.sync_flush_timeout_ms,
     )
     return await open_classic_store(
         store_config,
         log_config,
-        make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=on_flushed),
-        prepare=prepare,
+        make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
+        prepare=follower.prepare,
     )
+
+
+async def _open_raft_store(store_config: StoreConfig, raft_config: RaftConfig, follower: Follower) -> OpenStore:
+    """Recover the Raft log, put the store on it, then join the group."""
+    directory = StoreDirectory(store_config.root, "raft")
+    raft_log: RaftLog | None = None
+    try:
+        files = await asyncio.to_thread(open_files, raft_config)
+        loop = asyncio.get_running_loop()
+        raft_log = RaftLog(raft_config, files, loop, machine=follower, on_flushed=follower.on_flushed)
+        opened = await open_store(
+            store_config, directory, raft_log, flushed_offset=_flushed_offset(raft_log), prepare=follower.prepare
+        )
+    except BaseException:
+        if raft_log is not None:
+            await raft_log.close()
+        directory.close(clean=directory.was_clean)
+        raise
+    try:
+        await raft_log.start()
+    except BaseException:
+        await opened.close()
+        raise
+    return opened
+
+
+def readiness(replicated_log: ReplicatedLog) -> tuple[bool, str] | None:
+    """What the log itself says of its health; None for one that says nothing."""
+    return replicated_log.readiness() if isinstance(replicated_log, RaftLog) else None
+
+
+def _flushed_offset(raft_log: RaftLog) -> Callable[[], int]:
+    return lambda: min(raft_log.flushed_offset, raft_log.confirm_offset)
+
+
+def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -> RaftConfig:
+    return RaftConfig(
+        cluster=config.cluster_name,
+        group=config.raft_group,
+        self_id=config.raft_self_id,
+        peers=tuple(PeerAddress(peer.node_id, peer.host, peer.port) for peer in config.raft_peers),
+        store_dir=config.store_dir,
+        client_address=client_address,
+        store_host=store_host,
+        listen_host=config.listen_host,
+        flush_mode=_flush_mode(config),
+        flush_interval_ms=config.flush_interval_ms,
+        data_file_size_bytes=config.commit_log_file_size_bytes,
+        heartbeat_ms=config.raft_heartbeat_interval_ms,
+        election_min_ms=config.raft_election_timeout_ms,
+        election_max_ms=2 * config.raft_election_timeout_ms,
+        preferred_leader=config.preferred_leader,
+        append_timeout_ms=config.replica_timeout_ms,
+    )
+
+
+def _flush_mode(config: BrokerConfig) -> FlushMode:
+    return FlushMode.SYNC if config.flush_mode is ConfiguredFlushMode.SYNC else FlushMode.ASYNC

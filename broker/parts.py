@@ -125,6 +125,17 @@ class Parts:
         topics: dict[str, object] = {name: topic.to_json() for name, topic in self.metadata.topics().items()}
         return Announcement(topics_body(topics, self.admin.topic_version().to_json()), self.store.log.confirm_offset)
 
+    def restore(self, snapshot: bytes) -> None:
+        """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
+        before = set(self.state.topics)
+        self.state.restore(snapshot)
+        for name in before - self.state.topics.keys():
+            self.store.queues.delete_topic(name)
+        self.targets.forget()
+        self.metadata.forget_proposals()
+        self.offsets.forget_ahead()
+        self._announce_soon()
+
     # ---- what follows the store
 
     def follow(self) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.log_choice import open_store_of
+from broker.log_follower import LogFollower
 from broker.parts import Parts
-from broker.state_files import encode_files, load_state, write_files
+from broker.state_files import encode_files, write_files
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.record import Record, decode_records
@@ -20,6 +21,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.frame import FrameParser, encode
 from ledgermq.remoting.limits import Limits
+from ledgermq.telemetry.metrics import Registry
 from store.message_store import MessageStore
 from store.opening import OpenStore
 
@@ -147,32 +149,18 @@ class Desk:
         return self.parts.store
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers = timers = Timers(loop)
-
-        async def announce() -> None:
-            self.announced += 1
-
-        def announce_soon() -> None:
-            self.announced += 1
-
-        def prepare(store: MessageStore) -> None:
-            state = load_state(self.config.store_dir / "config")
-            self._parts = Parts(
-                self.config,
-                state,
-                store,
-                STORE_HOST,
-                loop,
-                announce=announce,
-                announce_soon=announce_soon,
-                spawn=timers.spawn,
-            )
-            self._parts.state_log.replay(store)
-            self._parts.follow()
-
-        self._opened = await open_store_of(self.config, STORE_HOST, "127.0.0.1:10911", prepare, lambda _o, _s: None)
+        self._timers = Timers(asyncio.get_running_loop())
+        flushes = Registry().histogram("flush_seconds", "Unused here.")
+        follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
+        self._opened = await open_store_of(self.config, STORE_HOST, "127.0.0.1:10911", follower)
+        self._parts = follower.parts
         await eventually(lambda: self.parts.role.writable, "the broker takes messages")
+
+    def announce_soon(self) -> None:
+        self.announced += 1
+
+    async def announce(self) -> None:
+        self.announced += 1
 
     async def stop(self, *, save_tables: bool = True) -> None:
         if self._opened is None:
