@@ -91,7 +91,7 @@ class NameServer:
         except BaseException:
             await self.close()
             raise
-        self._started_s = asyncio.get_running_loop().time()
+        self._started_s = time.monotonic()
         self._schedule_scan()
         _log.info("nameserver listens at %s", self.address)
 
@@ -176,10 +176,10 @@ class NameServer:
         return self._settings.config
 
     def _now_ms(self) -> int:
-        return int((asyncio.get_running_loop().time() - self._lag.stalled_s) * 1000)
+        return int((time.monotonic() - self._lag.stalled_s) * 1000)
 
     def _age_s(self) -> float:
-        return 0.0 if self._started_s is None else asyncio.get_running_loop().time() - self._started_s
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
     def _ready(self) -> tuple[bool, str]:
         if self._started_s is None:
