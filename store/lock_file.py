@@ -1,16 +1,19 @@
 """Lock file: one process per store directory, whichever broker it is.
 
-The lock is a POSIX one on the first byte of `lock`, which is what Java's `FileChannel.tryLock(0, 1)` takes; it dies
-with its process. Such a lock does not stop its own process, so the paths held here are remembered as well.
+Two locks on `lock`, both of which die with their process: a POSIX one on the first byte, which is what Java's
+`FileChannel.tryLock(0, 1)` takes, and, since a POSIX lock is also lost when anything in this process opens and closes
+the file, a `flock`. Neither stops its own process from taking it twice, so the paths held here are remembered.
 
 Source: apache/rocketmq `store/.../DefaultMessageStore.java` (start), `lock` of section 4.1 in the store reference.
 """
 
+import contextlib
 import fcntl
 import os
 import struct
 from pathlib import Path
 
+from store.abort_file import ABORT_NAME
 from store.errors import DiskFailedError, StoreLockedError
 
 LOCK_NAME = "lock"
@@ -37,6 +40,7 @@ class LockFile:
         except OSError as error:
             raise DiskFailedError(self.path, f"cannot be opened: {error}") from error
         try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError as error:
             pid = self._holder()
@@ -53,4 +57,8 @@ class LockFile:
     def _holder(self) -> int | None:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         pid: int = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))[4]
-        return pid if pid > 0 else None
+        if pid > 0:
+            return pid
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.path.parent / ABORT_NAME).read_text())  # the holder noted it there
+        return None

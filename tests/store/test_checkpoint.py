@@ -1,0 +1,59 @@
+"""The checkpoint page: RocketMQ's fields where it reads them, ours believed only while they are true."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.checkpoint import Checkpoint, CheckpointFile, Progress, decode_checkpoint
+from tests.store.support import GOLDEN
+
+LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+FULL = Checkpoint(11, 22, 33, 44, 55, Progress(66, 77, 88))
+
+
+@given(st.builds(Checkpoint, LONG, LONG, LONG, LONG, LONG, st.none() | st.builds(Progress, LONG, LONG, LONG)))
+def test_decoding_undoes_encoding(checkpoint: Checkpoint) -> None:
+    page = checkpoint.encode()
+    assert len(page) == 4096
+    assert decode_checkpoint(page) == checkpoint
+
+
+def test_rocketmqs_fields_are_where_it_reads_them() -> None:
+    assert struct.unpack_from(">qqqqq", FULL.encode()) == (11, 22, 33, 44, 55)
+
+
+@given(st.integers(64, 111), st.integers(1, 255))
+def test_any_damage_to_our_part_costs_only_our_part(position: int, mask: int) -> None:
+    page = bytearray(FULL.encode())
+    page[position] ^= mask
+    found = decode_checkpoint(bytes(page))
+    assert found == replace(FULL, progress=None) or found == FULL  # padding between version and time
+
+
+def test_our_part_is_not_believed_after_rocketmq_wrote_its_own() -> None:
+    page = bytearray(FULL.encode())
+    struct.pack_into(">q", page, 0, 12)
+    assert decode_checkpoint(bytes(page)) == replace(FULL, log_timestamp=12, progress=None)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\0" * 4096])
+def test_an_empty_or_short_file_counts_as_zeros(content: bytes) -> None:
+    assert decode_checkpoint(content) == Checkpoint()
+
+
+def test_javas_checkpoint_is_read_and_has_nothing_of_ours() -> None:
+    found = decode_checkpoint((GOLDEN / "store-classic/clean/files/checkpoint").read_bytes())
+    assert found == Checkpoint(1795252359850, 1795252359850, 1795252344208, 0, 0)
+    assert found.min_timestamp == 1795252359850 - 3000
+
+
+def test_saving_replaces_the_file_and_opening_finds_it(tmp_path: Path) -> None:
+    file = CheckpointFile(tmp_path)
+    assert file.found == Checkpoint()
+    file.save(FULL)
+    file.save(replace(FULL, confirm_offset=56))
+    assert CheckpointFile(tmp_path).found == replace(FULL, confirm_offset=56)
