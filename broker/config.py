@@ -84,19 +84,15 @@ class BrokerConfig:
     store_dir: Path = field(default_factory=lambda: Path.home() / "store")
     commit_log_dir: Path | None = None
     """None: `<store_dir>/commitlog`; see `commit_log_path`. Unused in Raft mode."""
-    consume_queue_dir: Path | None = None
-    """None: `<store_dir>/consumequeue`; see `consume_queue_path`."""
     commit_log_file_size_bytes: int = 1 << 30
     consume_queue_file_size_bytes: int = 6_000_000
     """A multiple of 20, the size of a unit."""
-    check_crc_on_recover: bool = True
 
     # flush
     flush_mode: FlushMode = FlushMode.ASYNC
     """`cli.config` makes it SYNC in Raft mode when the file does not say."""
     flush_interval_ms: int = 500
     """ASYNC only: longest time between two flushes of the commit log."""
-    consume_queue_flush_interval_ms: int = 1000
     sync_flush_timeout_ms: int = 5000
     """How long a batch may wait for the disk before its senders are told FLUSH_TIMEOUT."""
     replica_timeout_ms: int = 3000
@@ -146,11 +142,6 @@ class BrokerConfig:
     def raft_log_path(self) -> Path:
         """Directory of the Raft node: `data/`, `index/`, term and vote."""
         return self.store_dir / f"dledger-{self.raft_self_id}"
-
-    @property
-    def consume_queue_path(self) -> Path:
-        """Directory of the consume queues."""
-        return self.consume_queue_dir or self.store_dir / "consumequeue"
 
     @property
     def follower_broker_id(self) -> int:

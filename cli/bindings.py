@@ -65,7 +65,6 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "brokerName": Binding("broker_name"),
     "brokerNotActiveTimeoutMillis": Binding("namesrv_heartbeat_timeout_ms", values.positive),
     "brokerPermission": Binding("broker_permission", values.permission),
-    "checkCRCOnRecover": Binding("check_crc_on_recover"),
     "dLegerGroup": Binding("raft_group"),
     "dLegerPeers": Binding("raft_peers", values.raft_peers),
     "dLegerSelfId": Binding("raft_self_id"),
@@ -73,7 +72,6 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "flushConsumerOffsetInterval": Binding("consumer_offset_persist_interval_ms", values.positive),
     "flushDiskType": Binding("flush_mode", FlushMode),
     "flushIntervalCommitLog": Binding("flush_interval_ms", values.positive),
-    "flushIntervalConsumeQueue": Binding("consume_queue_flush_interval_ms", values.positive),
     "longPollingEnable": Binding("long_polling"),
     "mappedFileSizeCommitLog": Binding("commit_log_file_size_bytes", values.positive),
     "mappedFileSizeConsumeQueue": Binding("consume_queue_file_size_bytes", values.whole_units),
@@ -91,7 +89,6 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "shortPollingTimeMills": Binding("short_polling_ms", values.positive),
     "slaveTimeout": Binding("replica_timeout_ms", values.positive),
     "storePathCommitLog": Binding("commit_log_dir", _path),
-    "storePathConsumeQueue": Binding("consume_queue_dir", _path),
     "storePathRootDir": Binding("store_dir", _path),
     "syncFlushTimeout": Binding("sync_flush_timeout_ms", values.positive),
 }

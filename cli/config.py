@@ -93,7 +93,6 @@ def _properties(config: BrokerConfig | NameServerConfig, said: Said, bindings: M
     shown["healthPort"] = "off" if config.health_port is None else str(config.health_port)
     if isinstance(config, BrokerConfig):
         hosts = {"brokerIP1": config.advertised_host, "brokerIP2": config.inside_host}
-        paths = {"storePathCommitLog": config.commit_log_path, "storePathConsumeQueue": config.consume_queue_path}
-        shown |= hosts | {name: str(path) for name, path in paths.items()}
+        shown |= hosts | {"storePathCommitLog": str(config.commit_log_path)}
         shown |= {"advertisedPort": str(config.advertised_port or config.listen_port)}
     return shown

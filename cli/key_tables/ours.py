@@ -36,11 +36,15 @@ EFFECTS = {
     "brokerIP1": "Chosen and printed at the start, with the other candidates, when it is not set.",
     "brokerIP2": "In Raft mode the host of this node's entry in dLegerPeers, when it is not set.",
     "brokerRole": "ASYNC_MASTER only: SYNC_MASTER and SLAVE are refused, for replication use enableDLegerCommitLog.",
+    "checkCRCOnRecover": "Always checked.",
     "dLegerPeers": "Members are known by cluster, group, id and incarnation; names are resolved at each connection.",
     "flushDiskType": "In Raft mode an entry counts for the quorum on a node when it is durable by this rule.",
+    "flushIntervalConsumeQueue": "They are synced every ten seconds; what is not synced is built again from the log.",
+    "messageDelayLevel": "The levels are RocketMQ's defaults.",
     "mappedFileSizeConsumeQueue": "Rounded up to whole units of 20 bytes.",
     "slaveReadEnable": "Followers always serve reads, up to what a quorum has confirmed.",
     "slaveTimeout": "The time a batch may wait for a quorum.",
-    "storePathConsumeQueue": "Taken as it says, where RocketMQ ignores it.",
+    "storePathConsumeQueue": "Always storePathRootDir/consumequeue.",
+    "storePathDLedgerCommitLog": "Always storePathRootDir/dledger-SELFID/data.",
 }
 """What a key does here, in words to add to its meaning."""

@@ -11,7 +11,7 @@ batchDispatchRequestThreadPoolNums|int|16|j|Threads that build consume queues si
 bitMapLengthConsumeQueueExt|int|64|f|Bits of the filter map in a consume queue's extension.
 bottomMostCompressionTypeForConsumeQueueStore|text|zstd|f|Compression of the lowest level of consume queues in RocksDB.
 brokerRole|ASYNC_MASTER/SYNC_MASTER/SLAVE|ASYNC_MASTER|*|Place in classic replication of masters and slaves.
-checkCRCOnRecover|bool|true|*|Check the sums of records when the log is recovered.
+checkCRCOnRecover|bool|true|d|Check the sums of records when the log is recovered.
 cleanFileForciblyEnable|bool|true|f|Delete old files before their time when the disk runs full.
 cleanResourceInterval|int|10000|f|Time in ms between two looks for files to delete.
 cleanRocksDBDirtyCQIntervalMin|long|60|f|Minutes between two clean-ups of consume queues in RocksDB.
@@ -82,7 +82,7 @@ flushConsumeQueueThoroughInterval|int|60000|d|Time in ms after which consume que
 flushDelayOffsetInterval|long|10000|f|Time in ms between two writes of the delay offsets to their file.
 flushDiskType|ASYNC_FLUSH/SYNC_FLUSH|ASYNC_FLUSH|*|Whether an acknowledgement waits for the disk.
 flushIntervalCommitLog|int|500|*|Time in ms between two flushes of the log with ASYNC_FLUSH.
-flushIntervalConsumeQueue|int|1000|*|Time in ms between two flushes of the consume queues.
+flushIntervalConsumeQueue|int|1000|d|Time in ms between two flushes of the consume queues.
 flushLeastPagesWhenWarmMapedFile|int|4096|j|Pages after which a file being warmed is flushed.
 forceVerifyPropCRC|bool|false|f|Refuse records without the sum over the whole record.
 haFlowControlEnable|bool|false|f|Limit the rate of replication.
@@ -125,7 +125,7 @@ maxTransferBytesOnMessageInMemory|int|262144|*|Most bytes of one pull.
 maxTransferCountOnMessageInDisk|int|8|d|Most messages of one pull from disk.
 maxTransferCountOnMessageInMemory|int|32|*|Most messages of one pull.
 memTableFlushIntervalMs|long|3600000|f|Time in ms between two flushes of RocksDB's memory.
-messageDelayLevel|text|1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h|f|Delays by level.
+messageDelayLevel|text|1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h|d|Delays by level.
 messageIndexEnable|bool|true|f|Build the index by message key.
 messageIndexSafe|bool|false|f|Check the index after an unclean stop.
 minInSyncReplicas|int|1|f|Fewest replicas with which a master goes on.
@@ -157,7 +157,7 @@ statRocksDBCQIntervalSec|long|10|f|Seconds between two statistics of RocksDB.
 storeCheckpoint|text|<storePathRootDir/checkpoint>|d|File of the store's check point; ignored upstream since 4.0.
 storePathBrokerIdentity|text|<storePathRootDir/brokerIdentity>|f|File of the id that a controller gave.
 storePathCommitLog|text|<storePathRootDir/commitlog>|*|Folder of the log.
-storePathConsumeQueue|text|<storePathRootDir/consumequeue>|*|Folder of the consume queues; upstream ignores the key.
+storePathConsumeQueue|text|<storePathRootDir/consumequeue>|d|Folder of the consume queues; ignored upstream since 4.0.
 storePathDLedgerCommitLog|text|<storePathRootDir/dledger-SELFID/data>|d|Folder of the Raft log's data files.
 storePathEpochFile|text|<storePathRootDir/epochFileCheckpoint>|f|File of the masters' epochs.
 storePathIndex|text|<storePathRootDir/index>|f|Folder of the index files; upstream ignores the key.
