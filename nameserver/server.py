@@ -76,8 +76,6 @@ class NameServer:
             OSError: the port cannot be bound.
             HealthListenError: the health port cannot be bound.
         """
-        for notice in self._config.notices:
-            _log.info("%s", notice)
         kv = KvConfig.load(self._config.kv_config_path)
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters)
         self._handlers = {
