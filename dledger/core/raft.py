@@ -227,6 +227,7 @@ class Raft:
         state.terms.truncate_after(last_index)
         state.durable_index = min(state.durable_index, last_index)
         state.commit_index = self._told_commit = min(state.commit_index, last_index)
+        state.held.clear()  # it may hold the acknowledgement; who is not answered asks again
         self.follower.on_refused()
 
     def trimmed(self) -> None:
@@ -406,12 +407,13 @@ class Raft:
             self._make_way(request)
         terms = state.terms
         term = request.term if is_granted else state.term
-        state.send(
-            peer,
-            VoteResponse(
-                term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
-            ),
+        response = VoteResponse(
+            term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
         )
+        if request.pre_vote:
+            state.messages.append((peer, response))  # a pre-vote binds nobody: nothing of it need be durable
+        else:
+            state.send(peer, response)
 
     def _make_way(self, request: VoteRequest) -> None:
         """The candidate may win: vote, and do not campaign against it before it had its time."""
@@ -520,6 +522,8 @@ class Raft:
     def _leave_role(self) -> None:
         if self.leader is not None:
             self.leader.drop_reads()
+        if self.role is Role.CANDIDATE:
+            self.state.withdraw_vote_requests()
         self.leader = self.ballot = self.handover = None
 
     # -- time

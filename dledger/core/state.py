@@ -7,7 +7,7 @@ held       rest on a term or a vote that is not durable yet; `persisted` lets th
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dledger.core.messages import HardState, Message, Span, TermRun
+from dledger.core.messages import HardState, Message, Span, TermRun, VoteRequest
 from dledger.core.ready import ReadResult, Write
 from dledger.core.settings import RaftSettings
 from dledger.core.terms import TermRuns
@@ -136,6 +136,10 @@ class NodeState:
             self.unsaved = False
             self.messages += self.held
             self.held.clear()
+
+    def withdraw_vote_requests(self) -> None:
+        """The candidacy is over before its term was durable: nobody needs to be asked."""
+        self.held = [(peer, message) for peer, message in self.held if not isinstance(message, VoteRequest)]
 
     def commit_to(self, index: int) -> None:
         """Raise the commit index; it never falls."""

@@ -1,0 +1,310 @@
+"""SimDisk: one node's disk, with what a crash may do to it; SimLog and SimHardStates, the ports on top of it.
+
+    written ---- flush returns ----> durable
+       |                                '-- survives everything but a wipe
+       '-- a killed process: survives (page cache); a power cut: each unflushed entry is kept, lost or torn on its own
+
+Faults injected: slow and stalled flushes, a flush that fails for good, full disk, entries and hard states kept, lost,
+torn at a power cut in any combination, a hard state half way through its rename, a disk replaced by an empty one.
+Never injected: a durable entry that rots, a flush that lies, a truncation or reset that is half done (the port
+promises that they are durable on return). So a failing run is always a bug.
+
+Entries are 16 bytes (term, payload); `ENTRIES_PER_FILE` make a file, with a filler at its end, so that positions have
+gaps and spans end at files.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from struct import Struct
+
+from chaos.sim.clock import SimClock
+from dledger.core.messages import NO_TERM, HardState, Span, TermRun
+from store.errors import DiskFailedError, DiskFullError
+
+ENTRY = Struct(">qq")
+ENTRIES_PER_FILE = 16
+FILE_SIZE_BYTES = ENTRIES_PER_FILE * ENTRY.size + 24
+NEW_CHAIN = 0
+_PLACE = Path("sim")
+
+Entry = tuple[int, int]
+
+
+def position_of(index: int) -> int:
+    """Start position of the entry `index`."""
+    return index // ENTRIES_PER_FILE * FILE_SIZE_BYTES + index % ENTRIES_PER_FILE * ENTRY.size
+
+
+def link(chain: int, term: int, payload: int) -> int:
+    """Hash of a log up to an entry, from the hash up to the entry before: equal hashes, equal logs."""
+    return hash((chain, term, payload))
+
+
+class SimDisk:
+    """What outlives a process: the log's image, the hard state, and how the disk behaves at present.
+
+    Attributes:
+        flush_us: time a flush takes, `slow_factor` times that when slow; `is_stalled`: it does not return at all.
+        has_failed, is_full: every flush fails; nothing more can be written.
+        hard_state: the durable one; None on a new disk.
+        amnesiac: entries that were acknowledged may be gone (ASYNC_FLUSH and a power cut).
+    """
+
+    def __init__(self, clock: SimClock, rng: Random, flush_us: int) -> None:
+        self.clock = clock
+        self.rng = rng
+        self.flush_us = flush_us
+        self.slow_factor = 1
+        self.is_stalled = False
+        self.has_failed = False
+        self.is_full = False
+        self.hard_state: HardState | None = None
+        self.amnesiac = False
+        self.first_index = 0
+        self.prev_term = NO_TERM
+        self.prev_chain = NEW_CHAIN
+        self.entries: list[Entry] = []
+        self.chains: list[int] = []
+        self.durable_index = -1
+        self.on_failed: Callable[[], None] = lambda: None
+        self._saving: HardState | None = None
+
+    @property
+    def last_index(self) -> int:
+        """Newest written entry."""
+        return self.first_index + len(self.entries) - 1
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing that was promised from here can be forgotten."""
+        return self.hard_state is not None and not self.hard_state.recovering and not self.amnesiac
+
+    def chain_at(self, index: int) -> int | None:
+        """Hash of the log up to `index`; None when that entry is not here."""
+        if index == self.first_index - 1:
+            return self.prev_chain
+        position = index - self.first_index
+        return self.chains[position] if 0 <= position < len(self.chains) else None
+
+    def latency_us(self) -> int:
+        """How long the flush that starts now will take."""
+        return int(self.flush_us * self.slow_factor * (0.5 + self.rng.random()))
+
+    def save_hard_state(self, state: HardState, done: Callable[[], None]) -> None:
+        """Write, rename, sync; then `done`."""
+        self._saving = state
+        self.when_flushed(lambda: self._saved(state, done))
+
+    def when_flushed(self, done: Callable[[], None]) -> None:
+        """Call `done` when a flush that starts now returns; `on_failed`, if the disk fails it."""
+        self.clock.call_in(self.latency_us(), lambda: self._flush_returns(done))
+
+    def _flush_returns(self, done: Callable[[], None]) -> None:
+        if self.is_stalled:
+            self.clock.call_in(20_000, lambda: self._flush_returns(done))
+        elif self.has_failed:
+            self.on_failed()
+        else:
+            done()
+
+    def _saved(self, state: HardState, done: Callable[[], None]) -> None:
+        if self._saving is state:
+            self.hard_state, self._saving = state, None
+            if not state.recovering:
+                self.amnesiac = False
+            done()
+
+    def process_died(self) -> None:
+        """The page cache stays; a save under way is old or new."""
+        self._settle_save()
+
+    def power_cut(self, *, forgets: bool) -> None:
+        """Unflushed entries are kept, lost or torn, each on its own; recovery keeps the part before the first gap."""
+        self._settle_save()
+        kept = self.durable_index + 1
+        while kept <= self.last_index and self.rng.random() < 0.7:
+            kept += 1
+        self.truncate_after(max(kept - 1, self.first_index - 1))
+        self.amnesiac = self.amnesiac or forgets
+
+    def opened(self) -> None:
+        """Recovery has scanned the log and flushed it: what is there is durable."""
+        self.durable_index = self.last_index
+
+    def truncate_after(self, last_index: int) -> None:
+        """Drop the entries above `last_index`, durably."""
+        keep = last_index - self.first_index + 1
+        del self.entries[keep:], self.chains[keep:]
+        self.durable_index = min(self.durable_index, self.last_index)
+
+    def reset(self, first_index: int, prev_term: int, prev_chain: int) -> None:
+        """Drop everything, durably."""
+        self.entries.clear()
+        self.chains.clear()
+        self.first_index, self.prev_term, self.prev_chain = first_index, prev_term, prev_chain
+        self.durable_index = first_index - 1
+
+    def trim(self, first_index: int) -> None:
+        """Delete the entries before `first_index`."""
+        drop = first_index - self.first_index
+        self.prev_term, self.prev_chain = self.entries[drop - 1][0], self.chains[drop - 1]
+        del self.entries[:drop], self.chains[:drop]
+        self.first_index = first_index
+
+    def append(self, term: int, payload: int) -> None:
+        """Write one entry."""
+        chain = self.chains[-1] if self.chains else self.prev_chain
+        self.entries.append((term, payload))
+        self.chains.append(link(chain, term, payload))
+
+    def _settle_save(self) -> None:
+        if self._saving is not None and self.rng.random() < 0.5:
+            self.hard_state = self._saving
+        self._saving = None
+
+
+class SimLog:
+    """`dledger.ports.EntryLog` on a `SimDisk`: one process's view.
+
+    `on_append(index)` is told of every entry written, `on_truncate(last_index)` before anything is dropped.
+    """
+
+    def __init__(self, disk: SimDisk, on_append: Callable[[int], None], on_truncate: Callable[[int], None]) -> None:
+        self._disk = disk
+        self._on_append = on_append
+        self._on_truncate = on_truncate
+        self._generation = 0
+        self._is_flushing = False
+        self._waiting: list[Callable[[int, int], None]] = []
+        self.base_chain: Callable[[int], int] = lambda index: NEW_CHAIN
+        self.is_closed = False
+        disk.opened()
+
+    @property
+    def first_index(self) -> int:
+        return self._disk.first_index
+
+    @property
+    def first_position(self) -> int:
+        return position_of(self._disk.first_index)
+
+    @property
+    def prev_term(self) -> int:
+        return self._disk.prev_term
+
+    @property
+    def last_index(self) -> int:
+        return self._disk.last_index
+
+    @property
+    def durable_index(self) -> int:
+        return self._disk.durable_index
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def term_runs(self) -> Sequence[TermRun]:
+        runs: list[TermRun] = []
+        for index, (term, _) in enumerate(self._disk.entries, self._disk.first_index):
+            if not runs or runs[-1].term != term:
+                runs.append(TermRun(term, index))
+        return runs
+
+    def read(self, first_index: int, size_limit_bytes: int) -> Span | None:
+        disk = self._disk
+        if first_index > disk.last_index:
+            return None
+        start = first_index - disk.first_index
+        assert start >= 0, (first_index, disk.first_index)
+        entries, term = disk.entries, disk.entries[start][0]
+        limit = min(
+            len(entries),
+            start + max(1, size_limit_bytes // ENTRY.size),
+            start + ENTRIES_PER_FILE - first_index % ENTRIES_PER_FILE,
+        )
+        end = start + 1
+        while end < limit and entries[end][0] == term:
+            end += 1
+        data = b"".join([ENTRY.pack(*entry) for entry in entries[start:end]])
+        position = position_of(first_index)
+        return Span(term, first_index, first_index + end - start - 1, position, position + len(data), data)
+
+    def append_span(self, span: Span) -> None:
+        assert span.start_position == position_of(span.first_index), span
+        self._check_room()
+        for index, entry in enumerate(ENTRY.iter_unpack(span.data), span.first_index):
+            if index > self._disk.last_index:
+                assert index == self._disk.last_index + 1, (index, self._disk.last_index)
+                self.write(*entry)
+
+    def append_term_start(self, index: int, term: int) -> None:
+        self._check_room()
+        assert index == self._disk.last_index + 1, (index, self._disk.last_index)
+        self.write(term, -term)
+
+    def write(self, term: int, payload: int) -> None:
+        """Append one entry."""
+        self._disk.append(term, payload)
+        self._on_append(self._disk.last_index)
+
+    def truncate_after(self, last_index: int) -> None:
+        self._on_truncate(last_index)
+        self._generation += 1
+        self._disk.truncate_after(last_index)
+
+    def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
+        assert start_position == position_of(first_index), (first_index, start_position)
+        self._generation += 1
+        self._disk.reset(first_index, prev_term, self.base_chain(first_index - 1))
+
+    def request_flush(self, done: Callable[[int, int], None]) -> None:
+        self._waiting.append(done)
+        if not self._is_flushing:
+            self._flush()
+
+    def flush_now_and_then(self) -> None:
+        """ASYNC_FLUSH: begin a flush without telling anyone."""
+        if not self._is_flushing:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._is_flushing = True
+        index, generation, waiting = self._disk.last_index, self._generation, self._waiting
+        self._waiting = []
+        self._disk.when_flushed(lambda: self._flushed(index, generation, waiting))
+
+    def _flushed(self, index: int, generation: int, waiting: list[Callable[[int, int], None]]) -> None:
+        if self.is_closed:
+            return
+        self._is_flushing = False
+        if generation == self._generation:
+            self._disk.durable_index = max(self._disk.durable_index, index)
+        for done in waiting:
+            done(index, generation)
+        if self._waiting:
+            self._flush()
+
+    def _check_room(self) -> None:
+        if self._disk.has_failed:
+            raise DiskFailedError(_PLACE, "simulated")
+        if self._disk.is_full:
+            raise DiskFullError(_PLACE, ENTRY.size)
+
+
+class SimHardStates:
+    """`dledger.ports.HardStateStore` on a `SimDisk`."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def load(self) -> HardState:
+        state = self._disk.hard_state
+        if state is None:
+            return HardState(recovering=True)
+        return HardState(state.term, state.voted_for, state.recovering or self._disk.amnesiac)
+
+    def save(self, state: HardState, done: Callable[[], None]) -> None:
+        self._disk.save_hard_state(state, done)

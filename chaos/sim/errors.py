@@ -1,0 +1,32 @@
+"""What a run can find, told apart by the exit code of `python -m chaos.sim`.
+
+    0    nothing
+    10   SafetyViolation     an invariant of chaos.md 2.5 is broken (R1 to R11, R13, R15)
+    11   LivenessViolation   healed, and yet no leader, no commit or no equal logs in time (R14)
+    12   anything else       the product or the simulator raised
+
+All checks raise; nothing is collected, so the first broken invariant ends a run.
+"""
+
+
+class Violation(Exception):
+    """A broken invariant: its code, and what was seen."""
+
+    exit_code = 12
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+
+
+class SafetyViolation(Violation):
+    """Something happened that never may."""
+
+    exit_code = 10
+
+
+class LivenessViolation(Violation):
+    """Something did not happen that had to."""
+
+    exit_code = 11

@@ -1,0 +1,109 @@
+"""SimNetwork: connections between members that delay, lose, double, reorder, go silent and break.
+
+A connection of two members is up or down; both ends are told when it breaks and when it stands again. What was sent on
+one connection never arrives on a later one, as with TCP. A *cut* is silent: packets of one direction vanish and nobody
+is told. Loss, doubling and reordering inside a connection are more than TCP would do, on purpose.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from chaos.sim.clock import SimClock
+from dledger.core.messages import Message
+
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Weather:
+    """How the network behaves at present. Rates are in `[0, 1)`; latency is spread up to three times its value."""
+
+    latency_us: int = 300
+    drop_rate: float = 0.0
+    double_rate: float = 0.0
+    reorder_rate: float = 0.0
+
+
+class SimNetwork:
+    """All connections of the group.
+
+    `deliver(source, target, message)`, `tell_lost(node, peer)` and `tell_joined(node, peer)` are the cluster's.
+    """
+
+    def __init__(
+        self,
+        clock: SimClock,
+        rng: Random,
+        deliver: Callable[[str, str, Message], None],
+        tell_lost: Callable[[str, str], None],
+        tell_joined: Callable[[str, str], None],
+        is_alive: Callable[[str], bool],
+    ) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._deliver = deliver
+        self._tell_lost = tell_lost
+        self._tell_joined = tell_joined
+        self._is_alive = is_alive
+        self.weather = Weather()
+        self.cut: dict[Pair, None] = {}
+        self._epochs: dict[Pair, int] = {}  # by sorted pair: odd when the connection stands
+        self._last_us: dict[Pair, int] = {}
+        self.dropped_count = 0
+
+    def send(self, source: str, target: str, message: Message) -> None:
+        """Take a message; it may arrive once, twice or never."""
+        epoch = self._epochs.get(_pair(source, target), 0)
+        weather, rng = self.weather, self._rng
+        if epoch % 2 == 0 or (source, target) in self.cut:
+            return
+        if weather.drop_rate and rng.random() < weather.drop_rate:
+            self.dropped_count += 1
+            return
+        self._arrive_later(source, target, message, epoch)
+        if weather.double_rate and rng.random() < weather.double_rate:
+            self._arrive_later(source, target, message, epoch)
+
+    def _arrive_later(self, source: str, target: str, message: Message, epoch: int) -> None:
+        weather, rng, link = self.weather, self._rng, (source, target)
+        time_us = self._clock.now_us + int(weather.latency_us * (0.5 + 2.5 * rng.random()))
+        if not (weather.reorder_rate and rng.random() < weather.reorder_rate):
+            time_us = max(time_us, self._last_us.get(link, 0) + 1)
+            self._last_us[link] = time_us
+        self._clock.call_at(time_us, lambda: self._arrive(source, target, message, epoch))
+
+    def _arrive(self, source: str, target: str, message: Message, epoch: int) -> None:
+        if self._epochs.get(_pair(source, target), 0) == epoch and (source, target) not in self.cut:
+            self._deliver(source, target, message)
+
+    def is_up(self, one: str, other: str) -> bool:
+        """Whether a connection of the two stands."""
+        return self._epochs.get(_pair(one, other), 0) % 2 == 1
+
+    def break_link(self, one: str, other: str, *, is_silent: bool = False) -> None:
+        """The connection is gone; the ends learn it at once, or (a machine without power) only when it stands again."""
+        if not self.is_up(one, other):
+            return
+        self._epochs[_pair(one, other)] += 1
+        if not is_silent:
+            self._tell_lost(one, other)
+            self._tell_lost(other, one)
+
+    def connect(self, one: str, other: str) -> None:
+        """Try to connect; nothing happens when a direction is cut or an end is not there."""
+        can = self._is_alive(one) and self._is_alive(other)
+        if self.is_up(one, other) or not can or (one, other) in self.cut or (other, one) in self.cut:
+            return
+        self._epochs[_pair(one, other)] = self._epochs.get(_pair(one, other), 0) + 1
+        self._tell_joined(one, other)
+        self._tell_joined(other, one)
+
+    def heal(self) -> None:
+        """Good weather, no cuts."""
+        self.weather = Weather(self.weather.latency_us)
+        self.cut.clear()
+
+
+def _pair(one: str, other: str) -> Pair:
+    return (one, other) if one < other else (other, one)

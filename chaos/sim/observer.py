@@ -1,0 +1,302 @@
+"""The observer: sees everything, knows nothing of how it is done, and checks the invariants after every event.
+
+    code  what must hold                                                       looked at when
+    R1    at most one leader per term                                          a node leads
+    R2    one vote per term and node, over restarts and power cuts             a vote leaves
+    R3    term and commit index never fall                                     after every event
+    R4    a leader never truncates its log                                     the log truncates
+    R5    same index and term, same log up to there                            an entry is written
+    R6    a new leader holds everything committed                              a node begins to lead
+    R7    one log of committed entries                                         a commit index rises
+    R8    a leader commits by counting an entry of its own term, and a quorum  a leader's commit index rises
+          of members holds it (durably, under SYNC_FLUSH)
+    R9    durable before said: acknowledgement, vote, term                     a message leaves
+    R10   no truncation of what is committed                                   the log truncates
+    R11   up-to-date is judged by the last entry's term                        a vote is asked for, a vote leaves
+    R13   an acknowledged entry is in the log of every later leader there is;  an acknowledgement, a read
+          a read misses nothing acknowledged before it was asked for
+    R15   no term rises by a candidacy that a quorum did not agree to, and     a vote is asked for, a pre-vote leaves
+          who heard its leader within the lease does not agree
+R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
+Codes: `chaos.md` 2.5 of the project's reference; R15 is ours, for pre-vote.
+"""
+
+from dataclasses import dataclass
+
+from chaos.sim.disk import NEW_CHAIN, SimDisk
+from chaos.sim.errors import SafetyViolation
+from dledger.core.leader import Leader
+from dledger.core.messages import (
+    AppendRequest,
+    AppendResponse,
+    InstallResponse,
+    Message,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.raft import Raft
+from dledger.core.roles import Role
+
+
+@dataclass(slots=True)
+class Seen:
+    """One process as it was after the last event: what R3 and the rest compare with."""
+
+    term: int
+    commit_index: int
+    role: Role
+
+
+class Observer:
+    """Global truth of one run.
+
+    `durable_quorum`: SYNC_FLUSH. `quorum`: of the members. After `forget_above` (a salvage election said what may be
+    missing) the entries above are no longer owed. `is_lossy`: a member forgot entries or a disk was replaced, so that
+    holders of an entry can no longer be counted on the disks. `recoverable` runs never lose a quorum's memory.
+    """
+
+    def __init__(self, disks: dict[str, SimDisk], *, quorum: int, durable_quorum: bool, recoverable: bool) -> None:
+        self._disks = disks
+        self._quorum = quorum
+        self._durable_quorum = durable_quorum
+        self._recoverable = recoverable
+        self.committed: list[int] = []
+        self.acked_index = -1
+        self.acked_count = 0
+        self.is_lossy = False
+        self.leaders: dict[int, str] = {}
+        self._chains: dict[tuple[int, int], int] = {}
+        self._votes: dict[tuple[str, int], str] = {}
+        self._terms: dict[str, int] = {}
+        self._grants: dict[tuple[str, int], dict[str, None]] = {}
+        self._seen: dict[str, Seen] = {}
+
+    def committed_chain(self, index: int) -> int:
+        """Hash of the committed log up to `index`."""
+        return self.committed[index] if index >= 0 else NEW_CHAIN
+
+    def booted(self, name: str, raft: Raft) -> None:
+        """A process began."""
+        self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
+        self._seen[name] = Seen(raft.state.term, raft.state.commit_index, raft.role)
+
+    def replace_disk(self, name: str, disk: SimDisk) -> None:
+        """A node has a new, empty disk: of its past only the votes still bind it."""
+        self._disks[name] = disk
+        self.is_lossy = True
+        self._terms.pop(name, None)
+        if not self._recoverable:
+            self._forget_terms()
+
+    def _forget_terms(self) -> None:
+        """Too much is gone: a term that no disk knows any more may come again."""
+        saved = [disk.hard_state.term for disk in self._disks.values() if disk.hard_state is not None]
+        known = max(saved, default=0)
+        self.leaders = {term: leader for term, leader in self.leaders.items() if term <= known}
+        self._votes = {key: candidate for key, candidate in self._votes.items() if key[1] <= known}
+        self._chains = {key: chain for key, chain in self._chains.items() if key[1] <= known}
+
+    def after(self, name: str, raft: Raft) -> None:
+        """An event on this node is over."""
+        seen, state = self._seen[name], raft.state
+        if state.term != seen.term:
+            self._expect(state.term > seen.term, "R3", f"{name}: term {seen.term} -> {state.term}")
+            seen.term = state.term
+        if raft.role is not seen.role:
+            seen.role = raft.role
+            if raft.role is Role.LEADER:
+                self._begins_to_lead(name, raft)
+        if state.commit_index != seen.commit_index:
+            self._expect(state.commit_index > seen.commit_index, "R3", f"{name}: commit {seen} -> {state.commit_index}")
+            self._commits(name, raft)
+            seen.commit_index = state.commit_index
+
+    def _begins_to_lead(self, name: str, raft: Raft) -> None:
+        term, leader = raft.state.term, raft.leader
+        other = self.leaders.setdefault(term, name)
+        self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
+        if leader is not None and leader.is_salvage:
+            self._salvages(name, leader)
+        last_index = len(self.committed) - 1
+        held = self._disks[name].chain_at(last_index)
+        if last_index >= raft.state.terms.first_index - 1:
+            self._expect(
+                held == self.committed_chain(last_index),
+                "R6",
+                f"{name} leads term {term} without the entry committed at {last_index}",
+            )
+
+    def _salvages(self, name: str, leader: Leader) -> None:
+        """A salvage election may lose entries, unless a quorum remembers; it must say so, unless all disks are new."""
+        if self._recoverable:
+            return
+        all_new = not any(disk.entries for other, disk in self._disks.items() if other != name)
+        self._expect(
+            leader.may_miss_after is not None or (all_new and leader.term_start_index == 0),
+            "R6",
+            f"{name} was elected by members that forgot, and does not say what may be missing",
+        )
+        self.forget_above(leader.term_start_index - 1)
+
+    def _commits(self, name: str, raft: Raft) -> None:
+        disk, index = self._disks[name], raft.state.commit_index
+        if raft.role is Role.LEADER:
+            self._commits_by_counting(name, raft)
+        known = len(self.committed) - 1
+        shared = min(index, known)
+        if shared >= disk.first_index - 1:
+            self._expect(
+                disk.chain_at(shared) == self.committed_chain(shared),
+                "R7",
+                f"{name} committed another log up to {shared}",
+            )
+        for new in range(known + 1, index + 1):
+            chain = disk.chain_at(new)
+            assert chain is not None, (name, new, disk.first_index, disk.last_index)
+            self.committed.append(chain)
+
+    def _commits_by_counting(self, name: str, raft: Raft) -> None:
+        index, term = raft.state.commit_index, raft.state.term
+        counted = raft.state.terms.term_at(index)
+        self._expect(counted == term, "R8", f"{name} in term {term} committed {index} of term {counted} by counting")
+        if self.is_lossy:
+            return
+        chain = self._disks[name].chain_at(index)
+        holders = [other for other, disk in self._disks.items() if self._holds(disk, index, chain)]
+        self._expect(
+            len(holders) >= self._quorum, "R8", f"{name} committed {index}, which only {holders} hold for the quorum"
+        )
+
+    def _holds(self, disk: SimDisk, index: int, chain: int | None) -> bool:
+        end = disk.durable_index if self._durable_quorum else disk.last_index
+        return index <= end and (index < disk.first_index or disk.chain_at(index) == chain)
+
+    def forget_above(self, index: int) -> None:
+        """A salvage election: entries above may be missing, and it was said."""
+        del self.committed[index + 1 :]
+        self.acked_index = min(self.acked_index, index)
+
+    # -- the log
+
+    def appended(self, name: str, index: int) -> None:
+        """An entry was written."""
+        disk = self._disks[name]
+        term, chain = disk.entries[-1][0], disk.chains[-1]
+        known = self._chains.setdefault((index, term), chain)
+        self._expect(known == chain, "R5", f"{name}: entry {index} of term {term} follows another log than elsewhere")
+
+    def truncates(self, name: str, raft: Raft, last_index: int) -> None:
+        """Entries above `last_index` are about to go."""
+        disk = self._disks[name]
+        self._expect(raft.role is not Role.LEADER, "R4", f"leader {name} truncates after {last_index}")
+        self._expect(
+            last_index >= self._seen[name].commit_index,
+            "R10",
+            f"{name} truncates after {last_index}, committed {self._seen[name].commit_index}",
+        )
+        first = last_index + 1
+        if disk.first_index <= first < len(self.committed):
+            is_committed = disk.chain_at(first) == self.committed_chain(first)
+            self._expect(not is_committed, "R10", f"{name} truncates the committed entry {first}")
+
+    # -- messages
+
+    def sends(self, name: str, raft: Raft, peer: str, message: Message) -> None:
+        """A message is about to leave."""
+        disk = self._disks[name]
+        saved_term = 0 if disk.hard_state is None else disk.hard_state.term
+        if isinstance(message, VoteRequest):
+            self._asks_for_votes(name, raft, message, saved_term)
+        elif isinstance(message, VoteResponse):
+            self._votes_for(name, raft, peer, message, saved_term)
+        elif isinstance(message, AppendResponse):
+            self._acknowledges(name, message, saved_term)
+        elif isinstance(message, AppendRequest | InstallResponse):
+            self._expect_saved_term(name, message.term, saved_term)
+
+    def _asks_for_votes(self, name: str, raft: Raft, request: VoteRequest, saved_term: int) -> None:
+        disk = self._disks[name]
+        last_term = disk.entries[-1][0] if disk.entries else disk.prev_term
+        self._expect(
+            (request.last_term, request.last_index) == (last_term, disk.last_index),
+            "R11",
+            f"{name} asks with the last entry {request.last_term}/{request.last_index},"
+            f" holds {last_term}/{disk.last_index}",
+        )
+        if request.pre_vote:
+            return
+        self._expect_saved_term(name, request.term, saved_term)
+        self._voted(name, request.term, name)
+        if not request.transfer and not request.salvage:
+            agreed = self._grants.get((name, request.term), {})
+            self._expect(
+                1 + len(agreed) >= self._quorum, "R15", f"{name} raised the term to {request.term}; agreed: {[*agreed]}"
+            )
+
+    def _votes_for(self, name: str, raft: Raft, peer: str, response: VoteResponse, saved_term: int) -> None:
+        if not response.granted:
+            return
+        if response.pre_vote:
+            self._grants.setdefault((peer, response.term), {})[name] = None
+            return
+        self._expect_saved_term(name, response.term, saved_term)
+        hard_state = self._disks[name].hard_state
+        # a later term on disk binds as well: no second vote of the earlier one can follow
+        is_bound = hard_state is not None and (
+            hard_state.term > response.term or (hard_state.term, hard_state.voted_for) == (response.term, peer)
+        )
+        self._expect(
+            is_bound,
+            "R9",
+            f"{name} votes for {peer} in term {response.term}; on disk: {hard_state}",
+        )
+        self._voted(name, response.term, peer)
+
+    def granted_early(self, name: str, candidate: str, heard_ago_us: int, lease_us: int) -> None:
+        """A pre-vote was given `heard_ago_us` after the leader was heard over a link that still stands."""
+        self._expect(
+            heard_ago_us >= lease_us, "R15", f"{name} heard its leader {heard_ago_us} us ago and agrees to {candidate}"
+        )
+
+    def _voted(self, name: str, term: int, candidate: str) -> None:
+        other = self._votes.setdefault((name, term), candidate)
+        self._expect(other == candidate, "R2", f"{name} votes for {other} and {candidate} in term {term}")
+
+    def _acknowledges(self, name: str, response: AppendResponse, saved_term: int) -> None:
+        disk = self._disks[name]
+        self._expect_saved_term(name, response.term, saved_term)
+        if response.accepted:
+            self._expect(
+                response.durable_index <= disk.durable_index and response.received_index <= disk.last_index,
+                "R9",
+                f"{name} says {response.received_index} received and {response.durable_index} durable;"
+                f" log {disk.last_index}, durable {disk.durable_index}",
+            )
+
+    def _expect_saved_term(self, name: str, term: int, saved_term: int) -> None:
+        self._expect(term <= saved_term, "R9", f"{name} speaks in term {term}, on disk {saved_term}")
+        self._terms[name] = max(term, self._terms.get(name, 0))
+
+    # -- clients
+
+    def acknowledged(self, name: str, term: int, index: int, rafts: dict[str, Raft]) -> None:
+        """A client was told that everything up to `index` is committed."""
+        chain = self._disks[name].chain_at(index)
+        self._expect(self.committed_chain(index) == chain, "R13", f"{name} acknowledged {index}: not committed")
+        self.acked_index = max(self.acked_index, index)
+        self.acked_count += 1
+        for other, raft in rafts.items():
+            if raft.role is Role.LEADER and raft.state.term > term and index >= raft.state.terms.first_index:
+                self._expect(
+                    self._disks[other].chain_at(index) == chain,
+                    "R13",
+                    f"{name} in term {term} acknowledged {index}, which {other} of term {raft.state.term} lacks",
+                )
+
+    def read(self, name: str, index: int, owed_index: int) -> None:
+        """A read asked for when `owed_index` was acknowledged may see up to `index`."""
+        self._expect(index >= owed_index, "R13", f"{name} serves a read at {index}, {owed_index} was acknowledged")
+
+    def _expect(self, holds: bool, code: str, detail: str) -> None:
+        if not holds:
+            raise SafetyViolation(code, detail)

@@ -1,0 +1,89 @@
+"""What one seed means: the shape of the group, and which faults it meets how often. Drawn before anything runs.
+
+Each kind of fault is off in half of the runs (swarm testing), so that rare combinations get room.
+"""
+
+from dataclasses import asdict, dataclass
+from random import Random
+
+from chaos.sim.cluster import GroupPlan
+from chaos.sim.network import Weather
+
+FAULTS = (
+    "kill",
+    "kill_leader",
+    "power_cut",
+    "power_cut_all",
+    "wipe",
+    "pause",
+    "stall",
+    "reset_link",
+    "isolate",
+    "isolate_leader",
+    "cut_one_way",
+    "split",
+    "slow_disk",
+    "stalled_disk",
+    "failed_disk",
+    "full_disk",
+    "transfer",
+    "trim",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Everything that is drawn from a seed before the run; printed when it fails."""
+
+    seed: int
+    group: GroupPlan
+    weather: Weather
+    faults: tuple[str, ...]
+    fault_interval_us: int
+    proposal_interval_us: int
+    safety_us: int
+    clock_drift: float
+
+    def describe(self) -> str:
+        """All drawn parameters, one line each."""
+        return "\n".join(f"  {name} = {value}" for name, value in asdict(self).items())
+
+
+def draw_plan(seed: int) -> RunPlan:
+    """The plan of a seed; the same for ever, for one version of this file."""
+    rng = Random(f"plan {seed}")
+    size = rng.choice((1, 2, 3, 3, 3, 3, 3, 4, 5, 5))
+    heartbeat_ms, election_min_ms, election_max_ms = rng.choice(((100, 600, 1000), (50, 250, 500), (30, 150, 300)))
+    names = tuple(f"n{number}" for number in range(size))
+    group = GroupPlan(
+        names=names,
+        durable_quorum=rng.random() < 0.7,
+        recoverable=rng.random() < 0.9,
+        heartbeat_ms=heartbeat_ms,
+        election_min_ms=election_min_ms,
+        election_max_ms=election_max_ms,
+        tick_ms=heartbeat_ms // 3,
+        flush_us=rng.choice((200, 1_000, 1_000, 8_000)),
+        span_limit_bytes=16 * rng.choice((2, 4, 32)),
+        window_bytes=16 * rng.choice((32, 128)),
+        priorities={rng.choice(names): 1} if rng.random() < 0.3 else {},
+    )
+    return RunPlan(
+        seed=seed,
+        group=group,
+        weather=_draw_weather(rng),
+        faults=tuple(fault for fault in FAULTS if rng.random() < 0.5),
+        fault_interval_us=election_max_ms * rng.choice((300, 1_000, 3_000)),
+        proposal_interval_us=heartbeat_ms * rng.choice((100, 300, 1_000)),
+        safety_us=election_max_ms * 8_000,
+        clock_drift=rng.choice((0.0, 0.0, 0.04)),
+    )
+
+
+def _draw_weather(rng: Random) -> Weather:
+    return Weather(
+        latency_us=rng.choice((100, 500, 500, 5_000)),
+        drop_rate=rng.choice((0.0, 0.0, 0.02, 0.15)),
+        double_rate=rng.choice((0.0, 0.0, 0.1)),
+        reorder_rate=rng.choice((0.0, 0.0, 0.02, 0.1)),
+    )

@@ -1,0 +1,154 @@
+"""One run: a seed's plan, a phase of faults in which safety must hold, then all is repaired and the group must work.
+
+    boot all -> faults, proposals, reads (safety)  -> heal -> one leader, all sound, equal logs (R14)  -> and it stays
+                 `safety_us`                               within 12 election time-outs                   3 time-outs
+
+Everything is drawn from the seed, so a run is repeated exactly, in any process.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from chaos.sim.cluster import Cluster, SimProcess
+from chaos.sim.errors import LivenessViolation, SafetyViolation
+from chaos.sim.nemesis import Nemesis
+from chaos.sim.plan import RunPlan, draw_plan
+
+Trace = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a clean run did. `trace_hash` is equal for equal runs, whatever the process."""
+
+    seed: int
+    event_count: int
+    committed_count: int
+    acked_count: int
+    term: int
+    trace_hash: int
+    marks: dict[str, int]
+
+
+class Run:
+    """One seed at work."""
+
+    def __init__(self, plan: RunPlan, trace: Trace | None = None) -> None:
+        self.plan = plan
+        self.cluster = Cluster(plan.group, plan.seed)
+        self._nemesis = Nemesis(self.cluster, plan)
+        self._is_healing = False
+        if trace is not None:
+            self.cluster.on_event = lambda name, what: trace(self._line(name, what))
+
+    def execute(self) -> RunResult:
+        """Both phases.
+
+        Raises:
+            SafetyViolation, LivenessViolation: see `chaos.sim.errors`.
+        """
+        cluster = self.cluster
+        for name in self.plan.group.names:
+            cluster.boot(name)
+        self._nemesis.start()
+        self._propose_again()
+        cluster.clock.run_until(self.plan.safety_us)
+        self._heal()
+        self._stay()
+        return RunResult(
+            self.plan.seed,
+            cluster.clock.event_count,
+            len(cluster.observer.committed),
+            cluster.observer.acked_count,
+            max(cluster.observer.leaders, default=0),
+            cluster.trace_hash,
+            cluster.marks,
+        )
+
+    # -- phases
+
+    def _heal(self) -> None:
+        self._nemesis.heal()
+        self._is_healing = True
+        cluster, limit_us = self.cluster, self.plan.group.election_max_ms * 12_000
+        if not cluster.clock.run_until(cluster.clock.now_us + limit_us, self._is_well):
+            raise LivenessViolation("R14", f"healed for {limit_us // 1000} ms: {self._why_not_well()}")
+
+    def _stay(self) -> None:
+        cluster = self.cluster
+        self._is_healing = False
+        changes = len(cluster.observer.leaders)
+        cluster.clock.run_until(cluster.clock.now_us + self.plan.group.election_max_ms * 3_000)
+        allowed = 1 if self.plan.group.priorities else 0
+        changes = len(cluster.observer.leaders) - changes
+        if changes > allowed:
+            raise LivenessViolation("R14", f"{changes} leaders in a healthy group, after one was found")
+
+    # -- clients
+
+    def _propose_again(self) -> None:
+        cluster = self.cluster
+        leader = cluster.leader()
+        if leader is not None and not self._is_healing:
+            cluster.propose(leader, 1 + cluster.jitter(24 if cluster.rng.random() < 0.2 else 4))
+            if cluster.rng.random() < 0.2:
+                cluster.read(leader)
+        wait_us = int(self.plan.proposal_interval_us * 2 * cluster.rng.random()) + 1
+        cluster.clock.call_in(wait_us, self._propose_again)
+
+    # -- the end
+
+    def _is_well(self) -> bool:
+        return self._why_not_well() == ""
+
+    def _why_not_well(self) -> str:
+        cluster = self.cluster
+        processes = cluster.processes
+        if len(processes) < len(self.plan.group.names):
+            return f"only {sorted(processes)} run"
+        leader = cluster.leader()
+        if leader is None:
+            return f"no writable leader: {self._states()}"
+        commit_index, term = leader.node.commit_index, leader.raft.state.term
+        if leader.raft.state.terms.term_at(commit_index) != term or leader.waiting:
+            return f"{leader.name} does not commit: {self._states()}"
+        for process in processes.values():
+            if why := self._differs(process, leader):
+                return f"{process.name} {why}: {self._states()}"
+        return ""
+
+    def _differs(self, process: SimProcess, leader: SimProcess) -> str:
+        if process.failure is not None:
+            raise SafetyViolation("R10", f"{process.name} left the group: {process.failure}")
+        if process.raft.leader_id != leader.name:
+            return "follows another leader"
+        if process.raft.state.recovering:
+            return "is still recovering"
+        index = leader.raft.state.terms.last_index
+        if process.node.commit_index != index or process.disk.chain_at(index) != leader.disk.chain_at(index):
+            return "has another log"
+        return ""
+
+    def _states(self) -> str:
+        return "  ".join(_column(process) for process in self.cluster.processes.values())
+
+    def _line(self, name: str, what: str) -> str:
+        cluster = self.cluster
+        columns = "  ".join(
+            f"{_column(cluster.processes[other]):38}" if other in cluster.processes else f"{other} down".ljust(38)
+            for other in self.plan.group.names
+        )
+        return f"{cluster.clock.now_us / 1000:10.3f} {name} {what:28.28} | {columns}"
+
+
+def _column(process: SimProcess) -> str:
+    state, raft = process.raft.state, process.raft
+    role = {"follower": "F", "pre_candidate": "P", "candidate": "C", "leader": "L"}[raft.role]
+    mark = "?" if state.recovering else ""
+    log = f"[{state.terms.first_index}..{state.terms.last_index}] d{state.durable_index} c{state.commit_index}"
+    return f"{process.name} {role}{mark} t{state.term} {log} ({raft.leader_id or '-'})"
+
+
+def run_seed(seed: int, trace: Trace | None = None) -> RunResult:
+    """Draw the plan of `seed` and run it."""
+    return Run(draw_plan(seed), trace).execute()
