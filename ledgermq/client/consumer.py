@@ -36,6 +36,7 @@ PREFETCH_MESSAGES: Final = 1000
 PREFETCH_BYTES: Final = 64 * 1024 * 1024
 TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 LEAVING_DEADLINE_S: Final = 5.0
+HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 Topics = str | Iterable[str] | Mapping[str, str]
@@ -237,7 +238,7 @@ class Consumer:
 
     # -- queues come and go
 
-    async def _take_over(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+    async def _take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
         ours = set(queues)
         lost = [queue for queue in self._readers if queue.topic == topic and queue not in ours]
         new = [queue for queue in queues if queue not in self._readers]
@@ -248,15 +249,15 @@ class Consumer:
         )
         await self._give_up(lost)
         for queue in new:
-            self._begin(queue)
+            self._begin(queue, 0.0 if alone else HANDOVER_S)
 
-    def _begin(self, queue: MessageQueue) -> None:
+    def _begin(self, queue: MessageQueue, pause_s: float) -> None:
         assert self._offsets is not None, "made at start"
         session, subscription = self._session, self._subscriptions[queue.topic]
         reader = QueueReader(queue, subscription, self._group, session.remoting, session.routes, self._prefetch, self)
         start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._start
         search = functools.partial(find_start, self._offsets, self._group, queue, start)
-        self._readers[queue] = reader, self._spawn(reader.run(search), f"reader of {queue}")
+        self._readers[queue] = reader, self._spawn(reader.run(search, pause_s), f"reader of {queue}")
 
     async def _give_up(self, queues: Sequence[MessageQueue]) -> None:
         """Stop reading these queues, and commit what is handled of them."""

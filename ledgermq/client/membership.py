@@ -33,7 +33,7 @@ RETRY_S: Final = 1.0
 SETTLING_S: Final = 2.0
 TIMEOUT_S: Final = 3.0
 
-OnQueues = Callable[[str, tuple[MessageQueue, ...]], Awaitable[None]]
+OnQueues = Callable[[str, tuple[MessageQueue, ...], bool], Awaitable[None]]
 
 
 class Membership:
@@ -43,7 +43,8 @@ class Membership:
         session: open.
         group: consumer group.
         subscriptions: by topic.
-        on_queues: takes over a topic's queues that are ours from now on; returns when the others are given up.
+        on_queues: takes over a topic's queues that are ours from now on, and is told whether we are the only member;
+            returns when the others are given up.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class Membership:
             return False
         if members is None:
             return False
-        await self._on_queues(topic, allocate_averagely(self._session.client_id, members, route.read_queues))
+        ours = allocate_averagely(self._session.client_id, members, route.read_queues)
+        await self._on_queues(topic, ours, len(members) == 1)
         return True
 
     async def _members(self, route: TopicRoute) -> list[str] | None:

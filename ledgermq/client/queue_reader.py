@@ -123,12 +123,14 @@ class QueueReader:
 
     # -- the task
 
-    async def run(self, find_start: FindStart) -> None:
+    async def run(self, find_start: FindStart, pause_s: float) -> None:
         """Read until cancelled.
 
         Args:
             find_start: asks where the group is; called until it succeeds.
+            pause_s: before that.
         """
+        await asyncio.sleep(pause_s)
         await self._begin(find_start)
         while True:
             await self._prefetch.wait_room(self.buffer.__len__)

@@ -64,7 +64,7 @@ class Routes:
         self._routed: dict[str, str | None] = {}
         self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the leader hinted at, and who hinted
         self._leaders: dict[str, str | None] = {}
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # woken in the order in which they came
         self.revision = 0
 
     # -- asking
@@ -127,13 +127,13 @@ class Routes:
     async def changed(self, timeout_s: float) -> None:
         """Return at the next change of any route or leader, or after `timeout_s`."""
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         timer = self._loop.call_later(timeout_s, _wake, waiter)
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
 
     async def leader_other_than(self, broker: str, address: str, timeout_s: float) -> None:
         """Return when another node leads `broker`, or after `timeout_s`."""

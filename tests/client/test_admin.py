@@ -1,0 +1,84 @@
+"""Administration over the wire."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client import Admin, Consumer, Producer
+from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError, NoRouteError, NotFoundError
+from ledgermq.remoting.codes import RequestCode
+from tests.client.fake import FakeCluster, eventually, hang_up, refuse
+
+
+async def test_a_topic_is_created_at_every_leader_and_routed_when_the_call_returns(cluster: FakeCluster) -> None:
+    await cluster.add("b1", nodes=2)
+    await cluster.add("b2")
+    async with Admin(cluster.namesrv) as admin:
+        route = await admin.create_topic("T", queue_count=3)
+        assert len(route.write_queues) == 6
+        assert await admin.queues("T") == route.write_queues
+        info = await admin.cluster()
+    assert info.clusters == {"C": ("b1", "b2")}
+    assert len(info.brokers["b1"].addresses) == 2
+
+
+async def test_creating_follows_a_leader_that_changes(cluster: FakeCluster) -> None:
+    old, new = await cluster.add(nodes=2)
+    old.plan(RequestCode.UPDATE_AND_CREATE_TOPIC, hang_up, refuse(14))
+    async with Admin(cluster.namesrv) as admin:
+        creation = asyncio.ensure_future(admin.create_topic("T"))
+        await eventually(lambda: old.count(RequestCode.UPDATE_AND_CREATE_TOPIC) >= 2)
+        cluster.lead(new)
+        await creation
+    assert new.count(RequestCode.UPDATE_AND_CREATE_TOPIC) == 1
+
+
+async def test_a_refusal_for_good_is_raised_at_once(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add()
+    broker.plan(RequestCode.UPDATE_AND_CREATE_TOPIC, refuse(29, "conflict with system topic"))
+    async with Admin(cluster.namesrv) as admin:
+        with pytest.raises(InvalidRequestError, match="system topic"):
+            await admin.create_topic("T")
+        with pytest.raises(InvalidArgumentError, match="'D' is not one of C"):
+            await admin.create_topic("T", cluster="D")
+
+
+async def test_a_deleted_topic_has_no_route(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Admin(cluster.namesrv) as admin:
+        await admin.delete_topic("T")
+        with pytest.raises(NoRouteError):
+            await admin.route("T")
+    assert cluster.nameserver.count(RequestCode.DELETE_TOPIC_IN_NAMESRV) == 1
+
+
+async def test_offsets_and_progress_tell_how_far_a_group_is(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer, Admin(cluster.namesrv) as admin:
+        for _ in range(5):
+            await producer.send("T", b"x")
+        (queue,) = await admin.queues("T")
+        assert (await admin.min_offset(queue), await admin.max_offset(queue)) == (0, 5)
+        assert await admin.search_offset(queue, 0) == 0
+        (before,) = await admin.progress("g", "T")
+        assert (before.committed, before.lag) == (None, 5)
+        async with Consumer(cluster.namesrv, "g", "T") as consumer:
+            await anext(consumer)
+            await anext(consumer)
+            assert len(await admin.members("g")) == 1
+        (after,) = await admin.progress("g", "T")
+        assert (after.committed, after.end, after.lag) == (2, 5, 3)
+        assert await admin.members("g") == ()
+
+
+async def test_a_message_is_found_by_its_offset_id_though_its_storing_broker_is_gone(cluster: FakeCluster) -> None:
+    await cluster.add("b1", topics={"other": 1})
+    await cluster.add("b2", topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer, Admin(cluster.namesrv) as admin:
+        result = await producer.send("T", b"x", keys="k")
+        message = await admin.view_message(result.offset_message_id.lower())
+        assert (message.body, message.message_id, message.keys) == (b"x", result.message_id, ["k"])
+        with pytest.raises(NotFoundError):
+            await admin.view_message(result.offset_message_id[:-1] + "F")
+        with pytest.raises(InvalidArgumentError):
+            await admin.view_message("nonsense")
