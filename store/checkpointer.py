@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from store.checkpoint import Checkpoint, CheckpointFile, Progress
+from store.errors import DiskFailedError
 from store.message_store import MessageStore
 from store.queue_file import QueueFile
 
@@ -89,6 +90,6 @@ class Checkpointer:
             for file in files:
                 file.sync()
             self._file.save(checkpoint)
-        except OSError as error:
+        except (OSError, DiskFailedError) as error:
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
-from store.errors import StoreFormatError
+from store.errors import StoreError, StoreFormatError
 from store.mapped_file import FILE_NAME_DIGITS, file_name
 from store.queue_file import QueueFile
 
@@ -112,8 +112,8 @@ class ConsumeQueue:
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
 
-        A unit that leaves a gap shorter than a file is preceded by blanks; a longer gap is not filled and the unit not
-        stored. Both set `is_gapped`.
+        An empty queue takes any offset as its first. A unit that leaves a gap shorter than a file is preceded by
+        blanks; a longer gap is not filled and the unit not stored. Both set `is_gapped`.
 
         Raises:
             DiskFullError, DiskFailedError: nothing was stored.
@@ -209,6 +209,26 @@ class ConsumeQueue:
         self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
         self.is_gapped = False
 
+    def restart(self, offset: int) -> None:
+        """Forget all units and go on with number `offset`; what is below is not in the log, or never came here.
+
+        Raises:
+            DiskFullError, DiskFailedError: the queue is empty and begins at 0.
+        """
+        self.clear()
+        if offset == 0:
+            return
+        start = offset - offset % self._file_units
+        self.room_end = self.max_offset = self.min_offset = start
+        try:
+            self.reserve(offset + 1)
+        except StoreError:
+            self.clear()
+            raise
+        self._fill_blanks(offset, 0)
+        self.min_offset = self.next_offset = offset
+        self._flushed_offset = start
+
     def delete_before(self, log_min_offset: int) -> None:
         """Remove files, never the last one, whose last record the log has dropped."""
         self.correct_min_offset(log_min_offset)
@@ -238,8 +258,8 @@ class ConsumeQueue:
         if queue_offset < self.max_offset:
             self._put_again(queue_offset, unit)
             return
-        if not self._files and queue_offset > 0:
-            self._start_at(queue_offset)
+        if queue_offset > self.max_offset == self.min_offset:
+            self.restart(queue_offset)
         elif queue_offset > self.max_offset:
             self.is_gapped = True
             if queue_offset - self.max_offset >= self._file_units:
@@ -256,14 +276,6 @@ class ConsumeQueue:
             self._open_window(queue_offset)
             UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, *unit)
             self._flushed_offset = min(self._flushed_offset, queue_offset)
-
-    def _start_at(self, queue_offset: int) -> None:
-        """The first known unit is not 0: an older part of the log is gone, or never came here."""
-        start = queue_offset - queue_offset % self._file_units
-        self.room_end = self.max_offset = self._flushed_offset = start
-        self.reserve(queue_offset + 1)
-        self._fill_blanks(queue_offset, 0)
-        self.min_offset = self.max_offset = queue_offset
 
     def _fill_blanks(self, end: int, physical_offset: int) -> None:
         blank = UNIT.pack(physical_offset, BLANK_SIZE, 0)
@@ -310,6 +322,8 @@ class ConsumeQueue:
         """Keep `[min_offset, end)`; files behind it go, the rest of its own file becomes zeros."""
         self._window_end = 0
         while self._files and self._files[-1].start_bytes >= end * UNIT_SIZE:
+            if len(self._files) == 1 and self._files[0].start_bytes == end * UNIT_SIZE > 0:
+                break  # its name alone says where the queue goes on
             self._files.pop().delete()
         if self._files:
             self._files[-1].clear_from(end * UNIT_SIZE - self._files[-1].start_bytes)

@@ -28,7 +28,7 @@ from store.consume_queue import ConsumeQueue
 from store.dispatch import unit_fields
 from store.errors import DiskFullError, InvalidTopicError, RecordUnavailableError, StoreError
 from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
-from store.queue_table import QueueTable
+from store.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 
 log = logging.getLogger(__name__)
@@ -204,6 +204,23 @@ class MessageStore:
         """Nothing at or past `max_offset` was confirmed, so nothing of it is in a queue."""
         self._kept.clear()
 
+    def queue_starts(self) -> QueueStarts:
+        """Where each queue begins for a node that is given this log from its `min_offset` on."""
+        return self.queues.starts(self.log.min_offset)
+
+    def restart(self, starts: QueueStarts) -> None:
+        """The log has started anew at its `min_offset`, with records of another node: so do the queues.
+
+        Args:
+            starts: that node's `queue_starts`.
+
+        Raises:
+            InvalidTopicError, DiskFullError, DiskFailedError: try again; nothing is dispatched meanwhile.
+        """
+        self._kept.clear()
+        self.queues.restart(starts)
+        self.dispatched_offset = self.log.min_offset
+
     def _pump(self, confirm_offset: int) -> None:
         """Dispatch for at most a slice; come back when that was not enough."""
         try:
@@ -224,6 +241,8 @@ class MessageStore:
 
     def _dispatch_to(self, confirm_offset: int) -> bool:
         """Answer whether everything below `confirm_offset` is dispatched."""
+        if self.dispatched_offset < self.log.min_offset:
+            self.restart({})
         kept = self._kept
         until = min(confirm_offset, self._kept_start) if kept else confirm_offset
         if self.dispatched_offset < until and not self._dispatch_walk(until):
@@ -252,8 +271,7 @@ class MessageStore:
         deadline = time.monotonic() + SLICE_S
         find = self.queues.by_key.get
         touched = self._touched
-        start = max(self.dispatched_offset, self.log.min_offset)
-        for count, (physical_offset, record) in enumerate(self.log.walk(start, end_offset)):
+        for count, (physical_offset, record) in enumerate(self.log.walk(self.dispatched_offset, end_offset)):
             if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
                 return False
             size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)

@@ -32,13 +32,14 @@ class QueueFile:
         DiskFailedError: it cannot be created.
     """
 
-    __slots__ = ("_buffer", "_view", "allocated_bytes", "path", "size_bytes", "start_bytes")
+    __slots__ = ("_buffer", "_is_new", "_view", "allocated_bytes", "path", "size_bytes", "start_bytes")
 
     def __init__(self, path: Path, start_bytes: int, size_bytes: int) -> None:
         self.path = path
         self.start_bytes = start_bytes
         self.size_bytes = size_bytes
         self.allocated_bytes = 0
+        self._is_new = False
         self._buffer: mmap.mmap | None = None
         self._view: memoryview | None = None
         try:
@@ -89,13 +90,17 @@ class QueueFile:
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 
     def sync(self) -> None:
-        """Make all stores so far durable; for a thread. A file that was deleted meanwhile needs none.
+        """Make all stores so far, and a new file's name, durable; for a thread. A file deleted meanwhile needs none.
 
         Raises:
-            OSError: as `os.fdatasync`.
+            OSError, DiskFailedError: a sync failed.
         """
         with contextlib.suppress(FileNotFoundError), self._opened() as descriptor:
             os.fdatasync(descriptor)
+            if self._is_new:  # and so may be the folders of its queue and topic
+                for directory in list(self.path.parents)[:3]:
+                    sync_directory(directory)
+                self._is_new = False
 
     def close(self) -> None:
         """Unmap, as soon as the last reader's slice is gone."""
@@ -129,7 +134,7 @@ class QueueFile:
                 os.close(descriptor)
         except OSError as error:
             raise DiskFailedError(self.path, f"cannot be created: {error}") from error
-        sync_directory(self.path.parent)
+        self._is_new = True
 
     def _zero(self, descriptor: int, position: int) -> None:
         """By hand, and only where something is: storing zeros into holes would fill them."""

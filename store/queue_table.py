@@ -13,6 +13,9 @@ from ledgermq.message.queue_unit import UNIT_SIZE
 from store.consume_queue import ConsumeQueue
 from store.errors import InvalidTopicError, StoreFormatError
 
+QueueStarts = dict[str, dict[int, int]]
+"""By topic and queue id, a queue offset."""
+
 QUEUE_FILE_SIZE_BYTES = 6_000_000
 TOPIC_LENGTH_MAX = 255
 
@@ -75,6 +78,26 @@ class QueueTable:
         self._watched.add(topic)
         for queue in self.of_topic(topic):
             queue.is_watched = True
+
+    def starts(self, physical_offset: int) -> QueueStarts:
+        """For each queue its first unit at or past `physical_offset`: where it begins in a log that begins there."""
+        starts: QueueStarts = {}
+        for queue in self:
+            queue_ids = starts.setdefault(queue.topic, {})
+            queue_ids[queue.queue_id] = queue.bisect(lambda unit: unit[0] < physical_offset)
+        return starts
+
+    def restart(self, starts: QueueStarts) -> None:
+        """Empty all queues; each goes on with the number in `starts`, or its own next one.
+
+        Raises:
+            InvalidTopicError, DiskFullError, DiskFailedError: some queues are restarted, some are not.
+        """
+        for topic, queue_ids in starts.items():
+            for queue_id in queue_ids:
+                self.get(topic, queue_id)
+        for queue in self:
+            queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
 
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic and their files; its records stay in the log."""

@@ -144,6 +144,38 @@ def test_leading_blanks_are_hidden_after_a_restart_even_when_the_log_begins_at_z
     assert (again.min_offset, again.max_offset) == (9, 12)
 
 
+@pytest.mark.parametrize("offset", [0, 5, 7, 16])
+def test_a_restarted_queue_is_empty_and_goes_on_with_its_number_even_after_a_restart_of_the_process(
+    queue: ConsumeQueue, offset: int
+) -> None:
+    put(queue, 0, 12)
+    queue.restart(offset)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (offset,) * 3
+    if offset:
+        for _ in range(2):
+            queue = reopen(queue, 100_000)
+            queue.correct_min_offset(0)
+            assert (queue.min_offset, queue.max_offset) == (offset, offset)
+    put(queue, offset, offset + 9)
+    assert all_units(queue) == [unit_of(number) for number in range(offset, offset + 9)]
+    assert not queue.is_gapped
+
+
+def test_an_empty_queue_takes_any_first_unit(queue: ConsumeQueue) -> None:
+    queue.restart(5)
+    put(queue, 40, 42)
+    assert (queue.min_offset, queue.max_offset) == (40, 42)
+    assert not queue.is_gapped
+
+
+def test_a_restart_without_room_leaves_an_empty_queue(queue: ConsumeQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(queue, 0, 12)
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: refuse_allocation(28))
+    with pytest.raises(DiskFullError):
+        queue.restart(5)
+    assert (queue.min_offset, queue.max_offset) == (0, 0)
+
+
 def test_a_gap_is_filled_with_blanks_and_remembered(queue: ConsumeQueue) -> None:
     put(queue, 0, 3)
     put(queue, 8, 10)

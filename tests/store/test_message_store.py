@@ -280,6 +280,38 @@ async def test_a_record_whose_topic_names_no_folder_enters_no_queue(tmp_path: Pa
     assert [queue.topic for queue in rig.queues] == ["T"]
 
 
+async def test_a_log_that_starts_anew_is_followed_with_the_queue_starts_of_its_giver(tmp_path: Path) -> None:
+    giver = Rig(tmp_path / "giver")
+    giver.store.start()
+    giver.put(b"old", b"old", topic="Quiet")
+    giver.put(b"0", b"1")
+    giver.log.confirm()
+    giver.log.min_offset = giver.log.max_offset
+    giver.put(b"2", b"3")
+    giver.log.confirm()
+    starts = giver.store.queue_starts()
+    assert starts == {"Quiet": {0: 2}, "T": {0: 2}}
+
+    for known in (True, False):
+        rig = Rig(tmp_path / f"taker-{known}", MemoryLog(FOLLOWING))
+        rig.store.start()
+        receive(rig, b"a")
+        rig.log.confirm()
+        rig.log._data, rig.log.min_offset = giver.log._data, giver.log.min_offset
+        if known:
+            rig.store.restart(starts)
+        rig.log.confirm()
+        queue = rig.queue()
+        if known:
+            assert (queue.min_offset, queue.max_offset) == (2, 4)
+            assert [body_of(record) for record in rig.store.get(queue, 2, 9, 1 << 20).records] == [b"2", b"3"]
+            rig.log.change_role(LEADING)
+            assert rig.put(b"next", topic="Quiet")[0].queue_offset == 2
+        else:
+            assert (queue.min_offset, queue.max_offset) == (2, 4)
+        assert rig.store.dispatch_error is None
+
+
 async def test_watched_records_are_told_in_order_before_the_queues_are(tmp_path: Path) -> None:
     for state in (LEADING, FOLLOWING):
         rig = Rig(tmp_path / str(state.writable), MemoryLog(state))
