@@ -18,6 +18,7 @@ import uvloop
 
 from cli.errors import CommandError, UsageError
 
+_CLOSE_LIMIT_S = 10.0
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -42,7 +43,6 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     from cli.config import load_broker_config
 
     config = load_broker_config(_path(conf), overrides)
-    _tell(config.notices)
     return _run(lambda: Broker(config), f"broker {config.broker_name}")
 
 
@@ -57,14 +57,7 @@ def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
     from nameserver.server import NameServer
 
     config = load_nameserver_config(_path(conf), overrides)
-    _tell(config.notices)
     return _run(lambda: NameServer(config), "nameserver")
-
-
-def _tell(notices: Sequence[str]) -> None:
-    """Choices that were made for the user, and keys that have no effect here."""
-    for notice in notices:
-        print(notice, flush=True)
 
 
 def _path(conf: str | None) -> Path | None:
@@ -116,7 +109,24 @@ async def _serve(node: Node, name: str) -> None:
             started.cancel()
             await asyncio.wait({started})
     finally:
-        await node.close()
+        await _close(node)
+
+
+async def _close(node: Node) -> None:
+    """Stop in order, or say what the stop was waiting for.
+
+    Raises:
+        CommandError: not finished within the limit; the process ends all the same.
+    """
+    try:
+        async with asyncio.timeout(_CLOSE_LIMIT_S):
+            await node.close()
+    except TimeoutError:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=sys.stdout)
+        raise CommandError(
+            f"the stop was not finished within {_CLOSE_LIMIT_S:g} s; what it waited for is above"
+        ) from None
 
 
 def stop_signal() -> "asyncio.Future[None]":

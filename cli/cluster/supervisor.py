@@ -6,6 +6,7 @@ starting --(nameserver listens, every broker registered, every broker name has a
 import asyncio
 import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -64,13 +65,18 @@ class Supervisor:
             self._failed_at_start.cancel()
         await self._control.start()
 
-    async def stop(self) -> None:
-        """End every child: brokers first, all at once, then the nameserver, so that they can take their leave of it."""
+    async def stop(self) -> bool:
+        """End every child: brokers first, all at once, then the nameserver, so that they can take their leave of it.
+
+        Returns:
+            Whether all of them ended by themselves; who did not was killed, and that was said.
+        """
         await self._control.close()
         self._expected_to_end.update(self._children)
-        await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
-        await self._stop_child(NAMESERVER)
+        brokers = await asyncio.gather(*(self._stop_child(broker.name) for broker in self._plan.brokers))
+        nameserver = await self._stop_child(NAMESERVER)
         await self._client.close()
+        return all(brokers) and nameserver
 
     async def describe(self) -> Answer:
         """What `up` prints: where clients connect, each node, and commands that break and mend the cluster."""
@@ -243,11 +249,18 @@ class Supervisor:
 
     # ---- the children's ends
 
-    async def _stop_child(self, name: str) -> None:
+    async def _stop_child(self, name: str) -> bool:
         child = self._children[name]
+        if child.state is ChildState.DOWN:
+            return True
         pid = child.pid
         if not await child.stop(_STOP_LIMIT_S):
             self._say(f"{name} (pid {pid}) did not end within {_STOP_LIMIT_S:g} s of SIGTERM and was killed")
+            return False
+        in_order = child.exit_code in (0, -signal.SIGTERM)  # the latter: so young that it had no handler yet
+        if not in_order:
+            self._say(f"{name} (pid {pid}) ended with {child.exit_code}: {child.last_words()}")
+        return in_order
 
     def _ended(self, child: Child) -> None:
         if child.name in self._expected_to_end:

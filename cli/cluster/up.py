@@ -38,6 +38,9 @@ class Shape:
 async def run_cluster(shape: Shape, limit_s: float) -> int:
     """Start, print one JSON object once the cluster takes writes, stay until SIGTERM or SIGINT, stop everything.
 
+    Returns:
+        0 when every node stopped in order, else 1.
+
     Raises:
         UsageError: the shape or a property is wrong; nothing was started.
         CommandError: ports in use, the folder taken, or not writable within `limit_s`; nothing is left running.
@@ -56,8 +59,8 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
             started.cancel()
             await asyncio.wait({started})
     finally:
-        await supervisor.stop()
-    return 0
+        in_order = await supervisor.stop()
+    return 0 if in_order else 1
 
 
 def _prepare(shape: Shape) -> tuple[ClusterPlan, tuple[ClusterFolder, PortBlock]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -100,7 +101,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     yield start_cluster
     for up in running:
         up.terminate()
-        up.wait(LIMIT_S)
+        assert up.wait(LIMIT_S) in (0, -signal.SIGKILL), f"no stop in order: {(tmp_path / 'up.log').read_text()}"
 
 
 @pytest.fixture
