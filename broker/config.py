@@ -77,7 +77,7 @@ class BrokerConfig:
     preferred_leader: str | None = None
     """Node id that is handed leadership when it is caught up."""
     raft_heartbeat_interval_ms: int = 100
-    raft_election_timeout_ms: int = 800
+    raft_election_timeout_ms: int = 700
     """Lower bound; each wait is drawn from [t, 2t). A closed connection does not wait for it."""
 
     # store

@@ -115,7 +115,7 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
         data_file_size_bytes=config.commit_log_file_size_bytes,
         heartbeat_ms=config.raft_heartbeat_interval_ms,
         election_min_ms=config.raft_election_timeout_ms,
-        election_max_ms=2 * config.raft_election_timeout_ms,
+        election_max_ms=config.raft_election_timeout_ms * 3 // 2,
         preferred_leader=config.preferred_leader,
         append_timeout_ms=config.replica_timeout_ms,
     )
