@@ -9,6 +9,7 @@ Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -29,10 +30,9 @@ from store.errors import (
     StoreError,
 )
 from store.flusher import Flusher, FlushMode
-from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.placing import place, walk_file
-from store.recovery import scan_log, scan_start
+from store.recovery import recover_log
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
 log = logging.getLogger(__name__)
@@ -102,20 +102,14 @@ class CommitLog:
             Physical offsets of records with damaged bodies that lie inside the log.
 
         Raises:
-            StoreFormatError: a file of another length or name, or a gap.
+            StoreFormatError: a file of another length or name, a gap, or records behind a damaged place.
             DiskFailedError: the disk failed a sync.
         """
-        queue = self._queue
-        queue.load()
-        progress = checkpoint.progress
-        if progress is not None and queue.min_offset <= progress.flushed_offset <= queue.max_offset:
-            start = progress.flushed_offset
-        else:
-            start = scan_start(queue.files, clean=clean, min_timestamp=checkpoint.min_timestamp)
-        scan = scan_log(queue.files, start)
-        queue.truncate_to(scan.end_offset)
-        _sync_files(queue.unflushed(start, queue.max_offset))
-        queue.flushed_offset = self._confirm_offset = queue.max_offset
+        self._queue.load()
+        scan = recover_log(self._queue, checkpoint, clean=clean)
+        with contextlib.suppress(DiskFullError):  # senders will hear of it
+            self._queue.prepare(0)
+        self._confirm_offset = self._queue.max_offset
         self._last_timestamp = scan.last_timestamp
         return scan.damaged
 
@@ -257,14 +251,6 @@ class CommitLog:
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
-
-
-def _sync_files(files: Sequence[MappedFile]) -> None:
-    for file in files:
-        try:
-            file.sync()
-        except OSError as error:
-            raise DiskFailedError(file.path, f"sync failed, and is not tried again: {error}") from error
 
 
 def _refusal_of(error: StoreError) -> Refusal:

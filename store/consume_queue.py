@@ -51,6 +51,7 @@ class ConsumeQueue:
         "_file_units",
         "_files",
         "_flushed_offset",
+        "_old_file",
         "_window_end",
         "directory",
         "is_gapped",
@@ -77,6 +78,7 @@ class ConsumeQueue:
         self.is_gapped = False
         self._file_units = file_units
         self._files: list[QueueFile] = []
+        self._old_file: QueueFile | None = None
         self._flushed_offset = 0
         self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
         self._base = 0
@@ -135,6 +137,7 @@ class ConsumeQueue:
             file = self._file_of(start_unit) or self._add_file(start_unit)
             base = file.start_bytes // UNIT_SIZE
             file.reserve(min(end_offset - base, self._file_units) * UNIT_SIZE)
+            file.map()  # or fail now, too
             self.room_end = base + file.allocated_bytes // UNIT_SIZE
 
     def units(self, offset: int, count: int) -> memoryview:
@@ -142,6 +145,9 @@ class ConsumeQueue:
         file = self._file_of(offset) if self.min_offset <= offset < self.max_offset else None
         if file is None:
             return memoryview(b"")
+        if file is not self._files[-1] and file is not self._old_file:
+            self._close_old_file()
+            self._old_file = file
         base = file.start_bytes // UNIT_SIZE
         end = min(offset + count, self.max_offset, base + self._file_units)
         return file.view[(offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
@@ -296,6 +302,13 @@ class ConsumeQueue:
         self._buffer = file.buffer
         self._base = file.start_bytes // UNIT_SIZE
         self._window_end = min(self.room_end, self._base + self._file_units)
+
+    def _close_old_file(self) -> None:
+        """Of the files behind the last one, one at a time stays mapped."""
+        if self._old_file is not None:
+            self._old_file.close()
+            self._window_end = 0  # the fast path may have stood there
+            self._old_file = None
 
     def _file_of(self, offset: int) -> QueueFile | None:
         if not self._files:

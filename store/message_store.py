@@ -16,18 +16,18 @@ import logging
 import struct
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from ledgermq.message.record import check_record, dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.dispatch import unit_fields
-from store.errors import DiskFullError, InvalidTopicError, RecordUnavailableError, StoreError
-from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
+from store.errors import DiskFullError, InvalidTopicError, StoreError
+from store.message_reader import MessageReader
+from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 
@@ -65,7 +65,7 @@ class StoreListener(Protocol):
         """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
 
 
-class MessageStore:
+class MessageStore(MessageReader):
     """The store. Recover it (`store.opening`), then `start`; from then on it lives on the loop's thread.
 
     Args:
@@ -88,13 +88,12 @@ class MessageStore:
         dispatched_offset: int = 0,
         cold_limits: ColdLimits | None = None,
     ) -> None:
-        self.log = log
+        super().__init__(log, cold_limits if cold_limits is not None else ColdLimits())
         self.queues = queues
         self.dispatched_offset = dispatched_offset
         self.last_timestamp = 0
         self.dispatch_error: StoreError | CorruptRecordError | None = None
         self._loop = loop
-        self._cold_limits = cold_limits if cold_limits is not None else ColdLimits()
         self._listeners: list[StoreListener] = []
         self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
         self._kept_start = 0  # where the log ended before the first kept batch
@@ -324,67 +323,6 @@ class MessageStore:
         self._told = state
         for listener in self._listeners:
             listener.on_role_change(state)
-
-    # -- reading
-
-    def get(
-        self,
-        queue: ConsumeQueue | None,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        accepts: TagsFilter | None = None,
-    ) -> GetResult:
-        """Messages of a queue from unit `offset` on; `accepts` is asked with the unit's tags code."""
-        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits)
-
-    def look_up(self, physical_offset: int) -> memoryview | None:
-        """The confirmed record that starts at `physical_offset`, or None when none does."""
-        try:
-            (size,) = _SIZE.unpack(self.log.read(physical_offset, _SIZE.size))
-            record = self.log.read(physical_offset, size)
-            is_record = check_record(record, 0, size, check_crc=False) == size
-        except (RecordUnavailableError, CorruptRecordError, ValueError):
-            return None
-        return record if is_record and dispatch_fields(record, 0)[4] == physical_offset else None
-
-    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
-        """Store time (ms) of the message at a queue offset; -1 when it is not there."""
-        unit = queue.unit(offset)
-        return self._store_time(unit[0], unit[1]) if unit is not None else -1
-
-    def earliest_store_time(self, queue: ConsumeQueue | None = None) -> int:
-        """Store time (ms) of the oldest message, of a queue or of the log; -1 without one."""
-        if queue is not None:
-            return self.store_time(queue, queue.min_offset)
-        for physical_offset, record in self.log.walk(self.log.min_offset, self.log.confirm_offset):
-            return self._store_time(physical_offset, len(record))
-        return -1
-
-    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:
-        """The first queue offset stored at or after `timestamp` (ms), `max_offset` if none is.
-
-        With `upper`: the last one stored at or before it, `min_offset` if none is.
-        """
-        if not upper:
-            return queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) < timestamp)
-        behind = queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) <= timestamp)
-        return max(behind - 1, queue.min_offset)
-
-    def records_from(self, queue: ConsumeQueue, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """`(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""
-        start = queue.bisect(lambda unit: unit[0] < physical_offset)
-        for _, (offset, size, _) in queue.iterate(start, queue.max_offset):
-            try:
-                yield offset, self.log.read(offset, size)
-            except RecordUnavailableError:  # a blank unit
-                continue
-
-    def _store_time(self, physical_offset: int, size: int) -> int:
-        try:
-            return dispatch_fields(self.log.read(physical_offset, size), 0)[5]
-        except RecordUnavailableError:
-            return -1
 
 
 def _take_back(drafts: Iterable[QueuedDraft]) -> None:

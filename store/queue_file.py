@@ -53,7 +53,19 @@ class QueueFile:
 
     @property
     def buffer(self) -> mmap.mmap:
-        """The mapping; stores only below `allocated_bytes`."""
+        """The mapping; stores only below `allocated_bytes`.
+
+        Raises:
+            DiskFailedError: as `map`.
+        """
+        return self._buffer if self._buffer is not None else self.map()
+
+    def map(self) -> mmap.mmap:
+        """Map the file, if it is not mapped yet.
+
+        Raises:
+            DiskFailedError: no; the process may have too many files open.
+        """
         if self._buffer is None:
             with self._opened() as descriptor:
                 self._buffer = mmap.mmap(descriptor, self.size_bytes)
@@ -93,10 +105,13 @@ class QueueFile:
         """Make all stores so far, and a new file's name, durable; for a thread. A file deleted meanwhile needs none.
 
         Raises:
-            OSError, DiskFailedError: a sync failed.
+            DiskFailedError: a sync failed.
         """
-        with contextlib.suppress(FileNotFoundError), self._opened() as descriptor:
-            os.fdatasync(descriptor)
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            try:
+                os.fdatasync(file.fileno())
+            except OSError as error:
+                raise DiskFailedError(self.path, f"sync failed: {error}") from error
             if self._is_new:  # and so may be the folders of its queue and topic
                 for directory in list(self.path.parents)[:3]:
                     sync_directory(directory)
@@ -118,11 +133,14 @@ class QueueFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DiskFailedError(self.path, str(error)) from error
 
     def _create(self) -> None:
         try:

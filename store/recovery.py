@@ -1,27 +1,38 @@
-"""Recovery of a classic commit log: where its records end. Pure functions over mapped bytes.
+"""Recovery of a classic commit log: where its records end, and that nothing is behind.
 
     valid valid valid | valid-but-CRC valid valid | not a record
                                                   ^ end
 
 A record counts when its frame is whole, it says its own physical offset, and its body has its CRC. One that fails
 only by its CRC and is followed by a good one is a damaged body inside the log, not a torn tail: it stays, and is
-reported. What cannot be framed ends the log.
+reported. What cannot be framed ends the log, and is cleared; but after a clean stop, where everything was durable, a
+log with whole records behind such a place is damaged, not torn, and is refused as it is.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (recoverNormally, recoverAbnormally, 5.3.3), which cuts at a damaged
 body too.
 """
 
+import contextlib
+import logging
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ledgermq.message.buffers import Readable
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.record import BLANK, check_record, dispatch_fields
+from ledgermq.message.record import BLANK, MAGIC_V1, MAGIC_V2, check_record, dispatch_fields
+from store.checkpoint import Checkpoint
+from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
 
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
+_MAGIC_AT = 4
+_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
+_PROBE_BYTES = 8
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -37,6 +48,30 @@ class LogScan:
     end_offset: int
     last_timestamp: int = 0
     damaged: list[int] = field(default_factory=list)
+
+
+def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) -> LogScan:
+    """Cut loaded files behind their last record; what is kept is durable when this returns.
+
+    Raises:
+        StoreFormatError: damaged (see above); nothing was changed.
+        DiskFailedError: a sync failed.
+    """
+    progress = checkpoint.progress
+    if progress is not None and queue.min_offset <= progress.flushed_offset <= queue.max_offset:
+        start = progress.flushed_offset
+    else:
+        start = _scan_start(queue.files, clean=clean, min_timestamp=checkpoint.min_timestamp)
+    scan = scan_log(queue.files, start)
+    _look_behind(queue, scan.end_offset, clean=clean)
+    queue.truncate_to(scan.end_offset)
+    for file in queue.unflushed(start, queue.max_offset):
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync failed, and is not tried again: {error}") from error
+    queue.flushed_offset = queue.max_offset
+    return scan
 
 
 def scan_log(files: Sequence[MappedFile], start_offset: int) -> LogScan:
@@ -85,20 +120,56 @@ def _check(buffer: Readable, position: int, file: MappedFile, *, check_crc: bool
     return size
 
 
-def scan_start(files: Sequence[MappedFile], *, clean: bool, min_timestamp: int) -> int:
+def _scan_start(files: Sequence[MappedFile], *, clean: bool, min_timestamp: int) -> int:
     """Start of the file from which a log without a trusted offset is scanned.
 
     After a clean stop that is the newest file that begins with a record; after another one, the newest whose first
     record was stored at or before `min_timestamp` (ms), as everything up to then is durable; else the oldest file.
     """
     for file in reversed(files):
-        timestamp = first_store_timestamp(file)
+        timestamp = _first_timestamp(file)
         if timestamp > 0 and (clean or timestamp <= min_timestamp):
             return file.start_offset
     return files[0].start_offset if files else 0
 
 
-def first_store_timestamp(file: MappedFile) -> int:
+def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> None:
+    """Say, or refuse, that whole records lie behind the end of the log."""
+    file = queue.file_at(end_offset)
+    if file is None or not any(file.view[end_offset - file.start_offset :][:_PROBE_BYTES]):
+        return
+    found = _find_record(queue.files, end_offset)
+    if found is None:
+        log.info("what lies behind %d is a blank, or torn, and is cut", end_offset)
+        return
+    detail = f"no record at physical offset {end_offset}, but one at {found}"
+    if clean:
+        raise StoreFormatError(file.path, f"{detail}: damaged after a clean stop (an abort file makes it be cut there)")
+    log.warning("%s: the log is cut there", detail)
+
+
+def _find_record(files: Sequence[MappedFile], offset: int) -> int | None:
+    """The first whole record behind `offset` that says its own place, in that file or at the start of a later one."""
+    for file in files:
+        if file.end_offset <= offset:
+            continue
+        position = max(offset - file.start_offset, 0)
+        if position == 0 and _first_timestamp(file) > 0:
+            return file.start_offset
+        while position > 0 and (position := _next_magic(file, position + 1)) >= 0:
+            with contextlib.suppress(CorruptRecordError):
+                if _check(file.buffer, position, file, check_crc=True) != BLANK:
+                    return file.start_offset + position
+    return None
+
+
+def _next_magic(file: MappedFile, position: int) -> int:
+    """Where the next thing begins whose second word is a record's magic; -1 when nothing does."""
+    found = (file.buffer.find(magic, position + _MAGIC_AT) for magic in _MAGICS)
+    return min((at - _MAGIC_AT for at in found if at >= 0), default=-1)
+
+
+def _first_timestamp(file: MappedFile) -> int:
     """Store time (ms) of the first record of a file, or 0 when it begins with none."""
     try:
         if _check(file.buffer, 0, file, check_crc=False) == BLANK:

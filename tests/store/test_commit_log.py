@@ -398,12 +398,34 @@ async def test_a_record_that_says_another_offset_ends_the_log(tmp_path: Path) ->
     assert log.max_offset == 400
 
 
+@pytest.mark.parametrize(("lengths", "position", "next_record"), [([200] * 5, 204, 400), ([3000] * 3, 4, SIZE)])
+async def test_records_behind_a_damaged_place_after_a_clean_stop_are_not_thrown_away(
+    tmp_path: Path, lengths: list[int], position: int, next_record: int
+) -> None:
+    await written(tmp_path, lengths)
+    with (tmp_path / file_name(0)).open("r+b") as file:
+        file.seek(position)
+        file.write(b"\xff")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    # the scan of a log without a checkpoint of ours begins at its newest file: let it begin at the oldest
+    checkpoint = Checkpoint(progress=Progress(0, 0, 0))
+    with pytest.raises(StoreFormatError, match=f"one at {next_record}: damaged after a clean stop") as caught:
+        make_log(tmp_path, recover=False).recover(checkpoint, clean=True)
+    assert caught.value.file == tmp_path / file_name(0)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    log = make_log(tmp_path, recover=False)
+    log.recover(checkpoint, clean=False)
+    assert log.max_offset == position - 4
+
+
 async def test_an_old_record_behind_the_end_never_comes_back(tmp_path: Path) -> None:
     await written(tmp_path, [200] * 5)
     with (tmp_path / file_name(0)).open("r+b") as file:
         file.seek(204)
         file.write(b"\xff")
-    log = make_log(tmp_path)
+    log = make_log(tmp_path, recover=False)
+    log.recover(Checkpoint(), clean=False)
+    log.start()
     assert log.max_offset == 200
     log.append(sizes(200), Outcomes())
     await log.close()

@@ -269,6 +269,17 @@ def test_no_descriptor_of_its_own_stays_open_for_a_queue(tmp_path: Path) -> None
     assert open_descriptors() == before
 
 
+def test_of_the_older_files_one_stays_mapped_and_writing_goes_on(queue: ConsumeQueue) -> None:
+    put(queue, 0, 31)
+    queue.reserve(36)
+    before = open_descriptors()
+    for number in (0, 8, 15, 29, 3, 30):
+        assert queue.unit(number) == unit_of(number)
+        put(queue, queue.max_offset, queue.max_offset + 1)
+    assert open_descriptors() <= before + 2
+    assert all_units(queue) == [unit_of(number) for number in range(37)]
+
+
 def test_files_to_sync_are_those_with_new_units(queue: ConsumeQueue) -> None:
     put(queue, 0, 8)
     assert [file.start_bytes for file in queue.take_unflushed()] == [0, 140]

@@ -1,0 +1,88 @@
+"""Reading messages: by queue and offset, by physical offset, by time. Bounded by the log's confirm offset throughout.
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, lookMessageByOffset, getOffsetInQueueByTime,
+5.3.3).
+"""
+
+import struct
+from collections.abc import Iterator
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import check_record, dispatch_fields
+from store.consume_queue import ConsumeQueue
+from store.errors import RecordUnavailableError
+from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
+from store.replicated_log import ReplicatedLog
+
+_SIZE = struct.Struct(">i")
+
+
+class MessageReader:
+    """Reads a log through its queues.
+
+    Attributes:
+        log: what is read.
+    """
+
+    def __init__(self, log: ReplicatedLog, cold_limits: ColdLimits) -> None:
+        self.log = log
+        self._cold_limits = cold_limits
+
+    def get(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        accepts: TagsFilter | None = None,
+    ) -> GetResult:
+        """Messages of a queue from unit `offset` on; `accepts` is asked with the unit's tags code."""
+        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits)
+
+    def look_up(self, physical_offset: int) -> memoryview | None:
+        """The confirmed record that starts at `physical_offset`, or None when none does."""
+        try:
+            (size,) = _SIZE.unpack(self.log.read(physical_offset, _SIZE.size))
+            record = self.log.read(physical_offset, size)
+            is_record = check_record(record, 0, size, check_crc=False) == size
+        except (RecordUnavailableError, CorruptRecordError, ValueError):
+            return None
+        return record if is_record and dispatch_fields(record, 0)[4] == physical_offset else None
+
+    def store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        """Store time (ms) of the message at a queue offset; -1 when it is not there."""
+        unit = queue.unit(offset)
+        return self._store_time(unit[0], unit[1]) if unit is not None else -1
+
+    def earliest_store_time(self, queue: ConsumeQueue | None = None) -> int:
+        """Store time (ms) of the oldest message, of a queue or of the log; -1 without one."""
+        if queue is not None:
+            return self.store_time(queue, queue.min_offset)
+        for physical_offset, record in self.log.walk(self.log.min_offset, self.log.confirm_offset):
+            return self._store_time(physical_offset, len(record))
+        return -1
+
+    def offset_by_time(self, queue: ConsumeQueue, timestamp: int, *, upper: bool = False) -> int:
+        """The first queue offset stored at or after `timestamp` (ms), `max_offset` if none is.
+
+        With `upper`: the last one stored at or before it, `min_offset` if none is.
+        """
+        if not upper:
+            return queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) < timestamp)
+        behind = queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) <= timestamp)
+        return max(behind - 1, queue.min_offset)
+
+    def records_from(self, queue: ConsumeQueue, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
+        """`(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""
+        start = queue.bisect(lambda unit: unit[0] < physical_offset)
+        for _, (offset, size, _) in queue.iterate(start, queue.max_offset):
+            try:
+                yield offset, self.log.read(offset, size)
+            except RecordUnavailableError:  # a blank unit
+                continue
+
+    def _store_time(self, physical_offset: int, size: int) -> int:
+        try:
+            return dispatch_fields(self.log.read(physical_offset, size), 0)[5]
+        except RecordUnavailableError:
+            return -1
