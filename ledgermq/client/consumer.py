@@ -24,7 +24,7 @@ from ledgermq.client.queue_reader import QueueReader
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
 from ledgermq.client.start_position import Start, check_start, find_start, wire_name
-from ledgermq.client.subscription import ALL, Subscription, parse_subscription
+from ledgermq.client.subscription import ALL, RETRY_TOPIC_PREFIX, Subscription, parse_subscription
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -37,7 +37,6 @@ PREFETCH_BYTES: Final = 64 * 1024 * 1024
 TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 LEAVING_DEADLINE_S: Final = 5.0
 HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 Topics = str | Iterable[str] | Mapping[str, str]
 

@@ -20,7 +20,7 @@ from ledgermq.client.allocation import allocate_averagely
 from ledgermq.client.errors import LedgerMQError, UndecodableError, refusal_from, unreachable_from
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.session import Session
-from ledgermq.client.subscription import Subscription
+from ledgermq.client.subscription import RETRY_TOPIC_PREFIX, Subscription
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import JsonError, RemotingError
@@ -57,6 +57,7 @@ class Membership:
         self._due = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._settled_at: dict[str, float] = {}
+        self._told_unknown: set[str] = set()
 
     def look(self) -> None:
         """The group, a route or a leader has changed."""
@@ -82,7 +83,7 @@ class Membership:
         """Take over what is ours of one topic; False when that cannot be known now, and nothing has changed."""
         route = self._session.routes.route(topic)
         if route is None:
-            return True  # nothing to share; its coming will be told
+            return self._is_unknown(topic)  # nothing to share; its coming will be told
         try:
             members = await self._members(route)
         except LedgerMQError as failure:
@@ -92,6 +93,17 @@ class Membership:
             return False
         ours = allocate_averagely(self._session.client_id, members, route.read_queues)
         await self._on_queues(topic, ours, len(members) == 1)
+        return True
+
+    def _is_unknown(self, topic: str) -> bool:
+        """Whether a nameserver has said so; told once, since to wait in silence for a misspelt topic would be unkind."""
+        failure = self._session.routes.failure(topic)
+        if failure is None:
+            return False
+        if topic not in self._told_unknown:
+            self._told_unknown.add(topic)
+            comes_by_itself = topic.startswith(RETRY_TOPIC_PREFIX)
+            _log.log(logging.DEBUG if comes_by_itself else logging.WARNING, "group %s waits: %s", self._group, failure)
         return True
 
     async def _members(self, route: TopicRoute) -> list[str] | None:

@@ -171,8 +171,6 @@ class Routes:
         try:
             self._apply(watched, await self._nameservers.route(watched.topic))
         except NoRouteError as failure:
-            if watched.failure is None:
-                _log.info("%s", failure)
             watched.failure = failure
             self._wake_all()
 

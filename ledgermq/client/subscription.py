@@ -12,6 +12,7 @@ from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.hashing import java_string_hash
 
 ALL = "*"
+RETRY_TOPIC_PREFIX = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,15 @@
-"""A running fake cluster for each test."""
+"""A running fake cluster for each test, and a real one."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.assembly import Broker
+from broker.config import BrokerConfig
+from nameserver.config import NameServerConfig
+from nameserver.server import NameServer
 from tests.client.fake import FakeCluster
 
 StartCluster = Callable[..., Awaitable[FakeCluster]]
@@ -31,3 +36,27 @@ async def start_cluster() -> AsyncIterator[StartCluster]:
 async def cluster(start_cluster: StartCluster) -> FakeCluster:
     """One nameserver that holds questions; no broker yet."""
     return await start_cluster()
+
+
+@pytest.fixture
+async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
+    """Address of the nameserver of a real standalone broker, both in this process."""
+    nameserver = NameServer(
+        NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kvConfig.json")
+    )
+    await nameserver.start()
+    broker = Broker(
+        BrokerConfig(
+            listen_host="127.0.0.1",
+            listen_port=0,
+            namesrv_addrs=(nameserver.address,),
+            store_dir=tmp_path / "store",
+            commit_log_file_size_bytes=16 << 20,
+        )
+    )
+    try:
+        await broker.start()
+        yield nameserver.address
+    finally:
+        await broker.close()
+        await nameserver.close()

@@ -134,6 +134,14 @@ async def test_a_topic_that_comes_later_is_read_from_its_coming_on(cluster: Fake
         assert bodies(await read(consumer, 2)) == [b"0", b"1"]
 
 
+async def test_a_topic_that_nobody_knows_is_said_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    await cluster.add(topics={"other": 1})
+    async with Consumer(cluster.namesrv, "g", "Mispelt"):
+        await eventually(lambda: "no route for topic 'Mispelt'" in caplog.text)
+        await asyncio.sleep(0.05)
+    assert caplog.text.count("Mispelt") == 1
+
+
 # -- where it begins
 
 
