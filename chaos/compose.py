@@ -21,6 +21,7 @@ from pathlib import Path
 
 _PROJECT = Path(__file__).resolve().parent.parent
 _BROKERS = {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"}
+_NAME = "ledgermq"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
@@ -41,7 +42,7 @@ def compose_command() -> list[str]:
         raise ComposeError("no Docker engine answers here (docker info failed)")
     for words in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
-            return [*words, "-p", "ledgermq", "-f", str(_PROJECT / "docker-compose.yml")]
+            return [*words, "-p", _NAME, "-f", str(_PROJECT / "docker-compose.yml")]
     raise ComposeError("neither `docker compose` nor docker-compose is installed")
 
 
@@ -61,7 +62,7 @@ class ComposeCluster:
         Raises:
             ComposeError: a step failed, or a service was not healthy in time.
         """
-        self._run("up", "-d", "--build", capture=False)
+        self._compose("up", "-d", "--build")
         deadline = time.monotonic() + _HEALTHY_LIMIT_S
         while waiting := self._unhealthy():
             if time.monotonic() > deadline:
@@ -86,14 +87,14 @@ class ComposeCluster:
         """
         if address not in _BROKERS:
             raise ComposeError(f"{address!r} is none of {', '.join(_BROKERS)}")
-        self._run("kill", "-s", "SIGKILL", _BROKERS[address])
+        _docker("kill", "--signal", "KILL", self._container(_BROKERS[address]))
         return _BROKERS[address]
 
     def start(self) -> list[str]:
-        """Start what is down; the names of those services."""
-        down = [name for name in _BROKERS.values() if not self._is_running(name)]
+        """Start the brokers that are down; their names."""
+        down = [name for name in _BROKERS.values() if self._inspect(name, "{{.State.Running}}") != "true"]
         if down:
-            self._run("start", *down)
+            _docker("start", *(self._container(name) for name in down))
         return down
 
     def digest(self) -> dict[str, object]:
@@ -111,44 +112,51 @@ class ComposeCluster:
 
     def logs(self) -> None:
         """Print the last lines of every service."""
-        self._run("logs", "--tail", "40", capture=False)
+        self._compose("logs", "--tail", "40")
 
     def down(self) -> None:
         """Remove containers, network and volumes."""
-        self._run("down", "--volumes", capture=False)
+        self._compose("down", "--volumes")
 
     def _digest_of(self, service: str) -> dict[str, object]:
         folder = f"/var/lib/ledgermq/store/dledger-{_NODE_IDS[service]}/data"
         words = ("ledgermq", "log", "digest", folder, "--node", "http://127.0.0.1:8088")
-        answer: dict[str, object] = json.loads(self._run("exec", "-T", service, *words))
+        answer: dict[str, object] = json.loads(_docker("exec", self._container(service), *words))
         return {"name": service, **answer}
 
     def _container(self, service: str) -> str:
-        return self._run("ps", "-q", service).strip()
-
-    def _is_running(self, service: str) -> bool:
-        return self._inspect(service, "{{.State.Running}}") == "true"
+        """The id of the service's container; asked of the engine, which is faster than compose."""
+        labels = {"com.docker.compose.project": _NAME, "com.docker.compose.service": service}
+        filters = [word for label, value in labels.items() for word in ("--filter", f"label={label}={value}")]
+        found = _docker("ps", "--all", "--quiet", *filters).split()
+        if len(found) != 1:
+            raise ComposeError(f"{service} has {len(found)} containers, not one; is the cluster up?")
+        return found[0]
 
     def _unhealthy(self) -> list[str]:
         services = ["namesrv-0", "namesrv-1", *_BROKERS.values()]
         return [name for name in services if self._inspect(name, "{{.State.Health.Status}}") != "healthy"]
 
     def _inspect(self, service: str, form: str) -> str:
-        words = ["docker", "inspect", "--format", form, self._container(service)]
-        return subprocess.run(words, capture_output=True, text=True).stdout.strip()
+        return _docker("inspect", "--format", form, self._container(service)).strip()
 
-    def _run(self, *words: str, capture: bool = True) -> str:
-        done = subprocess.run(
-            [*self._command, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if capture else sys.stderr,
-            stderr=subprocess.PIPE if capture else None,
-            text=True,
-        )
+    def _compose(self, *words: str) -> None:
+        """Run compose; what it says goes to standard error."""
+        done = subprocess.run([*self._command, *words], stdin=subprocess.DEVNULL, stdout=sys.stderr)
         if done.returncode:
-            said = (done.stderr or "").strip()
-            raise ComposeError(f"{' '.join(words)}: exit {done.returncode} {said}".strip())
-        return done.stdout or ""
+            raise ComposeError(f"compose {' '.join(words)}: exit {done.returncode}")
+
+
+def _docker(*words: str) -> str:
+    """Run `docker WORDS`; what it printed.
+
+    Raises:
+        ComposeError: it failed, with what it said.
+    """
+    done = subprocess.run(["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise ComposeError(f"docker {' '.join(words)}: exit {done.returncode} {done.stderr.strip()}")
+    return done.stdout
 
 
 def main(words: Sequence[str]) -> int:

@@ -1,0 +1,53 @@
+"""docker-compose.yml, the configuration it mounts, and the code that breaks it, tell one story."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos.compose import ComposeCluster, ComposeError
+from cli.config import load_broker_config, load_nameserver_config
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+COMPOSE = (PROJECT / "docker-compose.yml").read_text()
+COMMANDS = re.findall(r'command: \["(\w+)", "-c", "/etc/ledgermq/([\w.]+)", (.*)\]', COMPOSE)
+
+
+def overrides_of(words: str) -> list[str]:
+    return [word.strip().strip('"') for word in words.split(",") if "--set" not in word]
+
+
+def test_the_compose_file_starts_two_nameservers_and_three_brokers() -> None:
+    assert [kind for kind, _, _ in COMMANDS] == ["nameserver"] * 2 + ["broker"] * 3
+
+
+def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_that_is_published() -> None:
+    for kind, conf, words in COMMANDS:
+        load = load_broker_config if kind == "broker" else load_nameserver_config
+        config = load(PROJECT / "conf" / "compose" / conf, overrides_of(words))
+        assert f'ports: ["127.0.0.1:{config.listen_port}:{config.listen_port}"]' in COMPOSE
+        assert config.health_port == 8088
+
+
+def test_the_brokers_are_the_members_of_one_raft_group() -> None:
+    conf = PROJECT / "conf" / "compose" / "broker.conf"
+    configs = [load_broker_config(conf, overrides_of(words)) for kind, _, words in COMMANDS if kind == "broker"]
+    assert [config.raft_self_id for config in configs] == ["n0", "n1", "n2"]
+    assert [config.inside_host for config in configs] == [peer.host for peer in configs[0].raft_peers]
+
+
+def test_an_address_that_no_broker_has_is_not_killed() -> None:
+    with pytest.raises(ComposeError, match=r"'127\.0\.0\.1:1' is none of"):
+        ComposeCluster(["false"]).kill("127.0.0.1:1")
+
+
+@pytest.mark.docker
+def test_compose_accepts_the_file() -> None:
+    for words in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
+            done = subprocess.run([*words, "-f", str(PROJECT / "docker-compose.yml"), "config"], capture_output=True)
+            assert done.returncode == 0, done.stderr
+            return
+    pytest.skip("neither `docker compose` nor docker-compose is installed")
