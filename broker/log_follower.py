@@ -10,14 +10,19 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
+import orjson
+
 from broker.config import BrokerConfig
 from broker.parts import Parts
+from broker.state import ReplicatedState, StateFormatError
 from broker.state_files import encode_files, load_state, write_files
 from broker.state_saver import StateSaver
 from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.telemetry.metrics import Histogram
+from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
+from store.queue_table import QueueStarts, QueueTable
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +94,7 @@ class LogFollower:
             spawn=self._timers.spawn,
         )
         replayed = parts.state_log.replay(store)
+        drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
         parts.follow()
 
@@ -97,17 +103,58 @@ class LogFollower:
         self.flushes.observe(seconds)
 
     def snapshot(self) -> bytes:
-        """The tables, for a member that starts anew; errors as `parts`."""
-        return self.parts.state.snapshot()
+        """The tables and where each queue begins, for a member that starts anew; errors as `parts`."""
+        tables = orjson.Fragment(self.parts.state.snapshot())
+        whole = {"tables": tables, "queueStarts": self.parts.store.queue_starts()}
+        return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
     def restore(self, state: bytes) -> None:
-        """Take a leader's tables; they are on disk on return.
+        """Take a leader's tables and queue numbers; the log has been reset, and the tables are on disk on return.
 
         Raises:
             StateFormatError: it is no snapshot; nothing has changed.
-            OSError: the disk refused.
+            StoreError, OSError: the disk refused.
         """
         parts = self.parts
-        parts.restore(state)
+        starts, tables = _parse_snapshot(state)
+        parts.restore(tables)
+        parts.store.restart(starts)
         write_files(self._directory, encode_files(parts.state))
         log.warning("tables taken over from the leader, up to %d", parts.state.applied_offset)
+
+
+def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
+    """Clear what recovery, which knows topics by name only, has dispatched again into queues of removed topics.
+
+    A topic made again under its old name has taken over the first units; those that lie before the removal are stale.
+    """
+    for name, removed_at in state.removed.items():
+        for queue in queues.of_topic(name):
+            last = queue.unit(queue.max_offset - 1)
+            if last is None or last[0] > removed_at:
+                continue
+            _keep_units_behind(queue, removed_at)
+        if name not in state.topics:
+            queues.delete_topic(name)
+
+
+def _keep_units_behind(queue: ConsumeQueue, removed_at: int) -> None:
+    first_stale = queue.bisect(lambda unit: unit[0] > removed_at)
+    kept = list(queue.iterate(queue.min_offset, first_stale))
+    log.warning("%s: %d units of a removed topic dropped", queue, queue.max_offset - first_stale)
+    queue.clear()
+    for queue_offset, (physical_offset, size, code) in kept:
+        queue.put(physical_offset, size, code, queue_offset)
+    queue.next_offset = queue.max_offset
+
+
+def _parse_snapshot(snapshot: bytes) -> tuple[QueueStarts, bytes]:
+    try:
+        values = orjson.loads(snapshot)
+        starts = {
+            str(topic): {int(queue_id): int(start) for queue_id, start in queues.items()}
+            for topic, queues in values["queueStarts"].items()
+        }
+        return starts, orjson.dumps(values["tables"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StateFormatError("state snapshot", repr(error)) from error

@@ -16,6 +16,7 @@ from broker.settings import DataVersion, GroupConfig, TopicConfig
 from ledgermq.remoting.refusal import Refusal
 
 OFFSET_KEY_SEPARATOR = "@"
+REMOVED_MAX = 100_000
 
 _V = TypeVar("_V")
 
@@ -71,6 +72,8 @@ class ReplicatedState:
     Attributes:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
+        removed: topics that were removed, and the physical offset of the record that says so: what lies before it
+            belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
     """
@@ -79,16 +82,17 @@ class ReplicatedState:
         self.topics: dict[str, TopicConfig] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[str, dict[int, int]] = {}
+        self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
         self.applied_offset = 0
 
-    def apply(self, change: StateChange, timestamp: int) -> None:
-        """Set what `change` says; `timestamp` (ms) is its record's store time."""
+    def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:
+        """Set what `change` says; `timestamp` (ms) and `physical_offset` are its record's."""
         if change.topics:
             self.topic_version = self.topic_version.next(timestamp)
             _update(self.topics, change.topics)
-            self._forget_topics({name for name, value in change.topics.items() if value is None})
+            self._forget_topics({name for name, value in change.topics.items() if value is None}, physical_offset)
         if change.groups:
             self.group_version = self.group_version.next(timestamp)
             _update(self.groups, change.groups)
@@ -112,6 +116,7 @@ class ReplicatedState:
                 "topics": _configs(self.topics),
                 "groups": _configs(self.groups),
                 "offsets": self.offsets,
+                "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
             },
@@ -131,16 +136,23 @@ class ReplicatedState:
             raise StateFormatError(place, f"format {values.get('format')!r} is not known, 1 is")
         try:
             applied = int(values["appliedOffset"])
+            removed = {str(name): int(offset) for name, offset in values["removed"].items()}
             versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
-        except (KeyError, TypeError, ValueError, Refusal) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, Refusal) as error:
             raise StateFormatError(place, repr(error)) from error
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
         self.groups = {name: value for name, value in change.groups.items() if value is not None}
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
+        self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
 
-    def _forget_topics(self, removed: set[str]) -> None:
+    def _forget_topics(self, removed: set[str], physical_offset: int) -> None:
+        for name in removed:
+            self.removed.pop(name, None)
+            self.removed[name] = physical_offset
+        while len(self.removed) > REMOVED_MAX:
+            del self.removed[next(iter(self.removed))]
         for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
             del self.offsets[key]
 

@@ -40,11 +40,12 @@ def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
         "forbiddenTable": {},
         "subscriptionGroupTable": {name: group.to_json() for name, group in state.groups.items()},
     }
+    mark = {"format": _FORMAT, "appliedOffset": state.applied_offset, "removed": state.removed}
     return [
         (TOPICS_FILE, orjson.dumps(topics, option=_PRETTY)),
         (GROUPS_FILE, orjson.dumps(groups, option=_PRETTY)),
         (OFFSETS_FILE, orjson.dumps({"offsetTable": state.offsets}, option=_PRETTY)),
-        (STATE_FILE, orjson.dumps({"format": _FORMAT, "appliedOffset": state.applied_offset}, option=_PRETTY)),
+        (STATE_FILE, orjson.dumps(mark, option=orjson.OPT_INDENT_2)),
     ]
 
 
@@ -79,6 +80,7 @@ def load_state(directory: Path) -> ReplicatedState:
         "topics": topics.get("topicConfigTable") or {},
         "groups": groups.get("subscriptionGroupTable") or {},
         "offsets": offsets.get("offsetTable") or {},
+        "removed": mark.get("removed") or {},
         "topicVersion": topics.get("dataVersion") or {},
         "groupVersion": groups.get("dataVersion") or {},
     }

@@ -84,6 +84,6 @@ class StateLog:
             change = None
         if physical_offset >= self._state.applied_offset:
             if change is not None:
-                self._state.apply(change, decoded.store_timestamp)
+                self._state.apply(change, decoded.store_timestamp, physical_offset)
             self._state.applied_offset = physical_offset + decoded.size
         return change

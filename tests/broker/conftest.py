@@ -151,7 +151,7 @@ class Desk:
     async def start(self) -> None:
         self._timers = Timers(asyncio.get_running_loop())
         flushes = Registry().histogram("flush_seconds", "Unused here.")
-        follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
+        self.follower = follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
         self._opened = await open_store_of(self.config, STORE_HOST, "127.0.0.1:10911", follower)
         self._parts = follower.parts
         await eventually(lambda: self.parts.role.writable, "the broker takes messages")
