@@ -1,0 +1,174 @@
+"""A whole standalone broker over sockets: start, serve, stop, start again; and what it refuses to start on."""
+
+import asyncio
+import errno
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from broker.assembly import Broker
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.refusal import Refusal
+from nameserver.config import NameServerConfig
+from nameserver.server import NameServer
+from store.errors import StoreFormatError, StoreLockedError
+from tests.broker.conftest import eventually, pull_fields, send_fields, small_config, topic_fields
+
+
+def broker_config(directory: Path, **changes: Any) -> Any:
+    settings = {"listen_host": "127.0.0.1", "listen_port": 0, "health_host": "127.0.0.1", "health_port": 0}
+    return small_config(directory, **{**settings, **changes})
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    broker = Broker(broker_config(tmp_path))
+    await broker.start()
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+async def remoting() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
+
+
+async def ask(client: RemotingClient, broker: Broker, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+    return await client.request(broker.address, Command(code, ext=fields, body=body), 5)
+
+
+async def test_messages_survive_a_stop_and_a_start(tmp_path: Path, remoting: RemotingClient) -> None:
+    config = broker_config(tmp_path)
+    broker = Broker(config)
+    await broker.start()
+    assert (await ask(remoting, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))).code == 0
+    for number in range(10):
+        answer = await ask(remoting, broker, RequestCode.SEND_MESSAGE_V2, send_fields(), b"m%d" % number)
+        assert answer.code == 0
+    await broker.close()
+    assert not (tmp_path / "abort").exists()
+    again = Broker(config)
+    await again.start()
+    answer = await ask(remoting, again, RequestCode.PULL_MESSAGE, pull_fields())
+    assert answer.ext["maxOffset"] == "10"
+    assert b"m9" in bytes(answer.body)
+    await again.close()
+
+
+async def test_a_producer_finds_the_broker_through_a_nameserver(tmp_path: Path, remoting: RemotingClient) -> None:
+    namesrv = NameServer(NameServerConfig(listen_host="127.0.0.1", listen_port=0, kv_config_path=tmp_path / "kv.json"))
+    await namesrv.start()
+    broker = Broker(broker_config(tmp_path / "b", namesrv_addrs=(namesrv.address,)))
+    await broker.start()
+    assert (await ask(remoting, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", 3))).code == 0
+    route = await remoting.request(namesrv.address, Command(105, ext={"topic": "T"}), 5)
+    assert route.code == 0
+    assert broker.address.encode() in bytes(route.body)
+    assert b'"writeQueueNums":3' in bytes(route.body)
+    await broker.close()
+    await eventually(lambda: namesrv.table.group("b") is None)
+    await namesrv.close()
+
+
+async def test_health_says_when_it_serves_and_what_it_counts(broker: Broker, remoting: RemotingClient) -> None:
+    await ask(remoting, broker, RequestCode.SEND_MESSAGE_V2, send_fields("fresh"), b"x")
+    await ask(remoting, broker, RequestCode.SEND_MESSAGE_V2, send_fields("fresh", 99), b"x")
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{broker.health_port}") as http:
+        async with http.get("/readyz") as answer:
+            assert answer.status == 200
+            assert "leader" in (await answer.json())["detail"]
+        async with http.get("/metrics") as answer:
+            text = await answer.text()
+    labels = 'cluster="DefaultCluster",broker="b",node="0"'
+    assert f"ledgermq_send_requests_total{{{labels}}} 1" in text
+    assert f'ledgermq_refusals_total{{{labels},cause="invalid-parameter"}} 1' in text
+    assert f"ledgermq_writable{{{labels}}} 1" in text
+    assert "ledgermq_loop_lag_seconds_count" in text
+
+
+async def test_stopping_answers_held_pulls_and_takes_no_time(broker: Broker, remoting: RemotingClient) -> None:
+    assert (await ask(remoting, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))).code == 0
+    held = asyncio.ensure_future(
+        ask(remoting, broker, RequestCode.PULL_MESSAGE, pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
+    )
+    await eventually(lambda: len(broker.parts.held) == 1)
+    async with asyncio.timeout(3):
+        await broker.close()
+    assert (await held).code == 19
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01\x00\x32\x01\x00\x00\x2e\x03\x03\x09\x09\x09",
+    struct.pack(">ii", -20, 10),
+    struct.pack(">ii", 20, 5000) + bytes(16),
+    struct.pack(">ii", (16 << 20) + 1, 100),
+    struct.pack(">iI", 8, 7 << 24 | 4) + b"{}  ",
+    struct.pack(">ii", 25, 21) + b'{"code":310,"extField',
+    bytes(4),
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+async def test_bytes_that_are_no_frame_end_their_connection_and_nothing_else(
+    broker: Broker, remoting: RemotingClient, garbage: bytes
+) -> None:
+    host, port = broker.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(garbage)
+    writer.write_eof()
+    async with asyncio.timeout(5):
+        await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    answer = await ask(remoting, broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    assert answer.code == 0
+
+
+async def test_a_second_broker_on_the_same_directory_is_refused(broker: Broker, tmp_path: Path) -> None:
+    second = Broker(broker_config(tmp_path))
+    with pytest.raises(StoreLockedError):
+        await second.start()
+    await second.close()
+
+
+async def test_a_port_in_use_is_refused_and_leaves_the_directory_clean(broker: Broker, tmp_path: Path) -> None:
+    port = int(broker.address.split(":")[1])
+    second = Broker(broker_config(tmp_path / "second", listen_port=port))
+    with pytest.raises(OSError) as caught:
+        await second.start()
+    assert caught.value.errno == errno.EADDRINUSE
+    await second.close()
+    assert not (tmp_path / "second" / "abort").exists()
+
+
+async def test_a_directory_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ledgermq.json").write_text('{"format": 1, "kind": "raft"}')
+    broker = Broker(broker_config(tmp_path))
+    with pytest.raises(StoreFormatError, match="raft"):
+        await broker.start()
+    await broker.close()
+
+
+async def test_tables_of_a_newer_format_are_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    path = tmp_path / "config" / "ledgermqState.json"
+    path.write_text('{"format":2,"appliedOffset":0}')
+    broker = Broker(broker_config(tmp_path))
+    with pytest.raises(StoreFormatError, match="ledgermqState"):
+        await broker.start()
+    await broker.close()
+    assert path.read_text() == '{"format":2,"appliedOffset":0}'
+
+
+def test_a_configuration_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refusal, match="consume_queue_file_size_bytes: 21 is not a multiple of 20"):
+        Broker(broker_config(tmp_path, consume_queue_file_size_bytes=21))

@@ -1,0 +1,159 @@
+"""What nameservers are told, and when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.config import BrokerConfig, LogMode, RaftPeer
+from broker.registration import Announcement, Registration, topics_body
+from broker.role import Role
+from ledgermq.message.crc import crc32
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.server import RemotingServer
+from store.replicated_log import LogState
+from tests.broker.conftest import eventually
+
+BODY = topics_body({"T": {}, "U": {}}, {"counter": 1, "stateVersion": 3, "timestamp": 5})
+
+
+class ScriptedNameServer:
+    """Remembers what it is told; refuses as often as asked."""
+
+    def __init__(self) -> None:
+        self.server = RemotingServer(self)
+        self.heard: list[Command] = []
+        self.refuse: dict[int, int] = {}
+
+    def on_connected(self, connection: Connection) -> None: ...
+
+    def on_closed(self, connection: Connection) -> None: ...
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        command.body = bytes(command.body)
+        self.heard.append(command)
+        if self.refuse.get(command.code, 0) > 0:
+            self.refuse[command.code] -= 1
+            raise Refusal(Cause.QUERY_NOT_FOUND, "register first")
+        connection.respond(command, 0, {})
+
+    def of(self, code: int) -> list[Command]:
+        return [command for command in self.heard if command.code == code]
+
+    @property
+    def registrations(self) -> list[Command]:
+        return self.of(RequestCode.REGISTER_BROKER)
+
+
+@pytest.fixture
+async def namesrv() -> AsyncIterator[ScriptedNameServer]:
+    namesrv = ScriptedNameServer()
+    await namesrv.server.start("127.0.0.1", 0)
+    yield namesrv
+    await namesrv.server.close()
+
+
+@pytest.fixture
+async def remoting() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
+
+
+def raft_config(*ports: int, beat_ms: int = 20) -> BrokerConfig:
+    return BrokerConfig(
+        broker_name="b",
+        mode=LogMode.RAFT,
+        raft_group="b",
+        raft_self_id="n2",
+        raft_peers=tuple(RaftPeer(f"n{n}", "127.0.0.1", 1000 + n) for n in range(3)),
+        namesrv_addrs=tuple(f"127.0.0.1:{port}" for port in ports),
+        namesrv_heartbeat_interval_ms=beat_ms,
+        store_dir=Path("/nowhere"),
+    )
+
+
+FOLLOWER = LogState(writable=False, generation=3, leader=LeaderHint("n0", "127.0.0.1:10911"))
+LEADER = LogState(writable=True, generation=4, leader=None)
+
+
+async def test_a_role_change_is_registered_at_once_with_term_and_confirm_offset(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config = raft_config(namesrv.server.port, beat_ms=4000)
+    role = Role(config, FOLLOWER)
+    registration = Registration(config, "127.0.0.1:10931", role, remoting, lambda: Announcement(BODY, 99))
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    first = namesrv.registrations[0]
+    assert first.ext["brokerId"] == "3"
+    assert (first.ext["brokerName"], first.ext["clusterName"]) == ("b", "DefaultCluster")
+    assert (first.ext["term"], first.ext["confirmOffset"]) == ("3", "99")
+    assert first.ext["brokerAddr"] == "127.0.0.1:10931"
+    assert first.ext["haServerAddr"] == "127.0.0.1:10932"
+    assert int(first.ext["bodyCrc32"]) == crc32(BODY) & 0x7FFFFFFF
+    assert set(orjson.loads(first.body)["topicConfigSerializeWrapper"]["topicConfigTable"]) == {"T", "U"}
+    role.update(LEADER)
+    await registration.announce()
+    assert (namesrv.registrations[-1].ext["brokerId"], namesrv.registrations[-1].ext["term"]) == ("0", "4")
+    await registration.close()
+    assert namesrv.of(RequestCode.UNREGISTER_BROKER)[0].ext["brokerAddr"] == "127.0.0.1:10931"
+
+
+async def test_between_registrations_it_gives_signs_of_life_and_registers_when_it_is_not_known(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config = raft_config(namesrv.server.port)
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration.start()
+    await eventually(lambda: len(namesrv.of(RequestCode.BROKER_HEARTBEAT)) >= 2)
+    assert len(namesrv.registrations) == 1
+    assert namesrv.of(RequestCode.BROKER_HEARTBEAT)[0].ext["brokerId"] == "0"
+    namesrv.refuse[RequestCode.BROKER_HEARTBEAT] = 1
+    await eventually(lambda: len(namesrv.registrations) == 2)
+    await registration.close()
+
+
+async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
+    config = raft_config(namesrv.server.port)
+    namesrv.refuse[RequestCode.REGISTER_BROKER] = 1
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    assert len(namesrv.registrations) == 2
+    await registration.close()
+
+
+async def test_a_nameserver_that_is_away_keeps_nobody_waiting_and_is_told_when_it_comes(
+    namesrv: ScriptedNameServer, remoting: RemotingClient, unused_tcp_port: int
+) -> None:
+    config = raft_config(namesrv.server.port, unused_tcp_port)
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration.start()
+    await registration.announce()
+    assert registration.registered_count == 1
+    late = ScriptedNameServer()
+    await late.server.start("127.0.0.1", unused_tcp_port)
+    await eventually(lambda: registration.registered_count == 2)
+    await registration.close()
+    await late.server.close()
+
+
+async def test_a_standalone_broker_registers_its_configured_id_and_no_term(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config = BrokerConfig(broker_name="b", namesrv_addrs=(f"127.0.0.1:{namesrv.server.port}",), broker_id=0)
+    state = LogState(writable=True, generation=0, leader=None)
+    registration = Registration(config, "127.0.0.1:1", Role(config, state), remoting, lambda: Announcement(BODY, 0))
+    registration.start()
+    await eventually(lambda: namesrv.registrations != [])
+    assert namesrv.registrations[0].ext["brokerId"] == "0"
+    assert "term" not in namesrv.registrations[0].ext
+    await asyncio.sleep(0)
+    await registration.close()
