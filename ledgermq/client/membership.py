@@ -96,7 +96,7 @@ class Membership:
         return True
 
     def _is_unknown(self, topic: str) -> bool:
-        """Whether a nameserver has said so; told once, since to wait in silence for a misspelt topic would be unkind."""
+        """Whether a nameserver has said so; told once, since waiting in silence for a misspelt topic is unkind."""
         failure = self._session.routes.failure(topic)
         if failure is None:
             return False

@@ -143,6 +143,8 @@ class Session:
 
     def _leader_changed(self, broker: str, leader: str | None) -> None:
         self.look()
+        if self._parts is not None and leader is not None:
+            self._parts.watch.leader_changed()
         if self._on_leader is not None:
             self._on_leader(broker, leader)
 

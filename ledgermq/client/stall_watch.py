@@ -1,12 +1,15 @@
 """A leader that is paused or cut off keeps its connections open: it is noticed by requests that stay unanswered.
 
-Every quarter of a second: is a request older than half a second? Then the nameservers are asked. Once they name
-another leader, the old one's connection is cut: its requests fail at once, and are tried at the new leader, long
-before their own time-outs.
+    a request is older than half a second        -> ask the nameservers
+    another leader is known, a tenth of a second
+    passes, and old requests are still unanswered -> cut the old leader's connection
+
+Its requests fail at once then, and are tried at the new leader, long before their own time-outs. A leader that has
+handed over in peace answers what it has taken within that tenth of a second.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ledgermq.client.calls import UnderWay
@@ -15,40 +18,61 @@ from ledgermq.remoting.client import RemotingClient
 
 TICK_S: Final = 0.25
 SUSPICIOUS_AGE_S: Final = 0.5
+HANDOVER_S: Final = 0.1
 
 
 class StallWatch:
-    """Looks at the calls under way, oldest first."""
+    """Looks at the calls under way, oldest first: now and then, and soon after each change of a leader."""
 
     def __init__(self, remoting: RemotingClient, routes: Routes, under_way: Mapping[int, UnderWay]) -> None:
         self._remoting = remoting
         self._routes = routes
         self._under_way = under_way
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
 
     def start(self) -> None:
         """Look now and then, until `stop`."""
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._later(TICK_S, self._tick)
 
     def stop(self) -> None:
         """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def leader_changed(self) -> None:
+        """Somebody leads that did not: requests of before must be answered soon."""
+        self._later(HANDOVER_S, self._cut)
 
     def _tick(self) -> None:
         self.start()
-        for stalled in self._stalled_by_address().values():
+        for stalled in self._older_than(SUSPICIOUS_AGE_S):
             if self._routes.leader(stalled.broker) in (None, stalled.address):
                 self._routes.refresh(stalled.topic)
-            elif (connection := self._remoting.connected(stalled.address)) is not None:
-                connection.abort("another node leads, and this one does not answer")
+        self._cut()
 
-    def _stalled_by_address(self) -> dict[str, UnderWay]:
-        newest_suspicious = self._loop.time() - SUSPICIOUS_AGE_S
-        stalled: dict[str, UnderWay] = {}
+    def _cut(self) -> None:
+        for stalled in self._older_than(HANDOVER_S):
+            if self._routes.leader(stalled.broker) not in (None, stalled.address):
+                connection = self._remoting.connected(stalled.address)
+                if connection is not None:
+                    connection.abort("another node leads, and this one does not answer")
+
+    def _older_than(self, age_s: float) -> list[UnderWay]:
+        """The oldest call of each address, if it is that old."""
+        latest = self._loop.time() - age_s
+        oldest: dict[str, UnderWay] = {}
         for call in self._under_way.values():
-            if call.began_at > newest_suspicious:
+            if call.began_at > latest:
                 break  # in the order in which they began
-            stalled.setdefault(call.address, call)
-        return stalled
+            oldest.setdefault(call.address, call)
+        return list(oldest.values())
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = self._loop.call_later(delay_s, fire)
+        self._timers.add(timer)

@@ -1,0 +1,151 @@
+"""A group of consumers and ordered producers on a real Raft cluster whose leader is killed and paused under them."""
+
+import asyncio
+import collections
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+SENDERS = 16
+LIMIT_S = 60
+
+
+class Cluster:
+    """Three brokers and a nameserver, each a process."""
+
+    def __init__(self, directory: Path, namesrv: str) -> None:
+        self.namesrv = namesrv
+        self._directory = directory
+
+    async def act(self, *words: str) -> None:
+        """`ledgermq cluster WORDS`."""
+        command = [*LEDGERMQ, "cluster", *words, "--dir", str(self._directory), "--json"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
+        async with asyncio.timeout(LIMIT_S):
+            assert await process.wait() == 0, words
+
+
+@pytest.fixture
+def raft(tmp_path: Path) -> Iterator[Cluster]:
+    directory = tmp_path / "cluster"
+    words = ["cluster", "up", "--mode", "raft", "--nodes", "3", "--dir", str(directory), "--json"]
+    small = ["--conf", "mappedFileSizeCommitLog=16777216"]
+    with (tmp_path / "up.log").open("w") as log:
+        up = subprocess.Popen([*LEDGERMQ, *words, *small], stdout=subprocess.PIPE, stderr=log, text=True)
+        with up:
+            assert up.stdout is not None
+            line = up.stdout.readline()
+            assert line, (tmp_path / "up.log").read_text()
+            try:
+                yield Cluster(directory, json.loads(line)["namesrv"])
+            finally:
+                up.terminate()
+
+
+class Ledger:
+    """What was acknowledged to senders, and what each member of the group got."""
+
+    def __init__(self) -> None:
+        self.acked: set[str] = set()
+        self.delivered: dict[MessageQueue, list[Message]] = collections.defaultdict(list)
+
+    async def send(self, producer: Producer, key: str) -> None:
+        """Numbered messages of one key, without end."""
+        number = 0
+        while True:
+            result = await producer.send("T", f"{key}/{number}".encode(), order_key=key)
+            self.acked.add(result.message_id)
+            number += 1
+
+    async def receive(self, consumer: Consumer) -> None:
+        async for message in consumer:
+            self.delivered[message.queue].append(message)
+
+    async def more(self, count: int) -> None:
+        """Return when so many further sends are acknowledged."""
+        wanted = len(self.acked) + count
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.acked) < wanted:
+                await asyncio.sleep(0.01)
+
+    @property
+    def received(self) -> set[str]:
+        return {message.message_id for messages in self.delivered.values() for message in messages}
+
+    def check_order(self) -> None:
+        """Each queue without a gap, each key's numbers rising, once copies of retried sends are dropped."""
+        for messages in self.delivered.values():
+            offsets = [message.queue_offset for message in messages]
+            assert offsets == list(range(len(offsets)))
+            newest: dict[str, int] = {}
+            seen: set[str] = set()
+            for message in messages:
+                if message.message_id not in seen:
+                    seen.add(message.message_id)
+                    key, _, number = message.body.decode().partition("/")
+                    assert int(number) == newest.get(key, -1) + 1
+                    newest[key] = int(number)
+
+
+@contextlib.asynccontextmanager
+async def background(*works: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield
+        assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("fault", "mend"), [("kill", ("start", "dead")), ("pause", ("resume", "paused"))])
+async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
+    raft: Cluster, fault: str, mend: tuple[str, str]
+) -> None:
+    ledger = Ledger()
+    async with Admin(raft.namesrv) as admin:
+        await admin.create_topic("T", queue_count=4)
+    async with (
+        Producer(raft.namesrv, deadline_s=30) as producer,
+        Consumer(raft.namesrv, "g", "T") as consumer,
+        background(ledger.receive(consumer)),
+    ):
+        async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):
+            for _ in range(2):
+                await ledger.more(500)
+                await raft.act(fault, "leader")
+                await ledger.more(500)
+                await raft.act(*mend)
+            await ledger.more(500)
+        async with asyncio.timeout(LIMIT_S):
+            while not ledger.acked <= ledger.received:
+                await asyncio.sleep(0.02)
+    ledger.check_order()
+
+
+async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raft: Cluster) -> None:
+    async with Admin(raft.namesrv) as admin, Producer(raft.namesrv, deadline_s=30) as producer:
+        await admin.create_topic("T", queue_count=1)
+        await producer.send_batch("T", [b"%d" % number for number in range(100)])
+        async with Consumer(raft.namesrv, "g", "T", auto_commit_s=None) as first, asyncio.timeout(LIMIT_S):
+            for _ in range(60):
+                await anext(first)
+            await first.commit()
+            for _ in range(20):
+                await anext(first)  # and never commits them
+        await raft.act("kill", "leader")
+        async with Consumer(raft.namesrv, "g", "T") as second, asyncio.timeout(LIMIT_S):
+            assert [(await anext(second)).queue_offset for _ in range(40)] == list(range(60, 100))
+        (progress,) = await admin.progress("g", "T")
+        assert (progress.committed, progress.lag) == (100, 0)
