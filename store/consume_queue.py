@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
-from store.errors import StoreError, StoreFormatError
-from store.mapped_file import FILE_NAME_DIGITS, file_name
+from store.errors import StoreError
 from store.queue_file import QueueFile
+from store.queue_files import QueueFiles
 
 BLANK_SIZE = 0x7FFFFFFF
 
@@ -48,12 +48,9 @@ class ConsumeQueue:
     __slots__ = (
         "_base",
         "_buffer",
-        "_file_units",
         "_files",
         "_flushed_offset",
-        "_old_file",
         "_window_end",
-        "directory",
         "is_gapped",
         "is_watched",
         "max_offset",
@@ -69,16 +66,13 @@ class ConsumeQueue:
         self.topic = topic
         self.topic_bytes = topic.encode()
         self.queue_id = queue_id
-        self.directory = directory
         self.min_offset = 0
         self.max_offset = 0
         self.next_offset = 0
         self.room_end = 0
         self.is_watched = False
         self.is_gapped = False
-        self._file_units = file_units
-        self._files: list[QueueFile] = []
-        self._old_file: QueueFile | None = None
+        self._files = QueueFiles(directory, file_units)
         self._flushed_offset = 0
         self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
         self._base = 0
@@ -93,23 +87,9 @@ class ConsumeQueue:
         Raises:
             StoreFormatError: a file with another name or length.
         """
-        paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
-        for path in paths:
-            if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
-                raise StoreFormatError(path, f"is not named by a start position of {FILE_NAME_DIGITS} digits")
-        size = self._file_units * UNIT_SIZE
-        for path in paths:
-            file = QueueFile(path, int(path.name), size)
-            if file.start_bytes % size or (self._files and file.start_bytes != self._files[-1].start_bytes + size):
-                self.is_gapped = True  # derived data: what is behind a hole is made again from the log
-                break
-            self._files.append(file)
-        for path in paths[len(self._files) :]:
-            path.unlink()
-        if self._files:
-            self.min_offset = self._files[0].start_bytes // UNIT_SIZE
-            self.max_offset = self._files[-1].start_bytes // UNIT_SIZE + self._file_units
-        self._flushed_offset = self.next_offset = self.max_offset
+        self.is_gapped = self._files.load()  # derived data: what is behind a hole is made again from the log
+        self.min_offset = self._files.start
+        self._flushed_offset = self.next_offset = self.max_offset = self._files.end
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
@@ -133,23 +113,22 @@ class ConsumeQueue:
             DiskFullError, DiskFailedError: no; what was reserved stays.
         """
         while self.room_end < end_offset:
-            start_unit = max(self.room_end, self.max_offset)
-            file = self._file_of(start_unit) or self._add_file(start_unit)
+            self._window_end = 0  # another file, or more of the present one, comes into it
+            file = self._files.find_or_add(max(self.room_end, self.max_offset))
             base = file.start_bytes // UNIT_SIZE
-            file.reserve(min(end_offset - base, self._file_units) * UNIT_SIZE)
+            file.reserve(min(end_offset - base, self._files.file_units) * UNIT_SIZE)
             file.map()  # or fail now, too
             self.room_end = base + file.allocated_bytes // UNIT_SIZE
 
     def units(self, offset: int, count: int) -> memoryview:
         """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
-        file = self._file_of(offset) if self.min_offset <= offset < self.max_offset else None
+        file = self._files.find(offset) if self.min_offset <= offset < self.max_offset else None
         if file is None:
             return memoryview(b"")
-        if file is not self._files[-1] and file is not self._old_file:
-            self._close_old_file()
-            self._old_file = file
+        if not self._files.is_last(file):
+            self._keep_mapped(file)
         base = file.start_bytes // UNIT_SIZE
-        end = min(offset + count, self.max_offset, base + self._file_units)
+        end = min(offset + count, self.max_offset, base + self._files.file_units)
         return file.view[(offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
 
     def unit(self, offset: int) -> Unit | None:
@@ -159,7 +138,7 @@ class ConsumeQueue:
 
     def file_end(self, offset: int) -> int:
         """First unit of the file behind the one that holds unit `offset`."""
-        return offset - offset % self._file_units + self._file_units
+        return offset - offset % self._files.file_units + self._files.file_units
 
     def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
         """`(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
@@ -168,16 +147,9 @@ class ConsumeQueue:
                 yield start, unit
                 start += 1
 
-    @property
-    def max_physical_offset(self) -> int:
-        """End of the record of the last unit; 0 without one."""
-        last = self.unit(self.max_offset - 1)
-        return last[0] + last[1] if last is not None and last[1] != BLANK_SIZE else 0
-
-    def bisect(self, is_before: Callable[[Unit], bool], low: int | None = None, high: int | None = None) -> int:
-        """First unit of `[low, high)` (default: all) for which `is_before` is false; it is true for a prefix."""
-        low = self.min_offset if low is None else low
-        high = self.max_offset if high is None else high
+    def bisect(self, is_before: Callable[[Unit], bool]) -> int:
+        """First dispatched unit for which `is_before`, which is true for a prefix of them, is false; else the end."""
+        low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             unit = self.unit(middle)
@@ -198,10 +170,6 @@ class ConsumeQueue:
             self._flushed_offset = self.min_offset
         self._cut(end)
 
-    def truncate(self, physical_offset: int) -> None:
-        """Drop units of records that end behind `physical_offset`."""
-        self._cut(self.bisect(lambda unit: _is_good(unit, physical_offset)))
-
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
         self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
@@ -209,8 +177,6 @@ class ConsumeQueue:
     def clear(self) -> None:
         """Forget all units, to be filled from the log again."""
         self.close()
-        for file in self._files:
-            file.delete()
         self._files.clear()
         self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
         self.is_gapped = False
@@ -224,7 +190,7 @@ class ConsumeQueue:
         self.clear()
         if offset == 0:
             return
-        start = offset - offset % self._file_units
+        start = offset - offset % self._files.file_units
         self.room_end = self.max_offset = self.min_offset = start
         try:
             self.reserve(offset + 1)
@@ -235,27 +201,14 @@ class ConsumeQueue:
         self.min_offset = self.next_offset = offset
         self._flushed_offset = start
 
-    def delete_before(self, log_min_offset: int) -> None:
-        """Remove files, never the last one, whose last record the log has dropped."""
-        self.correct_min_offset(log_min_offset)
-        while len(self._files) > 1 and self.file_end(self._files[0].start_bytes // UNIT_SIZE) <= self.min_offset:
-            self._files.pop(0).delete()
-
     def take_unflushed(self) -> list[QueueFile]:
         """Files with units dispatched since the last call; the caller syncs them in a thread."""
         start, self._flushed_offset = self._flushed_offset, self.max_offset
-        if start >= self.max_offset:
-            return []
-        return [
-            file
-            for file in self._files
-            if file.start_bytes < self.max_offset * UNIT_SIZE and file.start_bytes + file.size_bytes > start * UNIT_SIZE
-        ]
+        return self._files.overlapping(start, self.max_offset) if start < self.max_offset else []
 
     def close(self) -> None:
         """Unmap; the next use maps again."""
-        for file in self._files:
-            file.close()
+        self._files.close()
         self._buffer = bytearray()
         self._window_end = 0
 
@@ -268,7 +221,7 @@ class ConsumeQueue:
             self.restart(queue_offset)
         elif queue_offset > self.max_offset:
             self.is_gapped = True
-            if queue_offset - self.max_offset >= self._file_units:
+            if queue_offset - self.max_offset >= self._files.file_units:
                 return
         self.reserve(queue_offset + 1)
         self._fill_blanks(queue_offset, unit[0])
@@ -297,52 +250,31 @@ class ConsumeQueue:
         """Point the fast path at the file of a reserved unit."""
         if self._base <= offset < self._window_end:
             return
-        file = self._file_of(offset)
+        file = self._files.find(offset)
         assert file is not None, f"unit {offset} of {self} was not reserved"
+        self._keep_mapped(file)
         self._buffer = file.buffer
         self._base = file.start_bytes // UNIT_SIZE
-        self._window_end = min(self.room_end, self._base + self._file_units)
+        self._window_end = min(self.room_end, self._base + self._files.file_units)
 
-    def _close_old_file(self) -> None:
-        """Of the files behind the last one, one at a time stays mapped."""
-        if self._old_file is not None:
-            self._old_file.close()
-            self._window_end = 0  # the fast path may have stood there
-            self._old_file = None
-
-    def _file_of(self, offset: int) -> QueueFile | None:
-        if not self._files:
-            return None
-        index = (offset - self._files[0].start_bytes // UNIT_SIZE) // self._file_units
-        return self._files[index] if 0 <= index < len(self._files) else None
-
-    def _add_file(self, offset: int) -> QueueFile:
-        size = self._file_units * UNIT_SIZE
-        start = offset // self._file_units * size
-        file = QueueFile(self.directory / file_name(start), start, size)
-        self._files.append(file)
-        return file
+    def _keep_mapped(self, file: QueueFile) -> None:
+        if self._files.keep_mapped(file):
+            self._window_end = 0  # the fast path may have stood in the one that is unmapped
 
     def _scan(self, end_offset: int, limit: int) -> int:
         """First bad unit of the file that holds unit `limit - 1`, or `limit`."""
-        start = max(limit - 1 - (limit - 1) % self._file_units, self.min_offset)
+        start = max(limit - 1 - (limit - 1) % self._files.file_units, self.min_offset)
         for index, unit in enumerate(UNIT.iter_unpack(self.units(start, limit - start))):
             if not _is_good(unit, end_offset):
                 return start + index
         return limit
 
     def _cut(self, end: int) -> None:
-        """Keep `[min_offset, end)`; files behind it go, the rest of its own file becomes zeros."""
+        """Keep `[min_offset, end)`; what is behind reads as zeros."""
         self._window_end = 0
-        while self._files and self._files[-1].start_bytes >= end * UNIT_SIZE:
-            if len(self._files) == 1 and self._files[0].start_bytes == end * UNIT_SIZE > 0:
-                break  # its name alone says where the queue goes on
-            self._files.pop().delete()
-        if self._files:
-            self._files[-1].clear_from(end * UNIT_SIZE - self._files[-1].start_bytes)
-        self.max_offset = self.next_offset = end
+        self._files.cut(end)
+        self.max_offset = self.next_offset = self.room_end = end
         self.min_offset = min(self.min_offset, end)
-        self.room_end = end
         self._flushed_offset = min(self._flushed_offset, end)
 
 
