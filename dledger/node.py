@@ -260,6 +260,7 @@ class RaftNode:
             self.raft.refused()
             self.raft.step_down()
         except DiskFailedError as error:
+            self.raft.refused()
             self._fail(error)
         else:
             return True

@@ -277,9 +277,16 @@ class Cluster:
         process = self.processes.get(name)
         if process is not None and process.paused_until_us <= self.clock.now_us:
             process.paused_until_us = self.clock.now_us + duration_us
-            self.clock.call_in(duration_us, lambda: self._resume(process))
+            self.clock.call_in(duration_us, lambda: self._go_on(process))
 
-    def _resume(self, process: SimProcess) -> None:
+    def resume(self, name: str) -> None:
+        """SIGCONT, if it was paused."""
+        process = self.processes.get(name)
+        if process is not None and process.paused_until_us > self.clock.now_us:
+            process.paused_until_us = self.clock.now_us
+            self._go_on(process)
+
+    def _go_on(self, process: SimProcess) -> None:
         backlog, process.backlog = process.backlog, []
         for event in backlog:
             event()

@@ -54,6 +54,7 @@ class Nemesis:
             if disk.has_failed:
                 cluster.kill(name)
                 disk.has_failed = False
+            cluster.resume(name)
             self._tell_stalled(name, is_stalled=False)
             cluster.boot(name)
 

@@ -1,6 +1,6 @@
 """What a leader knows of one follower's log, and what it has under way to it.
 
-               answer accepts                     reject, lost message, lost link
+               answer accepts                     lost message, lost link, lost entries
       PROBE ------------------> REPLICATE ------------------------------------------> PROBE
         |   ^                                                                           |
         |   '----- InstallResponse ----- INSTALL <---- needs entries below the oldest kept file
@@ -82,9 +82,10 @@ class Progress:
         self._inflight.append((last_index, size_bytes))
 
     def heartbeat(self, sequence: int) -> None:
-        """Round `sequence` begins: what went out before it must have arrived when it is answered."""
+        """Round `sequence` begins: what went out before it must have arrived when the round after it is answered."""
         self._probe_sent = False
-        self._mark_sequence, self._mark_index = sequence, self.next_index - 1
+        if self._mark_index <= self.received_index:
+            self._mark_sequence, self._mark_index = sequence, self.next_index - 1
 
     def accepted(self, received_index: int, durable_index: int, sequence: int) -> bool:
         """The follower's log equals ours up to `received_index`. Returns whether anything it holds is news."""
@@ -97,17 +98,20 @@ class Progress:
         if self.state is ProgressState.PROBE and received_index >= self.next_index - 1:
             self.state = ProgressState.REPLICATE
             self.next_index = self.received_index + 1
-        elif self.state is ProgressState.REPLICATE and self._has_lost(received_index, sequence):
+        elif self.state is ProgressState.REPLICATE and self._has_lost(sequence):
             self.probe(self.received_index + 1)
         return is_news
 
     def is_stale_reject(self, prev_index: int, last_index: int) -> bool:
-        """Whether a reject of `prev_index`, by a log that ends at `last_index`, no longer matters."""
-        if last_index < self.received_index:
-            return False  # it lost what it had: nothing about it is stale
+        """Whether a reject of `prev_index`, by a log that ends at `last_index`, asks for nothing.
+
+        While spans are pipelined a gap is no reason to go back: what is missing may be under way on a network that
+        reorders, and if it was lost the answers to the next heartbeats show it.
+        """
         if self.state is ProgressState.PROBE:
             return prev_index != self.next_index - 1
-        return self.state is ProgressState.INSTALL or prev_index <= self.received_index
+        lost_what_it_had = prev_index == self.received_index and last_index < self.received_index
+        return not lost_what_it_had
 
     def rejected(self, next_index: int, last_index: int) -> None:
         """Its log ends at `last_index` and may part from ours at `next_index`: ask there."""
@@ -128,7 +132,7 @@ class Progress:
         self.inflight_bytes = 0
         self._inflight.clear()
         self._probe_sent = False
-        self._mark_sequence, self._mark_index = 0, NO_INDEX
+        self._mark_index = NO_INDEX
 
     def reconnect(self) -> None:
         """The connection broke, or stands again: what was under way is lost."""
@@ -146,5 +150,5 @@ class Progress:
             self.durable_index = max(self.durable_index, last_index)
         self.probe(self.received_index + 1)
 
-    def _has_lost(self, received_index: int, sequence: int) -> bool:
-        return self._mark_sequence > 0 and sequence >= self._mark_sequence and received_index < self._mark_index
+    def _has_lost(self, sequence: int) -> bool:
+        return sequence > self._mark_sequence and self.received_index < self._mark_index

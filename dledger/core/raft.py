@@ -522,7 +522,7 @@ class Raft:
     def _leave_role(self) -> None:
         if self.leader is not None:
             self.leader.drop_reads()
-        if self.role is Role.CANDIDATE:
+        if self.ballot is not None:
             self.state.withdraw_vote_requests()
         self.leader = self.ballot = self.handover = None
 

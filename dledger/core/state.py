@@ -138,7 +138,7 @@ class NodeState:
             self.held.clear()
 
     def withdraw_vote_requests(self) -> None:
-        """The candidacy is over before its term was durable: nobody needs to be asked."""
+        """The candidacy is over before anybody could be asked."""
         self.held = [(peer, message) for peer, message in self.held if not isinstance(message, VoteRequest)]
 
     def commit_to(self, index: int) -> None:
