@@ -104,8 +104,6 @@ class Broker:
             HealthListenError: the health port is in use.
         """
         config = self._config
-        for notice in config.notices:
-            log.info("%s", notice)
         self._timers = timers = Timers(asyncio.get_running_loop())
         self._lag.start()
         if config.health_port is not None:

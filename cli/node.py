@@ -19,6 +19,7 @@ import uvloop
 from cli.errors import CommandError, UsageError
 
 _CLOSE_LIMIT_S = 10.0
+_log = logging.getLogger(__name__)
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -43,7 +44,7 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     from cli.config import load_broker_config
 
     config = load_broker_config(_path(conf), overrides)
-    return _run(lambda: Broker(config), f"broker {config.broker_name}")
+    return _run(lambda: Broker(config), f"broker {config.broker_name}", config.notices)
 
 
 def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
@@ -57,7 +58,7 @@ def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
     from nameserver.server import NameServer
 
     config = load_nameserver_config(_path(conf), overrides)
-    return _run(lambda: NameServer(config), "nameserver")
+    return _run(lambda: NameServer(config), "nameserver", config.notices)
 
 
 def _path(conf: str | None) -> Path | None:
@@ -69,8 +70,10 @@ def _path(conf: str | None) -> Path | None:
     return path
 
 
-def _run(make: Callable[[], Node], name: str) -> int:
+def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stdout)
+    for notice in notices:  # choices made for the user, and keys that have no effect here
+        _log.info("%s", notice)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_serve(make(), name))
