@@ -1,0 +1,143 @@
+"""Three brokers of one Raft group in one process: one leads, all know the same, nothing is forgotten when it goes."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from broker.assembly import Broker
+from broker.config import FlushMode, LogMode, RaftPeer
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.test_broker import ask, broker_config
+from tests.broker.test_offsets import key
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+class Group:
+    """The brokers that run."""
+
+    def __init__(self, brokers: list[Broker], client: RemotingClient) -> None:
+        self.brokers = brokers
+        self.client = client
+
+    @property
+    def leader(self) -> Broker:
+        return next(broker for broker in self.brokers if broker.parts.role.writable)
+
+    @property
+    def followers(self) -> list[Broker]:
+        return [broker for broker in self.brokers if not broker.parts.role.writable]
+
+    async def led(self) -> None:
+        await eventually(lambda: any(broker.parts.role.writable for broker in self.brokers), "a leader")
+
+    async def everywhere(self, condition: Callable[[Broker], bool]) -> None:
+        await eventually(lambda: all(map(condition, self.brokers)), "the same on all nodes")
+
+    async def ask_leader(self, code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+        answer = await ask(self.client, self.leader, code, fields, body)
+        assert answer.code == 0, answer
+        return answer
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    ports = free_ports(3)
+    peers = tuple(RaftPeer(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    brokers = [
+        Broker(
+            broker_config(
+                tmp_path / peer.node_id,
+                mode=LogMode.RAFT,
+                flush_mode=FlushMode.SYNC,
+                raft_group="b",
+                raft_self_id=peer.node_id,
+                raft_peers=peers,
+                raft_election_timeout_ms=1500,
+            )
+        )
+        for peer in peers
+    ]
+    client = RemotingClient()
+    group = Group(brokers, client)
+    for broker in brokers:
+        await broker.start()
+    await group.led()
+    yield group
+    await client.close()
+    for broker in group.brokers:
+        await broker.close()
+
+
+async def test_what_the_leader_is_told_all_nodes_know(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    sent = await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"hello")
+    assert int(sent.ext["term"]) >= 1
+    assert int(sent.ext["durableCopies"]) >= 2
+    await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="1"))
+    await group.everywhere(lambda broker: broker.parts.state.offsets.get("T@g") == {0: 1})
+    await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 1)
+    for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+        answers = [orjson.loads((await ask(group.client, broker, code, {})).body) for broker in group.brokers]
+        assert answers[0] == answers[1] == answers[2]
+    for broker in group.brokers:
+        table = await ask(group.client, broker, RequestCode.GET_ALL_CONSUMER_OFFSET, {})
+        assert b'"T@g":{0:1}' in bytes(table.body)
+        pulled = await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields())
+        assert [record.body for record in decode_records(pulled.body)] == [b"hello"]
+
+
+async def test_a_follower_refuses_sends_and_names_the_leader(group: Group) -> None:
+    for follower in group.followers:
+        answer = await ask(group.client, follower, RequestCode.SEND_MESSAGE_V2, send_fields("any"), b"x")
+        assert answer.code == 14
+        assert answer.ext["leaderHint"] == group.leader.address
+
+
+async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    follower = group.followers[0]
+    await eventually(lambda: "T" in follower.parts.state.topics)
+    connection = await group.client.connection(follower.address)
+    answers: list[object] = []
+    held = Command(RequestCode.PULL_MESSAGE, ext=pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
+    connection.call(held, 30, answers.append)
+    await eventually(lambda: len(follower.parts.held) == 1)
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"news")
+    await eventually(lambda: answers != [])
+    assert isinstance(answers[0], Command)
+    assert answers[0].code == 0
+
+
+async def test_a_new_leader_knows_topics_offsets_and_messages_and_goes_on(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    for number in range(5):
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"m%d" % number)
+    await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
+    old = group.leader
+    term = old.parts.role.generation
+    group.brokers.remove(old)
+    await old.close()  # its last offsets go into the log first
+    await group.led()
+    assert group.leader.parts.role.generation > term
+    offset = await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())
+    assert offset.ext == {"offset": "3"}
+    pulled = await group.ask_leader(RequestCode.PULL_MESSAGE, pull_fields(offset=3))
+    assert [record.body for record in decode_records(pulled.body)] == [b"m3", b"m4"]
+    sent = await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"m5")
+    assert sent.ext["queueOffset"] == "5"
