@@ -8,6 +8,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (load, start, shutd
 
 import asyncio
 import logging
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,7 @@ async def open_store(
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
     """
+    _allow_all_descriptors()
     loop = asyncio.get_running_loop()
     queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes)
     found = directory.checkpoint.found
@@ -139,3 +141,9 @@ async def open_classic_store(
         await commit_log.close()
         directory.close(clean=directory.was_clean)
         raise
+
+
+def _allow_all_descriptors() -> None:
+    """Each mapped file keeps a descriptor (before Python 3.13), and the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
