@@ -26,6 +26,7 @@ UnitFields = tuple[int, int, int, int, int, bytes, int]
 
 # the common record (V1, both hosts IPv4): size, magic, queue id, queue offset, sysFlag, store timestamp, body length
 _PEEK = struct.Struct(">ii4xi4xq8xi16xq20xi")
+_FIRST_TAGS = b"TAGS\x01"
 _TAGS = b"\x02TAGS\x01"
 
 
@@ -42,12 +43,16 @@ def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
         tail = bytes(record[_PEEK.size + body_length :])
         topic_end = 1 + tail[0]
         topic = tail[1:topic_end]
-        start = tail.rfind(_TAGS, topic_end + 1) + len(_TAGS)
-        end = tail.find(2, start)
-        if start < len(_TAGS) or end <= start or topic == SCHEDULE_TOPIC:
+        found = tail.rfind(_TAGS, topic_end + 1)
+        start = found + len(_TAGS)
+        if topic == SCHEDULE_TOPIC or tail.startswith(_FIRST_TAGS, topic_end + 2):
             code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
-        else:
+        elif found < 0:
+            code = 0
+        elif (end := tail.find(2, start)) > start:
             code = tags_code(tail[start:end])
+        else:  # unterminated or empty
+            code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
     except (struct.error, IndexError) as error:
         raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
     return size, queue_id, sys_flag, queue_offset, timestamp, topic, code
