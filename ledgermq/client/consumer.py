@@ -9,22 +9,23 @@ import collections
 import contextlib
 import functools
 import logging
-import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
+from ledgermq.client.commits import Commits
+from ledgermq.client.errors import ClosedError, LedgerMQError
 from ledgermq.client.membership import Membership
 from ledgermq.client.message import Message
-from ledgermq.client.outgoing import check_group, check_topic
+from ledgermq.client.outgoing import check_group
 from ledgermq.client.prefetch import Prefetch
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.queue_reader import QueueReader
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
-from ledgermq.client.start_position import Start, check_start, find_start, wire_name
-from ledgermq.client.subscription import ALL, RETRY_TOPIC_PREFIX, Subscription, parse_subscription
+from ledgermq.client.start_position import Start, check_start, find_start
+from ledgermq.client.subscribing import Topics, consumer_heartbeat, subscribe
+from ledgermq.client.subscription import RETRY_TOPIC_PREFIX
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -37,8 +38,6 @@ PREFETCH_BYTES: Final = 64 * 1024 * 1024
 TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 LEAVING_DEADLINE_S: Final = 5.0
 HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
-
-Topics = str | Iterable[str] | Mapping[str, str]
 
 
 class Consumer:
@@ -86,7 +85,7 @@ class Consumer:
         self._group = group
         self._start = start
         self._auto_commit_s = auto_commit_s
-        self._subscriptions = _subscriptions(group, topics)
+        self._subscriptions = subscribe(group, topics)
         self._session = Session(
             namesrv,
             content=self._heartbeat,
@@ -102,10 +101,9 @@ class Consumer:
         self._turn_left = TURN_COUNT
         self._in_hand: set[QueueReader] = set()
         self._more = asyncio.Event()
-        self._commit_lock = asyncio.Lock()
         self._failure: BaseException | None = None
         self._membership: Membership | None = None
-        self._offsets: QueueOffsets | None = None
+        self._commits: Commits | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # -- opening and closing
@@ -124,13 +122,13 @@ class Consumer:
     async def start(self) -> None:
         """Open it, for those who do not use `async with`: from now on a member, reading ahead."""
         await self._session.open()
-        self._offsets = QueueOffsets(self._session.calls, self._session.routes)
+        self._commits = Commits(self._group, QueueOffsets(self._session.calls, self._session.routes))
         self._membership = Membership(self._session, self._group, self._subscriptions, self._take_over)
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
         self._tasks = [self._spawn(self._membership.run(), f"membership of {self._group}")]
         if self._auto_commit_s is not None:
-            self._tasks.append(self._spawn(self._commit_now_and_then(self._auto_commit_s), "commit"))
+            self._tasks.append(self._spawn(self._commits.run(self._auto_commit_s, self._all_readers), "commits"))
 
     async def close(self) -> None:
         """Stop reading, commit what is handled, leave the group. A second call does nothing."""
@@ -187,10 +185,10 @@ class Consumer:
         Raises:
             LedgerMQError: a leader has not taken it in time; the offsets stay to be committed.
         """
-        if self._offsets is None:
+        if self._commits is None:
             raise ClosedError("the consumer is not open: use it inside `async with`")
         self._finish()
-        await self._commit([reader for reader, _ in self._readers.values()])
+        await self._commits.commit(self._all_readers())
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
@@ -250,12 +248,15 @@ class Consumer:
         for queue in new:
             self._begin(queue, 0.0 if alone else HANDOVER_S)
 
+    def _all_readers(self) -> list[QueueReader]:
+        return [reader for reader, _ in self._readers.values()]
+
     def _begin(self, queue: MessageQueue, pause_s: float) -> None:
-        assert self._offsets is not None, "made at start"
+        assert self._commits is not None, "made at start"
         session, subscription = self._session, self._subscriptions[queue.topic]
         reader = QueueReader(queue, subscription, self._group, session.remoting, session.routes, self._prefetch, self)
         start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._start
-        search = functools.partial(find_start, self._offsets, self._group, queue, start)
+        search = functools.partial(find_start, self._commits.offsets, self._group, queue, start)
         self._readers[queue] = reader, self._spawn(reader.run(search, pause_s), f"reader of {queue}")
 
     async def _give_up(self, queues: Sequence[MessageQueue]) -> None:
@@ -270,36 +271,11 @@ class Consumer:
         await asyncio.gather(*(task for _, task in given_up), return_exceptions=True)
         if self._auto_commit_s is None:
             return
+        assert self._commits is not None, "made at start"
         try:
-            await self._commit([reader for reader, _ in given_up], LEAVING_DEADLINE_S)
+            await self._commits.commit([reader for reader, _ in given_up], LEAVING_DEADLINE_S)
         except LedgerMQError as failure:
             _log.warning("group %s: offsets of queues given up are not committed: %s", self._group, failure)
-
-    # -- commits
-
-    async def _commit(self, readers: Sequence[QueueReader], deadline_s: float | None = None) -> None:
-        async with self._commit_lock:
-            behind = [reader for reader in readers if reader.handled != reader.committed]
-            outcomes = await asyncio.gather(
-                *(self._commit_one(reader, deadline_s) for reader in behind), return_exceptions=True
-            )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-
-    async def _commit_one(self, reader: QueueReader, deadline_s: float | None) -> None:
-        offset = reader.handled
-        assert self._offsets is not None and offset is not None, "it has begun, since it is behind"
-        await self._offsets.commit(self._group, reader.queue, offset, deadline_s=deadline_s)
-        reader.committed = offset
-
-    async def _commit_now_and_then(self, interval_s: float) -> None:
-        while True:
-            await asyncio.sleep(interval_s)
-            try:
-                await self._commit([reader for reader, _ in self._readers.values()])
-            except LedgerMQError as failure:
-                _log.warning("group %s: commit failed, it will be tried again: %s", self._group, failure)
 
     # -- tasks
 
@@ -335,31 +311,4 @@ class Consumer:
             self._membership.look()
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
-        data = {
-            "consumeFromWhere": wire_name(self._start),
-            "consumeType": "CONSUME_PASSIVELY",
-            "groupName": self._group,
-            "messageModel": "CLUSTERING",
-            "subscriptionDataSet": [subscription.to_wire() for subscription in self._subscriptions.values()],
-            "unitMode": False,
-        }
-        return {
-            "clientID": client_id,
-            "consumerDataSet": [data],
-            "heartbeatFingerprint": 0,
-            "producerDataSet": [],
-            "withoutSub": False,
-        }
-
-
-def _subscriptions(group: str, topics: Topics) -> dict[str, Subscription]:
-    """By topic; the group's retry topic is always among them, as every member must subscribe to the same topics."""
-    named = [topics] if isinstance(topics, str) else topics
-    expressions = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
-    if not expressions:
-        raise InvalidArgumentError("no topic to subscribe to")
-    version = time.time_ns() // 1_000_000
-    for topic in expressions:
-        check_topic(topic)
-    expressions[RETRY_TOPIC_PREFIX + group] = ALL
-    return {topic: parse_subscription(topic, expression, version) for topic, expression in expressions.items()}
+        return consumer_heartbeat(client_id, self._group, self._start, self._subscriptions.values())

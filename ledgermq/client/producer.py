@@ -5,35 +5,20 @@ send ──> room in flight ──> queue ──> leader ──> SendResult
 """
 
 import asyncio
-import functools
-import os
-import random
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ledgermq.client.errors import ClosedError, InvalidArgumentError, unreachable_from
+from ledgermq.client.assembly import Assembly
+from ledgermq.client.errors import ClosedError, unreachable_from
 from ledgermq.client.in_flight import InFlight
 from ledgermq.client.lanes import Lanes
-from ledgermq.client.outgoing import (
-    BODY_BYTES_MAX,
-    Body,
-    Keys,
-    Outgoing,
-    check_body,
-    check_group,
-    check_topic,
-    encode_properties,
-)
+from ledgermq.client.outgoing import Body, Keys, Outgoing, check_group
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
-from ledgermq.client.send_plan import SendPlan, Where, batch_send, single_send
+from ledgermq.client.send_plan import SendPlan
 from ledgermq.client.sending import SendResult
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
-from ledgermq.message.batch import BatchMessage, encode_batch
-from ledgermq.message.hosts import Host, encode_host
-from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 
@@ -43,8 +28,6 @@ IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 UNYIELDED_BYTES_MAX: Final = 256 * 1024
 DRAIN_POLL_S: Final = 0.002
-
-_PORT_LENGTH: Final = 4
 
 
 class Producer:
@@ -92,9 +75,7 @@ class Producer:
         )
         self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
         self._lanes = Lanes()
-        self._checked_topics: set[str] = set()
-        self._choice: QueueChoice | None = None
-        self._ids: UniqueIdGenerator | None = None
+        self._assembly: Assembly | None = None
         self._unyielded_bytes = 0
 
     # -- opening and closing
@@ -111,13 +92,12 @@ class Producer:
     async def start(self) -> None:
         """Open it, for those who do not use `async with`. Nothing is sent yet."""
         await self._session.open()
-        self._choice = QueueChoice(self._session.routes, may_create=self._create_topics)
-        address = encode_host(Host(self._session.own_address, 0))[:-_PORT_LENGTH]
-        self._ids = UniqueIdGenerator(address, os.getpid(), random.getrandbits(31))
+        choice = QueueChoice(self._session.routes, may_create=self._create_topics)
+        self._assembly = Assembly(self._group, choice, self._session.own_address)
 
     async def close(self, *, drain: bool = True) -> None:
         """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""
-        self._choice = None
+        self._assembly = None
         if drain and self._session.is_open:
             await self._in_flight.wait_idle()
         farewell = {"clientID": self._session.client_id, "producerGroup": self._group}
@@ -158,8 +138,10 @@ class Producer:
             DeadlineExceededError: not acknowledged in time; it may be stored when `outcome_known` is False.
             NoRouteError: the topic does not exist, and may not be created.
         """
-        plan, size = self._single(topic, body, tags, keys, properties, queue, order_key)
-        results = await self._run(plan, size, order_key, deadline_s, max_attempts)
+        assembly = self._opened()
+        where = assembly.where(topic, queue, order_key)
+        plan = assembly.single(topic, body, tags, keys, properties, where)
+        results = await self._run(plan, order_key, deadline_s, max_attempts)
         return results[0]
 
     async def send_batch(
@@ -188,11 +170,9 @@ class Producer:
         Raises:
             LedgerMQError: as in `send`.
         """
-        choice, where = self._opened(), self._where(topic, queue, order_key)
-        born_ms = time.time_ns() // 1_000_000
-        message_ids, encoded = self._encode(messages, born_ms)
-        plan = batch_send(choice, self._group, topic, where, born_ms, message_ids, encoded)
-        return await self._run(plan, len(encoded), order_key, deadline_s, max_attempts)
+        assembly = self._opened()
+        plan = assembly.batch(topic, messages, assembly.where(topic, queue, order_key))
+        return await self._run(plan, order_key, deadline_s, max_attempts)
 
     async def send_oneway(
         self,
@@ -212,7 +192,8 @@ class Producer:
         Raises:
             LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
         """
-        plan, size = self._single(topic, body, tags, keys, properties, queue, None)
+        assembly = self._opened()
+        plan = assembly.single(topic, body, tags, keys, properties, assembly.where(topic, queue, None))
         target = await self._session.calls.found(topic, lambda: plan.choose(None), plan.describe)
         try:
             connection = await self._session.remoting.connection(target.address)
@@ -221,7 +202,7 @@ class Producer:
             self._session.routes.report_failure(topic, target.broker, target.address, failure)
             raise failure from error
         connection.oneway(plan.command(target))
-        await self._let_it_out(connection, size)
+        await self._let_it_out(connection, plan.size)
         return plan.message_ids[0]
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -230,65 +211,31 @@ class Producer:
         Raises:
             NoRouteError, DeadlineExceededError: no nameserver tells.
         """
-        choice = self._opened()
-        check_topic(topic)
+        assembly = self._opened()
+        assembly.where(topic, None, None)  # a name that is none is refused
+        choice = assembly.choice
         found = self._session.calls.found(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
         return (await found).write_queues
 
     # -- inside
 
-    def _single(
-        self,
-        topic: str,
-        body: Body,
-        tags: str | None,
-        keys: Keys | None,
-        properties: Mapping[str, str] | None,
-        queue: MessageQueue | int | None,
-        order_key: str | None,
-    ) -> tuple[SendPlan, int]:
-        choice, where = self._opened(), self._where(topic, queue, order_key)
-        check_body(body)
-        born_ms = time.time_ns() // 1_000_000
-        message_id = self._new_id(born_ms)
-        text = encode_properties(message_id, tags, keys, properties)
-        content = bytes(body) if isinstance(body, bytearray) else body
-        return single_send(choice, self._group, topic, where, born_ms, message_id, text, content), len(body)
-
-    def _encode(self, messages: Sequence[Outgoing | Body], born_ms: int) -> tuple[list[str], bytes]:
-        """Unique keys, and the body of a batch."""
-        if not messages:
-            raise InvalidArgumentError("a batch of no messages")
-        message_ids, parts = [], []
-        for message in messages:
-            one = message if isinstance(message, Outgoing) else Outgoing(message)
-            check_body(one.body)
-            message_id = self._new_id(born_ms)
-            text = encode_properties(message_id, one.tags, one.keys, one.properties)
-            message_ids.append(message_id)
-            parts.append(BatchMessage(0, bytes(one.body), text.encode()))
-        encoded = encode_batch(parts)
-        if len(encoded) > BODY_BYTES_MAX:
-            raise InvalidArgumentError(f"a batch of {len(encoded)} bytes, {BODY_BYTES_MAX} are allowed")
-        return message_ids, encoded
-
     async def _run(
-        self, plan: SendPlan, size: int, order_key: str | None, deadline_s: float | None, max_attempts: int | None
+        self, plan: SendPlan, order_key: str | None, deadline_s: float | None, max_attempts: int | None
     ) -> list[SendResult]:
         if order_key is None:
-            return await self._run_in_room(plan, size, deadline_s, max_attempts)
+            return await self._run_in_room(plan, deadline_s, max_attempts)
         async with self._lanes.lane((plan.topic, order_key)):
-            return await self._run_in_room(plan, size, deadline_s, max_attempts)
+            return await self._run_in_room(plan, deadline_s, max_attempts)
 
     async def _run_in_room(
-        self, plan: SendPlan, size: int, deadline_s: float | None, max_attempts: int | None
+        self, plan: SendPlan, deadline_s: float | None, max_attempts: int | None
     ) -> list[SendResult]:
-        in_flight = self._in_flight
-        await in_flight.enter(size)
+        size = plan.size
+        await self._in_flight.enter(size)
         try:
             answered = await self._session.calls.run(plan, deadline_s=deadline_s, attempts_max=max_attempts)
         finally:
-            in_flight.leave(size)
+            self._in_flight.leave(size)
         return plan.results(answered)
 
     async def _let_it_out(self, connection: Connection, size: int) -> None:
@@ -300,32 +247,10 @@ class Producer:
         while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
             await asyncio.sleep(DRAIN_POLL_S)
 
-    def _where(self, topic: str, queue: MessageQueue | int | None, order_key: str | None) -> Where | None:
-        if topic not in self._checked_topics:
-            check_topic(topic)
-            self._checked_topics.add(topic)
-        if queue is None and order_key is None:
-            return None
-        choice = self._opened()
-        if queue is None:
-            assert order_key is not None, "just compared"
-            return functools.partial(choice.by_key, topic, order_key)
-        if order_key is not None:
-            raise InvalidArgumentError(f"both queue {queue} and order_key {order_key!r}: either names the queue")
-        if isinstance(queue, int):
-            return functools.partial(choice.by_number, topic, queue)
-        if queue.topic != topic:
-            raise InvalidArgumentError(f"queue {queue} is not one of topic {topic!r}")
-        return lambda: queue
-
-    def _new_id(self, now_ms: int) -> str:
-        assert self._ids is not None, "made at start"
-        return self._ids.next(now_ms)
-
-    def _opened(self) -> QueueChoice:
-        if self._choice is None:
+    def _opened(self) -> Assembly:
+        if self._assembly is None:
             raise ClosedError("the producer is not open: use it inside `async with`")
-        return self._choice
+        return self._assembly
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
         return {"clientID": client_id, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}

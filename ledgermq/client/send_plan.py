@@ -48,6 +48,11 @@ class SendPlan:
         self._ext = ext
         self._body = body
 
+    @property
+    def size(self) -> int:
+        """Bytes of the request's body."""
+        return len(self._body)
+
     def choose(self, failed_broker: str | None) -> Target | None:
         """Any queue, or the leader of the one it must go to."""
         if self._where is None:

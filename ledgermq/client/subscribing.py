@@ -1,0 +1,54 @@
+"""What a consumer subscribes to, and how brokers are told: the consumer's part of a heartbeat.
+
+Source: apache/rocketmq `remoting/.../protocol/heartbeat/{HeartbeatData,ConsumerData}.java`.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.outgoing import check_topic
+from ledgermq.client.start_position import Start, wire_name
+from ledgermq.client.subscription import ALL, RETRY_TOPIC_PREFIX, Subscription, parse_subscription
+
+Topics = str | Iterable[str] | Mapping[str, str]
+"""A topic, several, or tag expressions by topic."""
+
+
+def subscribe(group: str, topics: Topics) -> dict[str, Subscription]:
+    """Subscriptions by topic; the group's retry topic is always among them, as all members subscribe to the same.
+
+    Raises:
+        InvalidArgumentError: no topic, a malformed name or expression.
+    """
+    named = [topics] if isinstance(topics, str) else topics
+    expressions = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
+    if not expressions:
+        raise InvalidArgumentError("no topic to subscribe to")
+    for topic in expressions:
+        check_topic(topic)
+    expressions[RETRY_TOPIC_PREFIX + group] = ALL
+    version = time.time_ns() // 1_000_000
+    return {topic: parse_subscription(topic, expression, version) for topic, expression in expressions.items()}
+
+
+def consumer_heartbeat(
+    client_id: str, group: str, start: Start, subscriptions: Iterable[Subscription]
+) -> dict[str, Any]:
+    """HeartbeatData of one consumer."""
+    data = {
+        "consumeFromWhere": wire_name(start),
+        "consumeType": "CONSUME_PASSIVELY",
+        "groupName": group,
+        "messageModel": "CLUSTERING",
+        "subscriptionDataSet": [subscription.to_wire() for subscription in subscriptions],
+        "unitMode": False,
+    }
+    return {
+        "clientID": client_id,
+        "consumerDataSet": [data],
+        "heartbeatFingerprint": 0,
+        "producerDataSet": [],
+        "withoutSub": False,
+    }
