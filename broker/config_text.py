@@ -1,12 +1,17 @@
-"""The broker's settings under RocketMQ's names, as the properties text of GET_BROKER_CONFIG (26)."""
+"""The broker's settings under RocketMQ's names, as the properties text of GET_BROKER_CONFIG (26).
+
+Every known key is shown with the value in force, as the command line's configuration knows it; what the broker itself
+decides, or was built with in code, stands above that.
+"""
 
 from broker.config import BrokerConfig, LogMode
 from broker.role import Role
 
 
 def properties_text(config: BrokerConfig, role: Role) -> bytes:
-    """`key=value` lines, sorted; what the broker does not have is not there."""
-    values = _values(config) | {"brokerId": role.broker_id, "brokerRole": "SYNC_MASTER" if role.writable else "SLAVE"}
+    """`key=value` lines, sorted."""
+    values: dict[str, object] = {**config.properties, **_values(config)}
+    values |= {"brokerId": role.broker_id, "brokerRole": "SYNC_MASTER" if role.writable else "SLAVE"}
     if config.mode is LogMode.STANDALONE:
         values["brokerRole"] = "ASYNC_MASTER"
     return "".join(f"{key}={_text(value)}\n" for key, value in sorted(values.items())).encode()

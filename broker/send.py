@@ -47,6 +47,9 @@ _SHORT_NAMES: Final = {
     "l": "maxReconsumeTimes",
     "m": "batch",
 }
+Header = tuple[int, int, int]
+"""System flag, born time in ms, reconsume times."""
+
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _TAGS: Final = b"TAGS\x01"
 _TIMED: Final = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
@@ -118,12 +121,19 @@ class SendProcessor:
         if not messages:
             raise Refusal(Cause.MESSAGE_ILLEGAL, "a batch without messages")
         born = _born_host(connection)
-        if any(b"DELAY\x01" in message.properties for message in messages):
-            raise Refusal(Cause.MESSAGE_ILLEGAL, "a message of the batch has property DELAY: batches cannot be delayed")
-        drafts = [
-            self._draft(target, born, fields, flag, body, self._with_cluster(properties))
-            for flag, body, properties in messages
-        ]
+        header = self._header(born, fields)
+        draft, cluster = self._draft, self._cluster
+        drafts: list[QueuedDraft] = []
+        for flag, body, properties in messages:
+            if properties and properties[-1] != 2:
+                properties += b"\x02"
+            if b"CLUSTER\x01" not in properties:
+                properties += cluster
+            if b"DELAY\x01" in properties and find_property(properties, b"DELAY") is not None:
+                raise Refusal(
+                    Cause.MESSAGE_ILLEGAL, "a message of the batch has property DELAY; batches are not delayed"
+                )
+            drafts.append(draft(target, born, header, flag, body, properties))
         appender = self._appender
         appender.begin()
         appender.drafts += drafts
@@ -153,38 +163,45 @@ class SendProcessor:
             properties += _UNIQ_KEY + key + b"\x02"
 
         born = connection.attributes.get("born_host") or _born_host(connection)
+        header = self._header(born, fields)
+        flag = 0 if fields.get("h") == "0" else integer(fields, "h", 0)
         if b"DELAY\x01" in properties:
-            draft = self._delayed_draft(target, born, fields, body, properties)
+            draft = self._delayed_draft(target, born, header, flag, body, properties)
         else:
-            draft = self._draft(target, born, fields, None, body, properties)
+            draft = self._draft(target, born, header, flag, body, properties)
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)
         if not command.flag & 2:
             appender.answers.append((connection, command, draft, key))
 
+    def _header(self, born: BornHost, fields: Mapping[str, str]) -> Header:
+        """What the header says of all messages of a request."""
+        sys_flag = 0 if fields.get("f") == "0" else integer(fields, "f", 0) & ~(HOST_MASK | TRANSACTION_MASK)
+        try:
+            born_timestamp = int(fields["g"])
+        except (KeyError, ValueError):
+            born_timestamp = -1
+        if not 0 <= born_timestamp <= I64_MAX:
+            born_timestamp = long(fields, "g")
+        reconsume_times = 0 if fields.get("j", "0") == "0" else integer(fields, "j", low=0)
+        return sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times
+
     def _draft(
         self,
         target: SendTarget,
         born: BornHost,
-        fields: Mapping[str, str],
-        flag: int | None,
+        header: Header,
+        flag: int,
         body: bytes | memoryview,
         properties: bytes,
     ) -> QueuedDraft:
-        """One draft, its limits checked. `flag` None: the one in the header."""
+        """One draft, its limits checked; `properties` end with 0x02."""
         if b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
             _check_kind(properties)
-        sys_flag = 0 if fields.get("f") == "0" else integer(fields, "f", 0) & ~(HOST_MASK | TRANSACTION_MASK)
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)
-        try:
-            born_timestamp = int(fields["g"])
-        except (KeyError, ValueError):
-            born_timestamp = long(fields, "g")
-        if not 0 <= born_timestamp <= I64_MAX:
-            born_timestamp = long(fields, "g")
         at = properties.rfind(_TAGS)
         if at < 0:
             code = 0
@@ -197,23 +214,15 @@ class SendProcessor:
         draft.topic = target.topic
         draft.queue_id = target.queue_id
         draft.queue = target.queue
-        draft.flag = (0 if fields.get("h") == "0" else integer(fields, "h", 0)) if flag is None else flag
-        draft.sys_flag = sys_flag | born.flags | self._store_flags
-        draft.born_timestamp = born_timestamp
+        draft.flag = flag
+        draft.sys_flag, draft.born_timestamp, draft.reconsume_times = header
         draft.born_host = born.encoded
-        draft.reconsume_times = 0 if fields.get("j", "0") == "0" else integer(fields, "j", low=0)
         draft.prepared_transaction_offset = 0
         draft.body = body
         draft.properties = properties
         draft.tags_code = code
         draft.size = size
         return draft
-
-    def _with_cluster(self, properties: bytes) -> bytes:
-        """The properties, closed, with the cluster's name among them (a reply finds its way back by it)."""
-        if properties and properties[-1] != 2:
-            properties += b"\x02"
-        return properties if b"CLUSTER\x01" in properties else properties + self._cluster
 
     def _checked_target(self, fields: Mapping[str, str]) -> SendTarget:
         target = self._targets.find(fields)
@@ -230,7 +239,13 @@ class SendProcessor:
         return target
 
     def _delayed_draft(
-        self, target: SendTarget, born: BornHost, fields: Mapping[str, str], body: bytes | memoryview, properties: bytes
+        self,
+        target: SendTarget,
+        born: BornHost,
+        header: Header,
+        flag: int,
+        body: bytes | memoryview,
+        properties: bytes,
     ) -> QueuedDraft:
         """A draft of a message with a delay level; it waits elsewhere, unless the level is 0."""
         text = find_property(properties, b"DELAY") or b"0"
@@ -238,10 +253,10 @@ class SendProcessor:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
         level = min(int(text[:9]), LEVEL_MAX)
         if level == 0:
-            return self._draft(target, born, fields, None, body, properties)
+            return self._draft(target, born, header, flag, body, properties)
         properties += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (target.topic, target.queue_id)
         waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
-        draft = self._draft(waiting, born, fields, None, body, properties)
+        draft = self._draft(waiting, born, header, flag, body, properties)
         draft.tags_code = due_ms(level)
         return draft
 
