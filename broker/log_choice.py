@@ -1,15 +1,16 @@
 """The one place where a broker's log is chosen: everything else knows the seam only."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from broker.config import BrokerConfig, LogMode
 from broker.config import FlushMode as ConfiguredFlushMode
 from dledger.config import PeerAddress, RaftConfig
+from dledger.core.errors import RaftError
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.commit_log import CommitLog, CommitLogConfig
 from store.flusher import FlushMode
 from store.message_store import MessageStore
@@ -17,7 +18,7 @@ from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
 
-log = logging.getLogger(__name__)
+_RETRY_AFTER_MS = 200
 
 
 class Follower(Protocol):
@@ -94,6 +95,20 @@ async def _open_raft_store(store_config: StoreConfig, raft_config: RaftConfig, f
 def readiness(replicated_log: ReplicatedLog) -> tuple[bool, str] | None:
     """What the log itself says of its health; None for one that says nothing."""
     return replicated_log.readiness() if isinstance(replicated_log, RaftLog) else None
+
+
+def hand_over(replicated_log: ReplicatedLog, target: str | None) -> str:
+    """Let another member lead: the one with id `target`, or whoever holds most. Returns who was chosen.
+
+    Raises:
+        Refusal: NOT_SUPPORTED for a log that has no other members, BUSY when that one cannot take over now.
+    """
+    if not isinstance(replicated_log, RaftLog):
+        raise Refusal(Cause.NOT_SUPPORTED, "this broker stands alone: there is nobody to hand leadership to")
+    try:
+        return replicated_log.transfer(target)
+    except RaftError as error:
+        raise Refusal(Cause.BUSY, str(error), retry_after_ms=_RETRY_AFTER_MS) from error
 
 
 def _flushed_offset(raft_log: RaftLog) -> Callable[[], int]:

@@ -38,6 +38,7 @@ from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
+from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codes import RequestCode
 from store.consume_queue import ConsumeQueue
@@ -108,6 +109,7 @@ class Parts:
             announce,
             spawn,
         )
+        self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.handler = BrokerRequestHandler(self._table(), self.clients)
 
     def totals(self) -> Totals:
@@ -232,6 +234,7 @@ class Parts:
             code.GET_CONSUME_STATS: self.admin.consume_stats,
             code.GET_BROKER_CONFIG: self.admin.broker_config,
             code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
+            TRANSFER_LEADERSHIP: self.transfer.transfer,
         }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from broker.assembly import Broker
 from broker.config import FlushMode, LogMode, RaftPeer
+from broker.transfer import TRANSFER_LEADERSHIP
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
@@ -121,6 +122,22 @@ async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) ->
     await eventually(lambda: answers != [])
     assert isinstance(answers[0], Command)
     assert answers[0].code == 0
+
+
+async def test_leadership_is_handed_over_on_request_with_the_last_offsets(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+    await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
+    old = group.leader
+    answer = await group.ask_leader(TRANSFER_LEADERSHIP, {})
+    await eventually(lambda: any(broker.parts.role.writable for broker in group.brokers if broker is not old))
+    await eventually(lambda: not old.parts.role.writable)
+    assert answer.ext["target"] in ("n0", "n1", "n2")
+    offset = await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())
+    assert offset.ext == {"offset": "3"}
+    refused = await ask(group.client, group.leader, TRANSFER_LEADERSHIP, {"target": "n9"})
+    assert refused.code == 2
+    assert "n9" in (refused.remark or "")
 
 
 async def test_a_new_leader_knows_topics_offsets_and_messages_and_goes_on(group: Group) -> None:
