@@ -4,9 +4,8 @@
     index/  | unit | unit | unit ...                                  derived; made anew from the data when in doubt
     start   first index kept, its position, the term before it        written before files are dropped
 
-Leader: drafts are encoded straight into the mapping (`append_drafts`). Follower: the leader's bytes are copied to the
-same position (`append_span`). Replication reads views of the mapping (`read`). Appends are visible at once, durable
-when the flusher says so. Not thread-safe: owned by the event loop's thread.
+A leader appends drafts, a follower its leader's bytes, at the same positions; replication and reads take views of the
+mapping. Appends are visible at once, durable when the flusher says so. Owned by the event loop's thread.
 
 Source: openmessaging/dledger 0.3.1.2 `store/file/DLedgerMmapFileStore.java`.
 """
@@ -19,26 +18,15 @@ from typing import Protocol
 
 from dledger.core.messages import NO_TERM, Span, TermRun
 from dledger.entry import (
-    FILLER,
-    FILLER_MAGIC,
-    FILLER_SIZE,
-    HEADER,
-    HEADER_SIZE,
-    INDEX_UNIT,
     INDEX_UNIT_SIZE,
-    MAGIC,
     check_span,
     read_header,
 )
-from dledger.errors import EntryFormatError
 from dledger.log_care import LogCare
 from dledger.log_opening import OpenedLog
 from dledger.log_start import LogStart, save_start
-from ledgermq.message.crc import crc32
+from dledger.log_writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import write_draft
-from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError
-from store.mapped_file import MappedFile
 
 
 class FlushRequests(Protocol):
@@ -77,7 +65,6 @@ class EntryLog:
         )
         self._directory = directory
         self._start = opened.start
-        self._store_host = store_host
         self._term_start = term_start
         self._term_runs = list(opened.term_runs)
         self._last_index = self._flushed_index = opened.found.last_index
@@ -85,6 +72,7 @@ class EntryLog:
         self._marks: deque[tuple[int, int]] = deque()  # (end position, last index) of what is not durable yet
         self._flusher: FlushRequests | None = None
         self._checked: tuple[Span, bytearray] | None = None
+        self._writer = LogWriter(opened.data, opened.units, store_host)
 
     def attach(self, flusher: FlushRequests) -> None:
         """Flushes are asked of `flusher` from here on."""
@@ -165,69 +153,14 @@ class EntryLog:
             RecordTooLargeError: one of them fits into no file.
             DiskFullError, DiskFailedError, AllocationPendingError: no room; nothing was changed.
         """
-        file = self._prepare(drafts)
-        index = self._last_index + 1
-        units, at = self.units.slot(index)
-        store_host, pack_header, pack_unit = self._store_host, HEADER.pack_into, INDEX_UNIT.pack_into
-        buffer, view, base = file.buffer, file.view, file.start_offset
-        position, limit = file.write_position, file.size_bytes - FILLER_SIZE
-        for draft in drafts:
-            body_size = draft.size
-            size = body_size + HEADER_SIZE
-            if position + size > limit:
-                file = self._next_file(file, position)
-                buffer, view, base, position = file.buffer, file.view, file.start_offset, 0
-            body = position + HEADER_SIZE
-            end = position + size
-            draft.store_timestamp = now_ms
-            draft.physical_offset = base + body
-            write_draft(buffer, body, draft, store_host)
-            crc = crc32(view[body:end])
-            pack_header(buffer, position, MAGIC, size, index, term, base + position, 0, 0, crc, body_size)
-            if at == units.size_bytes:
-                units, at = self.units.slot(index)
-            pack_unit(units.buffer, at, MAGIC, base + position, size, index, term)
-            at += INDEX_UNIT_SIZE
-            units.write_position = at
-            position = end
-            index += 1
-        file.write_position = position
-        self._grow(term, index - 1)
+        self._writer.append_drafts(drafts, self._last_index + 1, term, now_ms)
+        self._grow(term, self._last_index + len(drafts))
 
     def append_term_start(self, index: int, term: int) -> None:
         """As a new leader, write the entry that opens `term` at `index`."""
         assert index == self._last_index + 1, f"term start at {index}, the log ends at {self._last_index}"
         draft = self._term_start(term)
         self.append_drafts([draft], term, draft.born_timestamp)
-
-    def _prepare(self, drafts: Sequence[RecordDraft]) -> MappedFile:
-        """The file for the first draft, with room behind it for all of them."""
-        size_bytes = sum([draft.size for draft in drafts]) + len(drafts) * HEADER_SIZE + FILLER_SIZE
-        file = self.data.last()
-        self.units.prepare(len(drafts))
-        if file is not None and file.write_position + size_bytes <= file.size_bytes:
-            file.ensure_allocated()
-            return file
-        limit = self.data.file_size - FILLER_SIZE
-        position = limit if file is None else file.write_position
-        rolls = 0
-        for draft in drafts:
-            size = draft.size + HEADER_SIZE
-            if size > limit:
-                raise RecordTooLargeError(draft.size, limit - HEADER_SIZE)
-            if position + size > limit:
-                rolls += 1
-                position = 0
-            position += size
-        self.data.prepare(rolls)
-        return file or self.data.roll()
-
-    def _next_file(self, file: MappedFile, position: int) -> MappedFile:
-        """Fill the rest of `file`, which ends at `position`, and go on in the next one, which is prepared."""
-        left = file.size_bytes - position
-        if left:
-            FILLER.pack_into(file.buffer, position, FILLER_MAGIC, left)
-        return self.data.roll()
 
     def _grow(self, term: int, last_index: int) -> None:
         """Entries up to `last_index`, the new ones of `term`, are in the files: let them be seen."""
@@ -265,39 +198,9 @@ class EntryLog:
         skipped = self._last_index + 1 - span.first_index
         start = self.max_position if skipped else span.start_position
         if skipped < 0 or not span.start_position <= start < span.end_position:
-            raise self._misfit(span)
-        try:
-            self.units.prepare(span.last_index - self._last_index)
-            file = self._file_for(span, start)
-        except AllocationPendingError as error:
-            raise DiskFullError(error.file, self.data.file_size) from error
-        data = span.data[start - span.start_position :] if skipped else span.data
-        position = start - file.start_offset
-        file.buffer[position : position + len(data)] = data
-        self.units.copy(self._last_index + 1, units[skipped * INDEX_UNIT_SIZE :])
-        file.write_position = position + len(data)
+            raise misfit(span, self.data)
+        self._writer.append_span(span, start, self._last_index + 1, units[skipped * INDEX_UNIT_SIZE :])
         self._grow(span.term, span.last_index)
-
-    def _file_for(self, span: Span, start: int) -> MappedFile:
-        """The file that takes the bytes of `span` from `start` on: the last one, or the next."""
-        file = self.data.last()
-        if file is not None and start == self.max_position < file.end_offset:
-            if span.end_position + FILLER_SIZE > file.end_offset:
-                raise self._misfit(span)
-            file.ensure_allocated()
-            return file
-        next_start = self.max_position if file is None else file.end_offset
-        if start != next_start or len(span.data) + FILLER_SIZE > self.data.file_size:
-            raise self._misfit(span)
-        self.data.prepare(1)
-        return self.data.roll() if file is None else self._next_file(file, file.write_position)
-
-    def _misfit(self, span: Span) -> EntryFormatError:
-        return EntryFormatError(
-            span.start_position,
-            f"entries {span.first_index} to {span.last_index}, up to {span.end_position}, do not join the log: it ends "
-            f"with entry {self._last_index} at {self.max_position}, in files of {self.data.file_size} bytes",
-        )
 
     # ---- durable
 

@@ -30,6 +30,8 @@ class LinkOwner(Protocol):
     """What a link needs of the transport."""
 
     hello: Hello
+    live: "set[Dialed | Accepted]"  # open connections, whoever is behind them
+    is_closing: bool
 
     def complain(self, error: PeerError) -> None:
         """Log what a peer did wrong, once for each text."""
@@ -105,6 +107,10 @@ class Link:
         self._wake.set()
         asyncio.get_running_loop().call_soon(self._check_joined)  # its hello is answered first
 
+    def hears(self, accepted: "Accepted") -> bool:
+        """Whether this is the peer's latest connection: nothing of an earlier one counts any more."""
+        return accepted is self._accepted
+
     def accepted_closed(self, accepted: "Accepted") -> None:
         if accepted is self._accepted:
             self._accepted = None
@@ -137,12 +143,14 @@ class Link:
             back_off_s = _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
             failures += 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), back_off_s)
+                async with asyncio.timeout(back_off_s):  # `wait_for` of Python 3.11 can swallow a cancellation
+                    await self._wake.wait()
 
     async def _dial(self) -> "Dialed | None":
         """A connection whose hello was answered, or None."""
         dialed = Dialed(self, self._owner, str(self._address))
         loop = asyncio.get_running_loop()
+        is_up = False
         try:
             async with asyncio.timeout(_HANDSHAKE_S):
                 await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
@@ -154,11 +162,14 @@ class Link:
         except (OSError, TimeoutError) as error:
             _log.debug("peer %s cannot be reached: %s", self._address, error)
         else:
-            self._dialed, self.is_open = dialed, True
+            is_up = self.is_open = True
+            self._dialed = dialed
             dialed.session = answer.session
             self._check_joined()
             return dialed
-        dialed.abort()
+        finally:
+            if not is_up:
+                dialed.abort()
         return None
 
 
@@ -190,6 +201,7 @@ class Dialed:
 
     def on_open(self, transport: asyncio.Transport) -> None:
         self.transport = transport
+        self._owner.live.add(self)
         _watch(transport)
 
     def on_frame(self, code: int, body: memoryview) -> None:
@@ -205,6 +217,7 @@ class Dialed:
 
     def on_closed(self, error: Exception | None) -> None:
         self.transport = None
+        self._owner.live.discard(self)
         if isinstance(error, PeerError):
             self._owner.complain(error)
         if not self.answer.done():
@@ -232,13 +245,17 @@ class Accepted:
 
     def on_open(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._owner.live.add(self)
         name = transport.get_extra_info("peername")
         self._address = f"{name[0]}:{name[1]}" if name else "?"
         _watch(transport)
+        if self._owner.is_closing:
+            transport.abort()
 
     def on_frame(self, code: int, body: memoryview) -> None:
         if self._link is not None:
-            self._owner.deliver(self._peer_id, code, body)
+            if self._link.hears(self):
+                self._owner.deliver(self._peer_id, code, body)
             return
         if code != HELLO:
             raise PeerProtocolError(f"{self._address} sent code {code} before a hello")
@@ -250,6 +267,7 @@ class Accepted:
     def on_closed(self, error: Exception | None) -> None:
         self._timer.cancel()
         self._transport = None
+        self._owner.live.discard(self)
         if isinstance(error, PeerProtocolError):
             self._owner.complain(PeerProtocolError(f"{self._address.rpartition(':')[0]}: {error}"))
         elif isinstance(error, PeerError):

@@ -307,7 +307,10 @@ class RaftLog:
                     self._entries.check(message.span)
                 except EntryFormatError as error:
                     raise PeerProtocolError(f"{peer_id} sent a bad span: {error}") from error
-            self._node.on_message(peer_id, message)
+            try:
+                self._node.on_message(peer_id, message)
+            except EntryFormatError as error:  # the log and the core disagree: neither is to be believed
+                self._node.on_disk_failed(error)
 
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
         """Connections stand both ways."""

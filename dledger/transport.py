@@ -10,6 +10,7 @@ wait for it; it is dialed again after 50 ms, 100 ms, ... 1 s, or at once when it
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
@@ -17,11 +18,12 @@ from typing import Final, Protocol
 from dledger.config import PeerAddress
 from dledger.errors import ListenError, PeerError
 from dledger.hello import Hello
-from dledger.peer_link import Accepted, Link
+from dledger.peer_link import Accepted, Dialed, Link
 from dledger.wire import Encoder, PeerMessage, decode
 
 _PENDING_LIMIT: Final = 64
 _COMPLAINTS_MAX: Final = 1000
+_CLOSE_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +58,8 @@ class Transport:
         self._listener = listener
         self._encoder = Encoder()
         self.links = {peer_id: Link(self, address, queue_limit_bytes) for peer_id, address in peers.items()}
+        self.live: set[Dialed | Accepted] = set()
+        self.is_closing = False
         self._server: asyncio.Server | None = None
         self._unknown: set[Accepted] = set()
         self._complained: set[str] = set()
@@ -88,11 +92,17 @@ class Transport:
 
     async def close(self) -> None:
         """Close everything; nobody is told of lost peers."""
+        self.is_closing = True
         if self._server is not None:
             self._server.close()
         for accepted in list(self._unknown):
             accepted.abort()
         await asyncio.gather(*(link.close() for link in self.links.values()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.sleep(0.001)  # a connection may have been accepted in this turn
+                while self.live:
+                    await asyncio.sleep(0.001)
         if self._server is not None:
             await self._server.wait_closed()
 

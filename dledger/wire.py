@@ -85,11 +85,11 @@ Frame = list[bytes | memoryview]
 
 
 class Encoder:
-    """Makes frames. Remembers the CRC of the last span, which usually goes to every peer."""
+    """Makes frames. Remembers the last span and its CRC: the same one usually goes to every peer."""
 
     def __init__(self) -> None:
         self._headers = {code: frame_header(code) for code in range(HELLO, COPY_RESPONSE + 1)}
-        self._span_key: tuple[int, int, int] | None = None
+        self._span: Span | None = None
         self._span_crc = 0
 
     def encode(self, message: PeerMessage) -> Frame:
@@ -111,9 +111,8 @@ class Encoder:
         )
         if span is None:
             return self._frame(APPEND_REQUEST, _APPEND_REQUEST.pack(*fields, 0, NO_INDEX, 0, 0), b"", 0)
-        key = (span.start_position, span.end_position, span.term)
-        if key != self._span_key:
-            self._span_key, self._span_crc = key, crc32(span.data)
+        if span is not self._span:
+            self._span, self._span_crc = span, crc32(span.data)
         meta = _APPEND_REQUEST.pack(*fields, span.term, span.first_index, span.last_index, span.start_position)
         return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc)
 
@@ -139,6 +138,8 @@ def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:
         raise PeerProtocolError(f"body of code {code} has {len(body)} bytes")
     crc, meta_size = _ENVELOPE.unpack_from(body)
     meta_end = _ENVELOPE.size + meta_size
+    if meta_end > len(body):
+        raise PeerProtocolError(f"body of code {code} has {len(body)} bytes, its meta would end at {meta_end}")
     meta, data = body[_ENVELOPE.size : meta_end], body[meta_end:]
     actual = crc32(meta, crc32(data) if data else 0)
     if actual != crc:
