@@ -26,6 +26,7 @@ HOLD_S: Final = 15.0
 TIMEOUT_S: Final = 30.0
 MESSAGES_MAX: Final = 256
 BYTES_MAX: Final = 1024 * 1024
+RESET_REMARK: Final = "OFFSET_RESET"
 _HOLD_AND_SUBSCRIPTION: Final = 6
 
 PULL_CODES: Final = frozenset(
@@ -46,13 +47,13 @@ class Pulled:
         code: 0 found, 19 nothing new, 20 nothing that matches, 21 the offset is not in the queue.
         next_offset: where to go on.
         messages: those wanted, in order.
-        size: bytes of the answer's body.
+        is_reset: an administrator has moved the group; said once, so it must be believed.
     """
 
     code: int
     next_offset: int
     messages: list[Message]
-    size: int
+    is_reset: bool = False
 
 
 def pull_command(group: str, queue: MessageQueue, offset: int, subscription: Subscription) -> Command:
@@ -83,7 +84,7 @@ def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Su
     """
     next_offset = _next_offset(address, answer.ext)
     if answer.code != ResponseCode.SUCCESS:
-        return Pulled(answer.code, next_offset, [], 0)
+        return Pulled(answer.code, next_offset, [], answer.remark == RESET_REMARK)
     try:
         records = decode_records(answer.body)
     except CorruptRecordError as error:
@@ -95,7 +96,7 @@ def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Su
         for record in records
         if record.queue_offset >= offset and (wants_all or subscription.wants(find_property(record.properties, tags)))
     ]
-    return Pulled(answer.code, next_offset, messages, len(answer.body))
+    return Pulled(answer.code, next_offset, messages)
 
 
 def _next_offset(address: str, ext: Mapping[str, str]) -> int:

@@ -186,7 +186,7 @@ class QueueReader:
 
     async def _take_in(self, pulled: Pulled, began_at: float) -> None:
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
-            await self._move(pulled.next_offset)
+            await self._move(pulled.next_offset, pulled.is_reset)
             return
         self._doubts = 0
         advanced = pulled.next_offset > self._next_offset
@@ -202,14 +202,15 @@ class QueueReader:
         if not advanced and self._loop.time() < began_at + EMPTY_PAUSE_S:
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold requests
 
-    async def _move(self, offset: int) -> None:
-        """The leader says that our offset is not in the queue, and where to go on."""
-        if offset < self._next_offset and self._doubts < GOING_BACK_DOUBTS:
+    async def _move(self, offset: int, is_reset: bool) -> None:
+        """The leader says that our offset is not in the queue, or moved by an administrator, and where to go on."""
+        if offset < self._next_offset and self._doubts < GOING_BACK_DOUBTS and not is_reset:
             self._doubts += 1
             self._routes.refresh(self.queue.topic)
             await asyncio.sleep(GOING_BACK_PAUSE_S)
             return
-        _log.warning("%s: offset %d is not in the queue, going on at %d", self.queue, self._next_offset, offset)
+        why = "was reset" if is_reset else "is not in the queue"
+        _log.warning("%s: offset %d %s, going on at %d", self.queue, self._next_offset, why, offset)
         self._doubts = 0
         self._next_offset = offset
         if not self.buffer and self.handled == self._taken:  # nothing that was read is still to be handled

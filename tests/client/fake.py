@@ -91,11 +91,15 @@ class Node:
 
     async def kill(self) -> None:
         """Close everything, as a process that dies does."""
+        self.hang_up_on_all()
         server, self._server = self._server, None
         if server is not None:
-            for connection in server.connections:
-                connection.abort("killed")
             await server.close()
+
+    def hang_up_on_all(self) -> None:
+        """Close every connection; new ones are taken."""
+        for connection in self._server.connections if self._server else ():
+            connection.abort("hung up")
 
     def count(self, code: int) -> int:
         """Requests of that code seen so far."""

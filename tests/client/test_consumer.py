@@ -191,6 +191,17 @@ async def test_a_leader_whose_queue_ends_before_our_offset_is_not_believed_at_on
         assert [message.queue_offset for message in await read(consumer, 1)] == [5]
 
 
+async def test_an_offset_reset_by_an_administrator_is_obeyed_at_once(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    fill(broker, 5)
+    broker.ledger.offsets["T", "g", 0] = 5
+    broker.plan(PULL, refuse(21, "OFFSET_RESET", nextBeginOffset="3"))
+    async with Consumer(cluster.namesrv, "g", "T") as consumer:
+        assert bodies(await read(consumer, 2)) == [b"3", b"4"]
+        await consumer.commit()
+    assert broker.ledger.offsets["T", "g", 0] == 5
+
+
 async def test_a_queue_that_stays_shorter_is_read_on_from_its_end(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     fill(broker, 2)
@@ -411,6 +422,17 @@ async def test_a_member_missing_from_the_list_tells_of_itself_before_it_gives_up
         consumer._membership.look()
         await eventually(lambda: len(broker.members["g"]) == 1)
         assert len(owned(consumer)) == 2
+
+
+async def test_a_member_whose_connection_broke_is_a_member_again_at_once(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 2})
+    async with Consumer(cluster.namesrv, "g", "T") as consumer:
+        await eventually(lambda: len(owned(consumer)) == 2 and broker.count(PULL) >= 2)
+        beats = len(broker.beats)
+        broker.hang_up_on_all()
+        await eventually(lambda: len(broker.beats) > beats and len(broker.members["g"]) == 1)
+        fill(broker, 1)
+        assert bodies(await read(consumer, 1)) == [b"0"]
 
 
 async def test_heartbeats_carry_the_subscriptions_and_the_retry_topic(cluster: FakeCluster) -> None:
