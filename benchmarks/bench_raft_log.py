@@ -1,4 +1,6 @@
-"""What the Raft log costs per 1 KiB record, in microseconds: one JSON line. `python benchmarks/bench_raft_log.py [--rounds N]`.
+"""What the Raft log costs per 1 KiB record, in microseconds: one JSON line.
+
+`python benchmarks/bench_raft_log.py [--rounds N]`
 
 leader_append    drafts to entries in the mapping, index units included, in batches of 100
 leader_frame     spans of 100 entries to frames, each summed once and sent to two peers
@@ -9,7 +11,6 @@ follower_walk    records out of the mapping, as dispatch reads them
 import argparse
 import json
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,12 +25,14 @@ from dledger.log_reader import walk_records
 from dledger.term_start import term_start_draft
 from dledger.wire import Encoder, decode
 from ledgermq.message.draft import RecordDraft
+from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import record_size
 
 BATCH = 100
 BATCHES = 100
 BODY = bytes(range(256)) * 4
-PROPERTIES = b"KEYS\x01order-42\x02UNIQ_KEY\x01FD000000000000000000000000000002457D4E0E2F2A69298D1F0000\x02WAIT\x01true\x02TAGS\x01TagA"
+UNIQUE_ID = "FD000000000000000000000000000002457D4E0E2F2A69298D1F0000"
+PROPERTIES = encode_properties({"KEYS": "order-42", "UNIQ_KEY": UNIQUE_ID, "WAIT": "true", "TAGS": "TagA"})
 HOST = bytes([10, 9, 8, 7, 0, 0, 42, 159])
 FILE_SIZE = 256 << 20
 
@@ -76,7 +79,7 @@ class Taker:
         at = 0
         while at < len(data):
             room = self.stream.get_buffer(-1)
-            size = min(len(room), len(data) - at)
+            size = min(len(room), len(data) - at, 256 << 10)
             room[:size] = data[at : at + size]
             self.stream.buffer_updated(size)
             at += size
@@ -111,7 +114,7 @@ def measure_once(root: Path) -> dict[str, float]:
     found = {"leader_append": timed(append, count), "leader_frame": timed(encode, count)}
     wire = [b"".join(frame) for frame in frames]
     taker = Taker(follower)
-    found["follower_take"] = timed(lambda: [taker.feed(data) for data in wire], count)
+    found["follower_take"] = timed(lambda: taker.feed(b"".join(wire)), count)
     end = follower.max_position
     found["follower_walk"] = timed(lambda: sum(1 for _ in walk_records(follower.data, 0, end)), count)
     assert leader.last_index == follower.last_index == count - 1

@@ -5,13 +5,14 @@ import importlib.util
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 import pytest
+import uvloop
 
 from dledger.committed import load_checkpoint
 from dledger.config import RaftConfig, parse_peers
@@ -23,6 +24,13 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt, LogState
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that nodes run on."""
+    return {"uvloop": uvloop.new_event_loop}
+
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -248,16 +256,17 @@ class RaftCluster:
         assert log._ticker is not None
         log._ticker.cancel()
         transport = log._transport
+        transport.is_closing = True
+        assert transport._server is not None
+        transport._server.close()
         for link in transport.links.values():
             link._is_closing = True
             assert link._task is not None
             link._task.cancel()
-            for connection in (link._dialed, link._accepted):
-                if connection is not None:
-                    connection.abort()
-        assert transport._server is not None
-        transport._server.close()
-        await asyncio.sleep(0.01)
+        for _ in range(3):
+            for connection in list(transport.live):
+                connection.abort()
+            await asyncio.sleep(0.002)
         log._flusher._jobs.put(None)
         log._hard_states.close()
         log._files.allocator._executor.shutdown()

@@ -1,0 +1,405 @@
+"""The entry log on disk: appends over files, spans, flush reports, cuts, resets, deletion, recovery."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dledger.committed import Checkpoint, save_checkpoint
+from dledger.core.messages import Span, TermRun
+from dledger.entry import HEADER_SIZE
+from dledger.entry_log import EntryLog
+from dledger.errors import EntryFormatError
+from dledger.log_reader import walk_records
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.record import decode_record
+from store.errors import DiskFailedError, DiskFullError, RecordTooLargeError
+from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft
+
+Draft = Callable[..., RecordDraft]
+
+
+def fill(log: EntryLog, count: int, *, term: int = 1, size: int = 300, batch: int = 4) -> None:
+    for start in range(0, count, batch):
+        bodies = [b"%05d" % (start + i) + b"x" * size for i in range(min(batch, count - start))]
+        log.append_drafts([make_draft(body) for body in bodies], term, 1000 + start)
+
+
+def copied(log: EntryLog, first: int, limit: int = 10**6) -> Span:
+    span = log.read(first, limit)
+    assert span is not None
+    return Span(span.term, first, span.last_index, span.start_position, span.end_position, bytes(span.data))
+
+
+def replicate(source: EntryLog, target: EntryLog, limit: int = 1500) -> None:
+    while target.last_index < source.last_index:
+        target.append_span(copied(source, target.last_index + 1, limit))
+
+
+def files_of(root: Path, folder: str = "data") -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((root / folder).iterdir())}
+
+
+def bodies_of(log: EntryLog) -> list[bytes]:
+    return [
+        decode_record(bytes(record)).body[:5]
+        for _, record in walk_records(log.data, log.first_position, log.max_position)
+    ]
+
+
+def test_drafts_get_the_physical_offset_behind_their_header(entry_log: LogOpener) -> None:
+    log = entry_log()
+    drafts = [make_draft(b"a" * n) for n in (10, 2000, 2000, 30)]
+    log.append_drafts(drafts, 5, 77)
+    for index, draft in enumerate(drafts):
+        position, size, term = log.units[index]
+        assert (draft.physical_offset, draft.size, draft.store_timestamp) == (
+            position + HEADER_SIZE,
+            size - HEADER_SIZE,
+            77,
+        )
+        record = decode_record(log.data.slice(draft.physical_offset, draft.size))
+        assert (record.physical_offset, record.body, term) == (draft.physical_offset, draft.body, 5)
+    assert drafts[2].physical_offset == 4096 + HEADER_SIZE, "an entry that does not fit starts the next file"
+
+
+def test_a_copied_log_has_the_same_files(entry_log: LogOpener, tmp_path: Path) -> None:
+    leader, follower = entry_log("leader"), entry_log("follower")
+    fill(leader, 40, term=1)
+    leader.append_term_start(40, 2)
+    fill(leader, 20, term=2, size=900)
+    replicate(leader, follower)
+    assert files_of(tmp_path / "leader") == files_of(tmp_path / "follower")
+    assert files_of(tmp_path / "leader", "index") == files_of(tmp_path / "follower", "index")
+    assert follower.term_runs == leader.term_runs == (TermRun(1, 0), TermRun(2, 40))
+
+
+def test_a_span_holds_one_term_of_one_file_within_the_limit(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fill(log, 6, term=1)
+    log.append_term_start(6, 2)
+    assert copied(log, 0).last_index == 5
+    assert copied(log, 6).term == 2
+    first = copied(log, 0, 1)
+    assert first.last_index == 0, "one entry even if it is larger than the limit"
+    assert copied(log, 0, len(first.data) * 2).last_index == 1
+    assert copied(log, 0, len(first.data) * 3 - 1).last_index == 1
+    fill(log, 30, term=2)
+    end = copied(log, 0).end_position
+    assert end <= 4096
+    assert log.read(log.last_index + 1, 1000) is None
+
+
+def test_entries_held_already_are_skipped(entry_log: LogOpener) -> None:
+    leader, follower = entry_log("leader"), entry_log("follower")
+    fill(leader, 8)
+    follower.append_span(copied(leader, 0, 1000))
+    held = follower.last_index
+    follower.append_span(copied(leader, 0))
+    assert follower.last_index == 7 > held
+    follower.append_span(copied(leader, 2))
+    assert follower.last_index == 7
+    assert bodies_of(follower) == bodies_of(leader)
+
+
+def test_a_span_that_does_not_join_is_refused_and_nothing_changes(entry_log: LogOpener) -> None:
+    leader, follower = entry_log("leader"), entry_log("follower")
+    fill(leader, 8)
+    with pytest.raises(EntryFormatError, match="do not join"):
+        follower.append_span(copied(leader, 3))
+    other = entry_log("other", file_size=8192)
+    fill(other, 20)
+    replicate(leader, follower)
+    with pytest.raises(EntryFormatError, match="do not join"):
+        follower.append_span(copied(other, 12))
+    assert follower.last_index == 7
+
+
+def test_a_flush_report_counts_what_was_written_when_it_was_asked(entry_log: LogOpener) -> None:
+    log = entry_log()
+    flusher = ManualFlusher()
+    log.attach(flusher)
+    reports: list[tuple[int, int]] = []
+    fill(log, 4)
+    log.request_flush(lambda index, generation: reports.append((index, generation)))
+    fill(log, 4)
+    assert log.durable_index == -1
+    flusher.finish()
+    assert reports == [(3, 0)]
+    assert log.durable_index == 3
+
+
+def test_a_cut_lowers_what_is_durable_and_is_a_new_generation(entry_log: LogOpener) -> None:
+    log = entry_log()
+    flusher = ManualFlusher()
+    log.attach(flusher)
+    fill(log, 8)
+    log.request_flush(lambda index, generation: None)
+    flusher.finish()
+    log.truncate_after(4)
+    assert (log.last_index, log.durable_index, log.generation) == (4, 4, 1)
+    fill(log, 4, term=3)
+    assert bodies_of(log)[5:] == [b"00000", b"00001", b"00002", b"00003"]
+    assert log.term_runs == (TermRun(1, 0), TermRun(3, 5))
+    log.truncate_after(-1)
+    assert (log.last_index, list(log.term_runs), log.max_position) == (-1, [], 0)
+
+
+def test_a_batch_larger_than_the_buffer_is_written_whole(entry_log: LogOpener) -> None:
+    log = entry_log(file_size=4 << 20)
+    drafts = [make_draft(bytes([i]) * 300_000) for i in range(9)]
+    log.append_drafts(drafts, 1, 1)
+    for draft in drafts:
+        assert decode_record(log.data.slice(draft.physical_offset, draft.size)).body == draft.body
+
+
+def test_a_record_that_fits_into_no_file_is_refused(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fits = make_draft(b"")
+    room = 4096 - 8 - HEADER_SIZE - fits.size
+    log.append_drafts([make_draft(bytes(room))], 1, 1)
+    with pytest.raises(RecordTooLargeError):
+        log.append_drafts([make_draft(b"ok"), make_draft(bytes(room + 1))], 1, 1)
+    assert log.last_index == 0
+
+
+def test_a_batch_that_cannot_be_encoded_leaves_no_trace(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fill(log, 8)
+    end = log.max_position
+    bad = make_draft(b"bad")
+    bad.queue_id = 2**40
+    with pytest.raises(Exception, match="format"):
+        log.append_drafts([make_draft(bytes(2000)), make_draft(bytes(2000)), bad], 1, 1)
+    assert (log.last_index, log.max_position) == (7, end)
+    fill(log, 4)
+    assert len(bodies_of(log)) == 12
+
+
+def test_no_room_on_the_disk_changes_nothing(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, follower = entry_log("leader"), entry_log("follower")
+    fill(leader, 20)
+    replicate(leader, follower)
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        with pytest.raises(DiskFullError):
+            fill(leader, 40, batch=40)
+        assert leader.last_index == 19
+    fill(leader, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        with pytest.raises(DiskFullError):
+            replicate(leader, follower)
+        held = follower.last_index
+    replicate(leader, follower)
+    assert follower.last_index == 39 > held
+    assert bodies_of(follower) == bodies_of(leader)
+
+
+def test_a_write_error_is_the_disk_s_failure(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = entry_log()
+    fill(log, 4)
+
+    def broken(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.pwrite", broken)
+    with pytest.raises(DiskFailedError, match="Input/output error"):
+        fill(log, 4)
+    assert log.last_index == 3
+
+
+def test_deleting_moves_the_start_and_survives_a_restart(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fill(log, 20, term=1)
+    fill(log, 20, term=2)
+    assert log.delete_before(4095) == []
+    deleted = log.delete_before(2 * 4096 + 5)
+    assert [path.name for path in deleted] == [f"{0:020d}", f"{4096:020d}"]
+    first = log.first_index
+    assert log.first_position == 8192
+    assert log.prev_term == log.term_at(first - 1) == 1
+    assert log.term_runs[0] == TermRun(1, first)
+    kept = bodies_of(log)
+    log.close()
+    again = entry_log()
+    assert (again.first_index, again.first_position, again.prev_term) == (first, 8192, 1)
+    assert (again.last_index, bodies_of(again)) == (39, kept)
+    assert again.term_runs == log.term_runs
+
+
+def test_a_deletion_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = entry_log()
+    fill(log, 40)
+    with monkeypatch.context() as patch:
+        patch.setattr("store.mapped_file_queue.MappedFileQueue.delete_before", lambda queue, offset: [])
+        log.delete_before(2 * 4096)
+    first = log.first_index
+    log.close()
+    again = entry_log()
+    assert (again.first_index, again.first_position) == (first, 8192)
+    assert again.data.min_offset == 8192
+
+
+def test_a_reset_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> None:
+    source, target = entry_log("source"), entry_log("target")
+    fill(source, 40)
+    source.delete_before(2 * 4096)
+    fill(target, 3, term=1)
+    target.reset(source.first_index, source.first_position, source.prev_term)
+    assert (target.last_index, target.generation) == (source.first_index - 1, 1)
+    target.close()
+    target = entry_log("target")
+    assert (target.first_index, target.last_index, target.prev_term) == (source.first_index, source.first_index - 1, 1)
+    replicate(source, target)
+    target.close()
+    target = entry_log("target")
+    assert (target.first_index, target.last_index) == (source.first_index, 39)
+    assert bodies_of(target) == bodies_of(source)
+
+
+def test_a_reset_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = entry_log()
+    fill(log, 40)
+
+    def crash(queue: object, offset: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("store.mapped_file_queue.MappedFileQueue.reset_to", crash)
+        log.reset(1000, 5 * 4096, 4)
+    again = entry_log()
+    assert (again.first_index, again.last_index, again.first_position, again.prev_term) == (1000, 999, 5 * 4096, 4)
+
+
+@pytest.mark.parametrize("intact", [True, False])
+def test_a_torn_tail_is_cut_wherever_it_is_torn(entry_log: LogOpener, tmp_path: Path, intact: bool) -> None:
+    log = entry_log("whole")
+    fill(log, 9)
+    before, size, _ = log.units[8]
+    log.close()
+    whole = {folder: files_of(tmp_path / "whole", folder) for folder in ("data", "index")}
+    name = f"{before - before % 4096:020d}"
+    for kept in [0, 1, 3, 4, 7, 8, 40, 47, 48, 49, 100, size - 3]:
+        torn = tmp_path / f"torn{kept}"
+        for folder, files in whole.items():
+            (torn / folder).mkdir(parents=True)
+            for file, data in files.items():
+                (torn / folder / file).write_bytes(data)
+        raw = bytearray(whole["data"][name])
+        start = before % 4096
+        raw[start + kept : start + size] = bytes(size - kept)
+        (torn / "data" / name).write_bytes(raw)
+        again = entry_log(torn.name, intact=intact)
+        assert again.last_index == 7, kept
+        assert not again.care.damages
+        fill(again, 4, term=2)
+        assert len(bodies_of(again)) == 12
+        again.close()
+
+
+def test_the_scan_starts_at_the_checkpoint_and_older_rot_is_found_when_read(
+    entry_log: LogOpener, tmp_path: Path
+) -> None:
+    log = entry_log()
+    fill(log, 40)
+    position, _, _ = log.units[3]
+    save_checkpoint(tmp_path / "log", Checkpoint(30, 39, log.max_position))
+    log.close()
+    path = tmp_path / "log" / "data" / f"{0:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position + 200] ^= 1
+    path.write_bytes(raw)
+    again = entry_log()
+    assert not again.care.damages
+    assert again.durable_index == 39
+    span = again.read(0, 100_000)
+    assert span is not None and span.last_index == 2
+    assert again.read(3, 100) is None
+    (damage,) = again.care.damages
+    assert (damage.index, damage.file, damage.file_offset) == (3, path, position)
+    assert again.durable_index == 39, "it was served and counted long ago"
+
+
+def test_the_scrub_finds_rot_and_a_copy_repairs_it(entry_log: LogOpener, tmp_path: Path) -> None:
+    log, twin = entry_log(), entry_log("twin")
+    fill(log, 40)
+    replicate(log, twin)
+    position, _, _ = log.units[5]
+    save_checkpoint(tmp_path / "log", Checkpoint(39, 39, log.max_position))
+    log.close()
+    path = tmp_path / "log" / "data" / f"{0:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position + HEADER_SIZE + 3] ^= 1
+    path.write_bytes(raw)
+    again = entry_log()
+    found: list[int] = []
+    again.care.on_damage = lambda damage: found.append(damage.index)
+    steps = 0
+    while not again.care.scrub(0, 2000):
+        steps += 1
+    assert found == [5] and steps > 3
+    copy = copied(twin, 5, 1)
+    bad = bytearray(copy.data)
+    bad[-1] ^= 1
+    with pytest.raises(EntryFormatError, match="cannot be used"):
+        again.care.write_copy(5, 1, memoryview(bad))
+    with pytest.raises(EntryFormatError, match="no copy of entry 5"):
+        again.care.write_copy(5, 2, memoryview(copy.data))
+    again.care.write_copy(5, 1, memoryview(copy.data))
+    again.care.clear(5)
+    assert not again.care.damages
+    assert bodies_of(again) == bodies_of(twin)
+
+
+def test_a_bad_committed_entry_blocks_what_follows_it_until_it_is_repaired(
+    entry_log: LogOpener, tmp_path: Path
+) -> None:
+    log, twin = entry_log(), entry_log("twin")
+    fill(log, 12)
+    replicate(log, twin)
+    position, size, _ = log.units[5]
+    save_checkpoint(tmp_path / "log", Checkpoint(8, 11, -1))
+    log.close()
+    path = tmp_path / "log" / "data" / f"{0:020d}"
+    raw = bytearray(path.read_bytes())
+    raw[position : position + size] = bytes(size)
+    path.write_bytes(raw)
+    again = entry_log(intact=False)
+    assert [damage.index for damage in again.care.damages] == [5]
+    assert (again.last_index, again.durable_index, again.care.first_blocking) == (11, 4, 5)
+    again.care.write_copy(5, 1, memoryview(copied(twin, 5, 1).data))
+    again.care.clear(5)
+    assert (again.durable_index, again.care.first_blocking) == (11, None)
+
+
+def test_a_bad_entry_before_good_ones_is_kept_after_a_crash_of_the_process_and_cut_after_one_of_the_machine(
+    entry_log: LogOpener, tmp_path: Path
+) -> None:
+    for intact, last, damaged in [(True, 11, [5]), (False, 4, [])]:
+        log = entry_log(str(intact))
+        fill(log, 12)
+        position, _, _ = log.units[5]
+        log.close()
+        path = tmp_path / str(intact) / "data" / f"{position - position % 4096:020d}"
+        raw = bytearray(path.read_bytes())
+        raw[position % 4096 + 60] ^= 1
+        path.write_bytes(raw)
+        again = entry_log(str(intact), intact=intact)
+        assert again.last_index == last
+        assert [damage.index for damage in again.care.damages] == damaged
+
+
+def test_a_walk_starts_at_a_record_s_start_or_end(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fill(log, 12)
+    all_of_them = list(walk_records(log.data, 0, log.max_position))
+    offset, record = all_of_them[3]
+    assert list(walk_records(log.data, offset, log.max_position)) == all_of_them[3:]
+    assert list(walk_records(log.data, offset + len(record), log.max_position)) == all_of_them[4:]
+    assert list(walk_records(log.data, 0, offset + len(record))) == all_of_them[:4]
+    assert list(walk_records(log.data, 0, offset + len(record) - 1)) == all_of_them[:3]

@@ -1,0 +1,322 @@
+"""Raft logs with bad disks, bad files and forgotten promises: nothing acknowledged is lost or served wrong."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dledger.config import RaftConfig, parse_peers
+from dledger.entry import HEADER_SIZE
+from dledger.errors import RaftConfigError, WrongDirectoryError
+from dledger.hard_state import read_hard_state
+from dledger.raft_files import open_files
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreLockedError
+from store.flusher import FlushMode
+from store.replicated_log import AppendReceipt
+from tests.dledger.conftest import RaftCluster, make_draft, until
+
+Make = Callable[..., RaftCluster]
+
+
+def data_file(cluster: RaftCluster, node_id: str, number: int = 0) -> Path:
+    return cluster.root / node_id / f"dledger-{node_id}" / "data" / f"{number * 16384:020d}"
+
+
+def damage(path: Path, offset: int, change: Callable[[bytearray], None]) -> None:
+    raw = bytearray(path.read_bytes())
+    piece = raw[offset:]
+    change(piece)
+    raw[offset:] = piece
+    path.write_bytes(raw)
+
+
+async def filled(cluster: RaftCluster) -> tuple[str, list[str]]:
+    """Ten messages everywhere; the leader and the followers."""
+    await cluster.start()
+    leader = await cluster.elected()
+    for i in range(10):
+        await cluster.append(leader, b"message %d" % i)
+    await cluster.caught_up()
+    return leader, [node_id for node_id in cluster.logs if node_id != leader]
+
+
+async def test_a_rotten_committed_entry_is_fetched_from_a_peer(
+    raft_cluster: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raft_cluster()
+    leader, (follower, _) = await filled(cluster)
+    place = cluster.logs[follower].walk(0, 10**9)
+    offset, record = list(place)[5]
+    size = len(record)
+    await cluster.stop(follower)
+    damage(data_file(cluster, follower), offset - HEADER_SIZE, lambda raw: raw.__setitem__(slice(0, size), bytes(size)))
+    (cluster.root / follower / f"dledger-{follower}" / "checkpoint").write_text("committedIndex=9\nendIndex=10\n")
+    await cluster.start(follower)
+    log = cluster.logs[follower]
+    assert [found.file_offset for found in log.damages] == [offset - HEADER_SIZE]
+    assert log.confirm_offset < offset, "nothing behind the bad entry is served"
+    await until(lambda: not log.damages, "repaired")
+    await cluster.caught_up()
+    assert cluster.data(follower) == cluster.data(leader)
+    assert f"{data_file(cluster, follower)} at {offset - HEADER_SIZE}" in caplog.text
+    assert cluster.bodies(follower) == cluster.bodies(leader)
+
+
+async def test_a_leader_with_a_rotten_entry_repairs_it_before_it_takes_messages(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    leader, others = await filled(cluster)
+    offset, _ = list(cluster.logs[leader].walk(0, 10**9))[5]
+    await cluster.stop()
+    damage(data_file(cluster, leader), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
+    (cluster.root / leader / f"dledger-{leader}" / "checkpoint").write_text("committedIndex=9\nendIndex=10\n")
+    await cluster.start(leader, preferred_leader=leader)
+    assert cluster.logs[leader].damages
+    await cluster.start(*others, preferred_leader=leader)
+    await until(lambda: cluster.leader() == leader, f"{leader} leads")
+    assert not cluster.logs[leader].damages
+    assert cluster.bodies(leader) == [b"message %d" % i for i in range(10)]
+
+
+async def test_a_lost_committed_tail_is_refetched_before_the_node_counts_again(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    leader, (follower, _) = await filled(cluster)
+    end = cluster.logs[follower].confirm_offset
+    await cluster.stop(follower)
+    damage(data_file(cluster, follower), end - 500, lambda raw: raw.__setitem__(slice(0, 500), bytes(500)))
+    for path in (cluster.root / follower / f"dledger-{follower}" / "index").iterdir():
+        path.unlink()
+    await cluster.start(follower)
+    state = read_hard_state(cluster.root / follower / f"dledger-{follower}")
+    assert state is not None and state.recovering
+    await cluster.caught_up(follower)
+    log = cluster.logs[follower]
+    await until(lambda: not log.status().soft.recovering, "sound again")
+    assert cluster.data(follower) == cluster.data(leader)
+
+
+async def test_a_wiped_node_is_brought_up_and_votes_only_then(
+    raft_cluster: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raft_cluster()
+    leader, (wiped, _) = await filled(cluster)
+    await cluster.stop(wiped)
+    for path in sorted((cluster.root / wiped).rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    await cluster.start(wiped)
+    await cluster.caught_up()
+    log = cluster.logs[wiped]
+    await until(lambda: not log.status().soft.recovering, "sound again")
+    assert "came back with another disk" in caplog.text
+    await cluster.kill(leader)
+    await cluster.elected()
+    assert cluster.bodies(wiped) == [b"message %d" % i for i in range(10)]
+
+
+async def test_with_async_flush_a_crash_of_the_machine_makes_a_node_recover_first(raft_cluster: Make) -> None:
+    cluster = raft_cluster(flush_mode=FlushMode.ASYNC, flush_interval_ms=10)
+    await cluster.start(boot_id="first boot")
+    leader = await cluster.elected()
+    receipt = await cluster.append(leader, b"x")
+    assert isinstance(receipt, AppendReceipt) and receipt.copies >= 2
+    await cluster.caught_up()
+    follower = next(node_id for node_id in cluster.logs if node_id != leader)
+    directory = cluster.root / follower / f"dledger-{follower}"
+    await until(lambda: not cluster.logs[follower].status().soft.recovering, "sound")
+    await cluster.kill(follower)
+    await cluster.start(follower, boot_id="first boot")
+    state = read_hard_state(directory)
+    assert state is not None and not state.recovering, "a crash of the process loses nothing"
+    await cluster.kill(follower)
+    await cluster.start(follower, boot_id="second boot")
+    state = read_hard_state(directory)
+    assert state is not None and state.recovering
+    log = cluster.logs[follower]
+    await until(lambda: not log.status().soft.recovering, "sound again")
+    await cluster.stop(follower)
+    await cluster.start(follower, boot_id="third boot")
+    state = read_hard_state(directory)
+    assert state is not None and not state.recovering, "a clean stop flushed everything"
+
+
+async def test_with_sync_flush_a_crash_of_the_machine_forgets_nothing(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start(boot_id="first boot")
+    leader = await cluster.elected()
+    await cluster.append(leader, b"x")
+    await cluster.caught_up()
+    logs = list(cluster.logs.values())
+    await until(lambda: not any(log.status().soft.recovering for log in logs), "sound")
+    for node_id in list(cluster.logs):
+        await cluster.kill(node_id)
+    await cluster.start(boot_id="second boot")
+    leader = await cluster.elected()
+    assert cluster.bodies(leader) == [b"x"]
+
+
+async def test_a_failed_sync_deposes_the_leader_and_is_final(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000)
+    leader, _ = await filled(cluster)
+    own = {file.fd for file in cluster.logs[leader]._entries.data.files}
+    sync = os.fdatasync
+
+    def broken(descriptor: int) -> None:
+        if descriptor in own:
+            raise OSError(5, "Input/output error")
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fdatasync", broken)
+    answer = await cluster.append(leader, b"to the broken disk")
+    assert isinstance(answer, Refusal | AppendReceipt)  # the two others may commit it all the same
+    log = cluster.logs[leader]
+    await until(lambda: not log.readiness()[0], "not ready")
+    assert "Input/output error" in log.readiness()[1]
+    assert not log.state.writable
+    with pytest.raises(Refusal) as refused:
+        log.append([make_draft(b"x")], lambda answer: None)
+    assert refused.value.cause is Cause.DISK_FAILED
+    await until(lambda: cluster.leader() not in (None, leader), "another leader")
+    assert isinstance(await cluster.append(str(cluster.leader()), b"next"), AppendReceipt)
+
+
+async def test_a_stalled_disk_deposes_the_leader_and_is_forgiven(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000, disk_stall_ms=200)
+    leader, _ = await filled(cluster)
+    own = {file.fd for file in cluster.logs[leader]._entries.data.files}
+    sync, released = os.fdatasync, threading.Event()
+
+    def slow(descriptor: int) -> None:
+        if descriptor in own:
+            released.wait(30)
+        sync(descriptor)
+
+    monkeypatch.setattr("os.fdatasync", slow)
+    waiting = asyncio.create_task(cluster.append(leader, b"slow here"))
+    log = cluster.logs[leader]
+    try:
+        await until(lambda: not log.state.writable, "stepped down")
+        assert not log.readiness()[0]
+        await until(lambda: cluster.leader() not in (None, leader), "another leader")
+        assert isinstance(await cluster.append(str(cluster.leader()), b"next"), AppendReceipt)
+    finally:
+        released.set()
+    await waiting
+    await until(lambda: log.readiness()[0], "ready again")
+    await cluster.caught_up()
+    assert cluster.data(leader) == cluster.data(str(cluster.leader()))
+
+
+async def test_a_full_disk_refuses_and_the_log_goes_on_when_there_is_room(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    leader, _ = await filled(cluster)
+    log = cluster.logs[leader]
+
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    big = [bytes(4000)] * 16  # more than the present file and the one made ahead
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        before = log.max_offset
+        with pytest.raises(Refusal) as refused:
+            log.append([make_draft(body) for body in big], lambda answer: None)
+        assert refused.value.cause is Cause.DISK_FULL
+        assert log.max_offset == before
+        assert isinstance(await cluster.append(leader, b"small fits"), AppendReceipt)
+    later = asyncio.get_running_loop().time() + 10
+
+    async def appended() -> bool:
+        try:
+            return isinstance(await cluster.append(leader, *big), AppendReceipt)
+        except Refusal as refusal:
+            assert refusal.cause is Cause.DISK_FULL and asyncio.get_running_loop().time() < later
+            await asyncio.sleep(0.05)
+            return False
+
+    while not await appended():
+        pass
+    await cluster.caught_up()
+
+
+async def test_a_directory_of_another_node_or_group_is_refused_and_left_alone(tmp_path: Path) -> None:
+    def config(node_id: str, **changes: object) -> RaftConfig:
+        values = {"cluster": "C", "group": "G", "self_id": node_id, "store_dir": tmp_path}
+        peers = parse_peers("n0-h:1;n1-h:2;n2-h:3")
+        return RaftConfig(
+            **{**values, **changes},  # type: ignore[arg-type]  # the values above have the right types
+            peers=peers,
+            client_address="h:4",
+            store_host=bytes(8),
+            data_file_size_bytes=4096,
+            index_file_size_bytes=320,
+        )
+
+    files = open_files(config("n0"))
+    with pytest.raises(StoreLockedError):
+        open_files(config("n0"))
+    files.close(is_clean=True)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(WrongDirectoryError, match="node id 'n0', this node is configured as node id 'n1'"):
+        open_files(config("n1"))
+    with pytest.raises(WrongDirectoryError, match="group 'G', this node is configured as group 'H'"):
+        open_files(config("n0", group="H"))
+    with pytest.raises(WrongDirectoryError, match="cluster 'C', this node is configured as cluster 'D'"):
+        open_files(config("n0", cluster="D"))
+    identity = tmp_path / "dledger-n0" / "identity"
+    text = identity.read_text()
+    identity.write_text(text.replace('"format version": 1', '"format version": 2'))
+    with pytest.raises(WrongDirectoryError, match="format version 2, this node is configured as format version 1"):
+        open_files(config("n0"))
+    identity.write_text(text)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected n0-host:port"),
+        ("n0-h:1;n0-g:2", "'n0' twice"),
+        ("n0-h:1;n1-h:1", "one address"),
+        ("n0-h", "'n0-h'"),
+        ("n0-h:x", "'x'"),
+        ("n0-h:70000", "'70000'"),
+        ("-h:1", "'-h:1'"),
+        ("0n-h:1", "'0n-h:1'"),
+    ],
+)
+def test_peers_that_do_not_parse_are_refused_with_the_value(text: str, said: str) -> None:
+    with pytest.raises(RaftConfigError, match=said):
+        parse_peers(text)
+
+
+def test_peers_parse_in_order_with_names_and_ipv6() -> None:
+    peers = parse_peers("n0-broker-0.brokers:40911; n1-[::1]:2;")
+    assert [(peer.node_id, peer.host, peer.port) for peer in peers] == [
+        ("n0", "broker-0.brokers", 40911),
+        ("n1", "::1", 2),
+    ]
+
+
+async def test_a_node_of_another_group_does_not_disturb(
+    raft_cluster: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    cluster = raft_cluster()
+    await cluster.start("n0", "n1", "n2")
+    leader = await cluster.elected()
+    follower = next(node_id for node_id in cluster.logs if node_id != leader)
+    await cluster.stop(follower)
+    cluster.root = tmp_path / "elsewhere"
+    await cluster.start(follower, group="Other")
+    await until(lambda: "its group is 'Other', expected 'G'" in caplog.text, "the stranger is named")
+    assert isinstance(await cluster.append(leader, b"undisturbed"), AppendReceipt)
