@@ -97,7 +97,7 @@ class SimProcess:
 
     def on_commit(self, commit_index: int) -> None:
         raft, waiting = self.raft, self.waiting
-        self._cluster.observer.after(self.name, raft)
+        self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
         while waiting and waiting[0][0] <= commit_index:
             index, term = waiting.pop(0)
             if raft.role is Role.LEADER and raft.state.term == term:

@@ -3,7 +3,7 @@
     code  what must hold                                                       looked at when
     R1    at most one leader per term                                          a node leads
     R2    one vote per term and node, over restarts and power cuts             a vote leaves
-    R3    term and commit index never fall                                     after every event
+    R3    term and commit index never fall (`dledger.core.invariants`)         after every event
     R4    a leader never truncates its log                                     the log truncates
     R5    same index and term, same log up to there                            an entry is written
     R6    a new leader holds everything committed                              a node begins to lead
@@ -21,10 +21,10 @@ R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are
 Codes: `chaos.md` 2.5 of the project's reference; R15 is ours, for pre-vote.
 """
 
-from dataclasses import dataclass
-
 from chaos.sim.disk import NEW_CHAIN, SimDisk
 from chaos.sim.errors import SafetyViolation
+from dledger.core.errors import InvariantError
+from dledger.core.invariants import View, check, view
 from dledger.core.leader import Leader
 from dledger.core.messages import (
     AppendRequest,
@@ -36,15 +36,6 @@ from dledger.core.messages import (
 )
 from dledger.core.raft import Raft
 from dledger.core.roles import Role
-
-
-@dataclass(slots=True)
-class Seen:
-    """One process as it was after the last event: what R3 and the rest compare with."""
-
-    term: int
-    commit_index: int
-    role: Role
 
 
 class Observer:
@@ -69,7 +60,7 @@ class Observer:
         self._votes: dict[tuple[str, int], str] = {}
         self._terms: dict[str, int] = {}
         self._grants: dict[tuple[str, int], dict[str, None]] = {}
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, View] = {}
 
     def committed_chain(self, index: int) -> int:
         """Hash of the committed log up to `index`."""
@@ -78,7 +69,7 @@ class Observer:
     def booted(self, name: str, raft: Raft) -> None:
         """A process began."""
         self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
-        self._seen[name] = Seen(raft.state.term, raft.state.commit_index, raft.role)
+        self._seen[name] = view(raft)
 
     def replace_disk(self, name: str, disk: SimDisk) -> None:
         """A node has a new, empty disk: of its past only the votes still bind it."""
@@ -98,18 +89,15 @@ class Observer:
 
     def after(self, name: str, raft: Raft) -> None:
         """An event on this node is over."""
-        seen, state = self._seen[name], raft.state
-        if state.term != seen.term:
-            self._expect(state.term > seen.term, "R3", f"{name}: term {seen.term} -> {state.term}")
-            seen.term = state.term
-        if raft.role is not seen.role:
-            seen.role = raft.role
-            if raft.role is Role.LEADER:
-                self._begins_to_lead(name, raft)
-        if state.commit_index != seen.commit_index:
-            self._expect(state.commit_index > seen.commit_index, "R3", f"{name}: commit {seen} -> {state.commit_index}")
+        before = self._seen[name]
+        try:
+            self._seen[name] = after = check(before, raft)
+        except InvariantError as error:
+            raise SafetyViolation("R3/R4/R10", str(error)) from error
+        if after.role is Role.LEADER and before.role is not Role.LEADER:
+            self._begins_to_lead(name, raft)
+        if after.commit_index != before.commit_index:
             self._commits(name, raft)
-            seen.commit_index = state.commit_index
 
     def _begins_to_lead(self, name: str, raft: Raft) -> None:
         term, leader = raft.state.term, raft.leader

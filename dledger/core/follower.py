@@ -28,7 +28,8 @@ class Follower:
         leader_id: None until a leader of this term is heard, and again when its connection is lost.
         matched_index: this log equals the leader's up to here; `NO_INDEX` before it was shown.
         heard_ms: when the leader was last heard.
-        recover_target: what must be durable here until this node is sound again (`NO_INDEX`: not told yet).
+        recover_target: up to where the log must reach, and count, until this node is sound again (`NO_INDEX`: not
+            told yet).
     """
 
     __slots__ = ("_pending", "_state", "heard_ms", "leader_id", "matched_index", "recover_target")
@@ -165,6 +166,6 @@ class Follower:
 
     def _recover(self) -> None:
         target = self.recover_target
-        if target != NO_INDEX and self.matched_index >= target and self._is_durable(target):
+        if target != NO_INDEX and min(self.matched_index, self._state.counted_index) >= target:
             self.recover_target = NO_INDEX
             self._state.become_sound()

@@ -232,9 +232,10 @@ class Raft:
 
     def trimmed(self) -> None:
         """The log deleted its oldest entries, none of them above the commit index."""
-        source, terms = self.state.source, self.state.terms
-        if source.first_index > terms.first_index:
-            terms.trim(source.first_index, source.prev_term)
+        state, source = self.state, self.state.source
+        if source.first_index > state.terms.first_index:
+            state.terms.trim(source.first_index, source.prev_term)
+            state.durable_index = max(state.durable_index, source.first_index - 1)
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
         """A flush does not return: do not lead as long as that is so, and name a successor."""
@@ -418,6 +419,8 @@ class Raft:
     def _make_way(self, request: VoteRequest) -> None:
         """The candidate may win: vote, and do not campaign against it before it had its time."""
         if request.pre_vote:
+            if self.role is Role.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
+                self._become_follower(self.state.term, None)  # two that ask at once must not split the votes
             self.clock.make_way(self.settings.heartbeat_ms)
             return
         self.state.vote_for(request.candidate_id)

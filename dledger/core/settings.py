@@ -62,11 +62,13 @@ class RaftSettings:
         """Priority of a member."""
         return self.priorities.get(peer, 0)
 
+    def goes_before(self, peer: str) -> bool:
+        """Whether `peer` should rather campaign than this node, their logs being level."""
+        return (-self.priority(peer), peer) < (-self.priority(self.node_id), self.node_id)
+
     def rank(self, without: str | None) -> int:
         """How many members other than `without` should campaign before this node."""
-        mine = (-self.priority(self.node_id), self.node_id)
-        rivals = (peer for peer in self.others if peer != without)
-        return sum((-self.priority(peer), peer) < mine for peer in rivals)
+        return sum(self.goes_before(peer) for peer in self.others if peer != without)
 
     def _check_membership(self) -> None:
         if len(set(self.peers)) != len(self.peers):

@@ -1,0 +1,151 @@
+"""What must hold of one node, always: over one state, and from one state to the next.
+
+Small named functions, each with the English line it checks; `check` calls them all. The simulation and the property
+tests call it after every event of every node; production does not (its own guards are where the decisions are made).
+What concerns several nodes at once (one leader a term, equal logs) is checked by those who see them all.
+
+Source: logcabin `Server/RaftConsensusInvariants.cc` (checkBasic, checkDelta).
+"""
+
+from typing import NamedTuple
+
+from dledger.core.errors import InvariantError
+from dledger.core.raft import Raft
+from dledger.core.roles import Role
+
+_IMPOSSIBLE_EDGES = {
+    (Role.FOLLOWER, Role.LEADER),
+    (Role.PRE_CANDIDATE, Role.LEADER),
+    (Role.LEADER, Role.PRE_CANDIDATE),
+    (Role.LEADER, Role.CANDIDATE),
+}
+
+
+class View(NamedTuple):
+    """A node's state at one moment, for comparison with the next."""
+
+    term: int
+    voted_for: str
+    role: Role
+    leader_id: str | None
+    first_index: int
+    last_index: int
+    commit_index: int
+
+
+def view(raft: Raft) -> View:
+    """The present state."""
+    state, terms = raft.state, raft.state.terms
+    return View(
+        state.term,
+        state.voted_for,
+        raft.role,
+        raft.leader_id,
+        terms.first_index,
+        terms.last_index,
+        state.commit_index,
+    )
+
+
+def check(before: View, raft: Raft) -> View:
+    """Check a node after one event; `before` is its view before it. Returns the view for the next time.
+
+    Raises:
+        InvariantError: with the line that does not hold, and the numbers.
+    """
+    after = view(raft)
+    ends_are_in_order(raft)
+    term_covers_the_log(raft)
+    role_has_its_parts(raft)
+    if raft.role is Role.CANDIDATE or raft.role is Role.LEADER:
+        contender_voted_for_itself(raft)
+    if raft.role is Role.LEADER:
+        leader_knows_no_more_than_it_has(raft)
+    if before != after:
+        nothing_falls(before, after)
+        committed_entries_stay(before, after)
+        role_changes_are_legal(before, after)
+        if before.term == after.term:
+            vote_and_leader_are_set_once(before, after)
+            leader_only_appends(before, after)
+    return after
+
+
+def ends_are_in_order(raft: Raft) -> None:
+    """Commit and durable index lie in `[first - 1, last]`."""
+    state, terms = raft.state, raft.state.terms
+    base = terms.first_index - 1
+    _expect(base <= state.commit_index <= terms.last_index, "commit index within the log", raft, state.commit_index)
+    _expect(base <= state.durable_index <= terms.last_index, "durable index within the log", raft, state.durable_index)
+
+
+def term_covers_the_log(raft: Raft) -> None:
+    """No entry is of a later term than the node's."""
+    _expect(raft.state.term >= raft.state.terms.last_term, "term covers the log", raft, raft.state.terms.last_term)
+
+
+def role_has_its_parts(raft: Raft) -> None:
+    """A leader has progress of its peers, a candidate a ballot, and nobody has the other's."""
+    is_asking = raft.role is Role.PRE_CANDIDATE or raft.role is Role.CANDIDATE
+    _expect((raft.leader is not None) == (raft.role is Role.LEADER), "leader's part", raft, raft.leader)
+    _expect((raft.ballot is not None) == is_asking, "ballot", raft, raft.ballot)
+    _expect(raft.handover is None or raft.leader is not None, "handover", raft, raft.handover)
+
+
+def contender_voted_for_itself(raft: Raft) -> None:
+    """Who campaigns or leads gave itself the vote of the term; a leader is sound, its log ends in its own term."""
+    _expect(raft.state.voted_for == raft.settings.node_id, "own vote", raft, raft.state.voted_for)
+    if raft.role is Role.LEADER:
+        _expect(not raft.state.recovering, "leader is sound", raft, None)
+        _expect(raft.state.terms.last_term == raft.state.term, "leader's entry", raft, raft.state.terms.last_term)
+
+
+def leader_knows_no_more_than_it_has(raft: Raft) -> None:
+    """For every peer durable <= received < next, and nobody received what the leader does not have."""
+    assert raft.leader is not None, raft.role
+    last_index = raft.state.terms.last_index
+    for peer, progress in raft.leader.peers.items():
+        ends = (progress.durable_index, progress.received_index, progress.next_index)
+        is_known = progress.durable_index <= progress.received_index < progress.next_index
+        _expect(is_known and progress.received_index <= last_index, f"progress of {peer}", raft, ends)
+        _expect(progress.next_index <= last_index + 1, f"next of {peer}", raft, ends)
+
+
+def nothing_falls(before: View, after: View) -> None:
+    """Term, commit index and the first kept entry never go back."""
+    _expect_step(after.term >= before.term, "term", before, after)
+    _expect_step(after.commit_index >= before.commit_index, "commit index", before, after)
+    _expect_step(after.first_index >= before.first_index, "first index", before, after)
+
+
+def committed_entries_stay(before: View, after: View) -> None:
+    """The log never ends below what was committed."""
+    _expect_step(after.last_index >= before.commit_index, "committed entries", before, after)
+
+
+def role_changes_are_legal(before: View, after: View) -> None:
+    """Nobody leads without having campaigned; a leader campaigns only after having followed."""
+    _expect_step((before.role, after.role) not in _IMPOSSIBLE_EDGES, "role", before, after)
+
+
+def vote_and_leader_are_set_once(before: View, after: View) -> None:
+    """Within a term a vote is given once, and no second leader is known."""
+    _expect_step(before.voted_for in ("", after.voted_for), "vote", before, after)
+    is_same = before.leader_id is None or after.leader_id is None or before.leader_id == after.leader_id
+    _expect_step(is_same, "leader", before, after)
+
+
+def leader_only_appends(before: View, after: View) -> None:
+    """A leader's log never shrinks."""
+    is_leading = before.role is Role.LEADER and after.role is Role.LEADER
+    _expect_step(not is_leading or after.last_index >= before.last_index, "leader's log", before, after)
+
+
+def _expect(holds: bool, what: str, raft: Raft, value: object) -> None:
+    if not holds:
+        raise InvariantError(f"{raft.settings.node_id}: {what}: {value} in {view(raft)}")
+
+
+def _expect_step(holds: bool, what: str, before: View, after: View) -> None:
+    if not holds:
+        raise InvariantError(f"{what}: {before} -> {after}")
