@@ -105,8 +105,14 @@ class ComposeCluster:
         """
         deadline = time.monotonic() + _AGREE_LIMIT_S
         while True:
-            nodes = [self._digest_of(service) for service in _BROKERS.values()]
-            if len({node["end"] for node in nodes}) == 1 or time.monotonic() > deadline:
+            is_last = time.monotonic() > deadline
+            try:
+                nodes = [self._digest_of(service) for service in _BROKERS.values()]
+            except ComposeError:
+                if is_last:
+                    raise
+                nodes = []  # a broker that has just been started
+            if len({node["end"] for node in nodes}) == 1 or (nodes and is_last):
                 return {"nodes": nodes}
             time.sleep(0.5)
 

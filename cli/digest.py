@@ -47,12 +47,18 @@ def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
     """One digest a node at the confirm offset that all reached; each at its own when they do not within 30 s.
 
     Raises:
-        CommandError: a node does not answer, or its folder does not hold its log.
+        CommandError: a node does not answer in all that time, or its folder does not hold its log.
     """
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
-        ends = [int(read_gauge(node.health_url, CONFIRM_OFFSET_METRIC)) for node in nodes]
-        if len(set(ends)) == 1 or time.monotonic() > deadline:
+        is_last = time.monotonic() > deadline
+        try:
+            ends = [int(read_gauge(node.health_url, CONFIRM_OFFSET_METRIC)) for node in nodes]
+        except CommandError:
+            if is_last:
+                raise
+            ends = []  # a node that has just been started
+        if len(set(ends)) == 1 or (ends and is_last):
             return [
                 (node.name, digest_directory(node.directory, end=end)) for node, end in zip(nodes, ends, strict=True)
             ]
