@@ -7,7 +7,7 @@ PYTHON3 ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INPUT ?=
-SEEDS ?= 2000
+SEEDS ?= 20000
 JOBS ?= 2
 GROUPS_RAFT := send,pull,lite,consume,protocol,cluster
 GROUPS_STANDALONE := send,pull,lite,consume,protocol
@@ -48,8 +48,9 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports
 test: $(BIN)/.dev ## every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n)
-	$(BIN)/python -m chaos.sim --seeds $(SEEDS) --fresh
+sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
+	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
 
 interop: $(BIN)/.runtime ## the real Java client against our clusters: raft with nodes killed, and standalone (Java 17, Maven)
 	scripts/interop raft --cases $(GROUPS_RAFT)
