@@ -88,6 +88,7 @@ class RaftNode:
         self.raft = Raft(settings, hard_states.load(), log, machine.snapshot, jitter, commit_index, now_ms)
         self._ticked_ms = now_ms
         self._is_busy = False
+        self._is_due = False
         self._is_failed = False
         self._flush_asked_index = log.durable_index
         self._flush_asked_generation = log.generation
@@ -226,12 +227,16 @@ class RaftNode:
     # -- carrying out
 
     def _run(self) -> None:
+        self._is_due = True
         if self._is_busy:
-            return  # called from inside a port or a listener: the loop below goes on
+            return  # called from inside a listener: the loop below goes on
         self._is_busy = True
         try:
-            while (ready := self.raft.ready()) is not None:
-                self._carry_out(ready)
+            while self._is_due:
+                self._is_due = False
+                ready = self.raft.ready()
+                if ready is not None:
+                    self._carry_out(ready)
             self._ask_for_flush()
         finally:
             self._is_busy = False
@@ -264,6 +269,7 @@ class RaftNode:
             self._fail(error)
         else:
             return True
+        self._is_due = True
         return False
 
     def _write_one(self, write: Write) -> None:
@@ -273,6 +279,7 @@ class RaftNode:
             case TermStart(index, term):
                 self._log.append_term_start(index, term)
                 self.raft.proposed()
+                self._is_due = True
             case TruncateAfter(last_index):
                 self._log.truncate_after(last_index)
                 self._listener.on_truncated(last_index)

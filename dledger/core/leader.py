@@ -183,13 +183,13 @@ class Leader:
 
     def _quorum_index(self) -> int:
         state = self._state
+        counted = [state.counted_index]
         if state.settings.durable_quorum:
-            counted = [NO_INDEX if peer.recovering else peer.durable_index for peer in self.peers.values()]
+            counted += [NO_INDEX if peer.recovering else peer.durable_index for peer in self.peers.values()]
         else:
-            counted = [NO_INDEX if peer.recovering else peer.received_index for peer in self.peers.values()]
-        counted.append(state.counted_index)
+            counted += [NO_INDEX if peer.recovering else peer.received_index for peer in self.peers.values()]
         counted.sort()
-        return counted[-state.settings.quorum]
+        return counted[-state.quorum]
 
     def copies(self, index: int) -> tuple[int, int]:
         """On how many members, this one included, `index` lies now: (received, durable)."""
@@ -273,15 +273,14 @@ class Leader:
         acked = [peer.acked_ms for peer in self.peers.values() if not (sound_only and peer.recovering)]
         acked.append(state.now_ms)
         acked.sort()
-        quorum = state.settings.quorum
-        return acked[-quorum] if len(acked) >= quorum else -state.settings.election_max_ms
+        return acked[-state.quorum] if len(acked) >= state.quorum else -state.settings.election_max_ms
 
     def _answer_reads(self) -> None:
         state = self._state
         while self._reads:
             token, sequence = self._reads[0]
             sound = sum(peer.acked_sequence >= sequence and not peer.recovering for peer in self.peers.values())
-            if not self.is_writable or 1 + sound < state.settings.quorum:
+            if not self.is_writable or 1 + sound < state.quorum:
                 return
             self._reads.popleft()
             state.reads.append(ReadResult(token, state.commit_index))

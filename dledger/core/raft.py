@@ -83,7 +83,7 @@ class Raft:
         self._allow_missing = False
         self._prefer_due_ms = 0
         self._told_commit = self.state.commit_index
-        self._told_soft: SoftState | None = None
+        self._told_soft: tuple[object, ...] = ()
         self._asked_save: HardState | None = None
         self._handlers: dict[type[Message], Callable[..., None]] = {
             AppendResponse: self._on_append_response,
@@ -319,11 +319,16 @@ class Raft:
         return self._asked_save
 
     def _soft_state_to_tell(self) -> SoftState | None:
-        soft_state = self.soft_state
-        if self.state.unsaved or soft_state == self._told_soft:
+        state, leader = self.state, self.leader
+        # asked after every input: a tuple is compared faster than a SoftState is made
+        if leader is None:
+            key: tuple[object, ...] = (self.role, state.term, self.follower.leader_id, state.recovering)
+        else:
+            key = (self.role, state.term, leader.is_writable, self.handover is None)
+        if key == self._told_soft or state.unsaved:
             return None
-        self._told_soft = soft_state
-        return soft_state
+        self._told_soft = key
+        return self.soft_state
 
     # -- messages
 

@@ -35,6 +35,7 @@ class NodeState:
     """One node's state across its changes of role. Mutable, owned by `Raft`.
 
     Attributes:
+        quorum: smallest majority of the members.
         now_ms: the last tick's time.
         term, voted_for, recovering: the hard state as it should be; `saved` is the durable one.
         terms: the log's terms, entries of this turn included.
@@ -54,6 +55,7 @@ class NodeState:
         "lost_links",
         "messages",
         "now_ms",
+        "quorum",
         "reads",
         "recovering",
         "saved",
@@ -78,6 +80,7 @@ class NodeState:
         jitter: Callable[[int], int],
     ) -> None:
         self.settings = settings
+        self.quorum = settings.quorum
         self.source = source
         self.snapshot = snapshot
         self.jitter = jitter
