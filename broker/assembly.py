@@ -158,9 +158,9 @@ class Broker:
             idle_s=config.connection_idle_timeout_ms / 1000,
         )
         self._server = RemotingServer(parts.handler, limits=limits)
-        register_metrics(self.registry, parts, self._server)
         await self._server.start(config.listen_host, self._port)
         self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
+        register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
 
     def _run_timers(self, timers: Timers) -> None:

@@ -6,7 +6,7 @@ When a group's members or topics change, every member is told at once (code 40),
 Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,10 +122,6 @@ class ClientTable:
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """The group, if it has members."""
         return self._consumers.get(name)
-
-    def consumer_groups(self) -> Iterable[ConsumerGroup]:
-        """All groups with members."""
-        return self._consumers.values()
 
     def producers(self, group: str) -> list[Client]:
         """Connected producers of a group."""

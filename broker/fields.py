@@ -5,6 +5,7 @@ text by the frame parser.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -15,6 +16,22 @@ I64_MIN = -(1 << 63)
 
 Fields = Mapping[str, str]
 
+SEND_NAMES: Final = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+}
+"""One-letter names of the send header, and what they stand for."""
+
 
 def text(fields: Fields, name: str) -> str:
     """A field that must be there.
@@ -24,7 +41,7 @@ def text(fields: Fields, name: str) -> str:
     """
     value = fields.get(name)
     if value is None:
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is missing")
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is missing")
     return value
 
 
@@ -38,13 +55,14 @@ def integer(fields: Fields, name: str, default: int | None = None, *, low: int =
     if value is None:
         if default is not None:
             return default
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is missing")
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is missing")
     try:
         number = int(value)
     except ValueError:
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is not a number: {value[:100]!r}") from None
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is not a number: {value[:100]!r}") from None
     if not low <= number <= high:
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is out of range: {number} is not in [{low}, {high}]")
+        remark = f"field {_shown(name)} is out of range: {number} is not in [{low}, {high}]"
+        raise Refusal(Cause.INVALID_PARAMETER, remark)
     return number
 
 
@@ -57,3 +75,7 @@ def boolean(fields: Fields, name: str, default: bool = False) -> bool:
     """`true` in any case is true, a missing field is `default`, anything else is false, as Java reads it."""
     value = fields.get(name)
     return default if value is None else value.lower() == "true"
+
+
+def _shown(name: str) -> str:
+    return f"{name} ({SEND_NAMES[name]})" if name in SEND_NAMES else name

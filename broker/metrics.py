@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from broker.parts import Parts
+from broker.registration import Registration
 from broker.server import BrokerRequestHandler
 from ledgermq.remoting.refusal import Cause
 from ledgermq.remoting.server import RemotingServer
@@ -15,12 +16,15 @@ def flush_histogram(registry: Registry) -> Histogram:
     return registry.histogram("ledgermq_flush_seconds", "Time of one sync of the log's files.")
 
 
-def register_metrics(registry: Registry, parts: Parts, server: RemotingServer) -> None:
+def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, registration: Registration) -> None:
     """Add the broker's figures to `registry`."""
     _register_traffic(registry, parts)
     _register_positions(registry, parts)
     _register_clients(registry, parts, server)
     _register_refusals(registry, parts.handler, parts)
+    registry.gauge("ledgermq_nameservers_told", "Nameservers that know the present role and topics.").function(
+        lambda: registration.registered_count
+    )
 
 
 def _register_traffic(registry: Registry, parts: Parts) -> None:

@@ -20,6 +20,7 @@ from broker.delay import LEVEL_MAX, due_ms
 from broker.fields import I64_MAX, integer, long
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
+from broker.send_fields import check_kind, shortened
 from broker.send_target import SendTarget, SendTargets
 from ledgermq.message.batch import split_batch
 from ledgermq.message.errors import MalformedBatchError
@@ -33,26 +34,11 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
 
 _HOST_V6_EXTRA: Final = 12
-_SHORT_NAMES: Final = {
-    "a": "producerGroup",
-    "b": "topic",
-    "c": "defaultTopic",
-    "d": "defaultTopicQueueNums",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "l": "maxReconsumeTimes",
-    "m": "batch",
-}
 Header = tuple[int, int, int]
 """System flag, born time in ms, reconsume times."""
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _TAGS: Final = b"TAGS\x01"
-_TIMED: Final = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS")
 
 
 class BornHost:
@@ -95,12 +81,12 @@ class SendProcessor:
 
     def send_v1(self, connection: Connection, command: Command) -> None:
         """Code 10: the same fields under long names."""
-        self._send(connection, command, _shortened(command.ext))
+        self._send(connection, command, shortened(command.ext))
 
     def send_v2(self, connection: Connection, command: Command) -> None:
         """Code 310; a few clients send long names under it, too."""
         fields = command.ext
-        self._send(connection, command, fields if "b" in fields else _shortened(fields))
+        self._send(connection, command, fields if "b" in fields else shortened(fields))
 
     def send_batch(self, connection: Connection, command: Command) -> None:
         """Code 320: many messages of one topic and queue in one body; all or none are stored.
@@ -108,7 +94,7 @@ class SendProcessor:
         Each message keeps its own properties. (Java appends those of the request to each, so that all show one
         UNIQ_KEY; its clients look for the ids they gave.)
         """
-        fields = command.ext if "b" in command.ext else _shortened(command.ext)
+        fields = command.ext if "b" in command.ext else shortened(command.ext)
         target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
         if fields["b"].startswith(names.RETRY_PREFIX):
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"batch request does not support retry group {fields['b']}")
@@ -198,7 +184,7 @@ class SendProcessor:
     ) -> QueuedDraft:
         """One draft, its limits checked; `properties` end with 0x02."""
         if b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
-            _check_kind(properties)
+            check_kind(properties)
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)
@@ -276,32 +262,8 @@ class SendProcessor:
         )
 
 
-def _check_kind(properties: bytes) -> None:
-    """Refuse what this release does not do, instead of storing it as something else.
-
-    Raises:
-        Refusal: NOT_SUPPORTED, naming the property.
-    """
-    if find_property(properties, b"TRAN_MSG") == b"true":
-        raise Refusal(
-            Cause.NOT_SUPPORTED, "property TRAN_MSG: transactional messages are not served by this broker yet"
-        )
-    for name in _TIMED:
-        value = find_property(properties, name)
-        if value and value != b"0":
-            raise Refusal(
-                Cause.NOT_SUPPORTED,
-                f"property {name.decode()}={value.decode(errors='replace')[:20]}: "
-                "this broker does not serve messages delayed to a time yet, only by DELAY levels",
-            )
-
-
 def _born_host(connection: Connection) -> BornHost:
     found: BornHost | None = connection.attributes.get("born_host")
     if found is None:
         found = connection.attributes["born_host"] = BornHost(connection)
     return found
-
-
-def _shortened(fields: Mapping[str, str]) -> dict[str, str]:
-    return {short: fields[name] for short, name in _SHORT_NAMES.items() if name in fields}

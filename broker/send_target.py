@@ -16,7 +16,7 @@ from broker.config import BrokerConfig
 from broker.fields import integer, text
 from broker.metadata import Metadata
 from broker.role import Role
-from broker.settings import PERM_READ_WRITE, PERM_WRITE, TopicConfig
+from broker.settings import PERM_WRITE, TopicConfig
 from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
@@ -115,8 +115,3 @@ class SendTargets:
         if count <= 0:
             raise Refusal(Cause.INVALID_PARAMETER, f"request queueId[{queue_id}] asks for any queue, {topic} has none")
         return self._random.randrange(count)
-
-
-def writable_queue_count(topic: TopicConfig) -> int:
-    """Queues a message may be put into by the broker itself; 0 when the topic takes none."""
-    return topic.write_queues if topic.perm & PERM_READ_WRITE else 0

@@ -4,7 +4,7 @@ Source: apache/rocketmq `common/.../TopicConfig.java`, `remoting/.../subscriptio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -92,10 +92,6 @@ class TopicConfig:
             order=reader.boolean("order", False),
             attributes=reader.texts("attributes"),
         )
-
-    def with_perm(self, perm: int) -> "TopicConfig":
-        """The same topic under other permissions."""
-        return replace(self, perm=perm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,104 @@
+"""One batch a turn: order, refusals of the log, and what senders are told of them."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from broker.appender import Appender
+from broker.send_answers import SendAnswers
+from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt, Done
+from tests.broker.conftest import STORE_HOST, Desk, MemoryClient
+
+Outcome = AppendReceipt | Refusal
+RECEIPT = AppendReceipt(generation=5, copies=3, durable_copies=2)
+
+
+class ScriptedStore:
+    """Takes batches; each is settled by the test, or refused at once."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Sequence[QueuedDraft], Done]] = []
+        self.error: Exception | None = None
+
+    def put(self, drafts: Sequence[QueuedDraft], done: Done) -> None:
+        if self.error is not None:
+            raise self.error
+        self.batches.append((drafts, done))
+
+
+def draft(queue_offset: int) -> QueuedDraft:
+    made = QueuedDraft()
+    made.queue_id, made.queue_offset, made.physical_offset = 1, queue_offset, 100 + queue_offset
+    return made
+
+
+async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
+    store, heard = ScriptedStore(), list[Outcome]()
+    appender = Appender(store.put, lambda _answers, _outcome: None, asyncio.get_running_loop())
+    first = [draft(n) for n in range(3)]
+    for one in first:
+        appender.add(one, heard.append)
+    assert store.batches == []
+    await asyncio.sleep(0)
+    appender.add(draft(3))
+    await asyncio.sleep(0)
+    assert [len(drafts) for drafts, _ in store.batches] == [3, 1]
+    assert list(store.batches[0][0]) == first
+    store.batches[0][1](RECEIPT)
+    assert heard == [RECEIPT] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(Refusal(Cause.DISK_FULL, "no room for 5 bytes"), Cause.DISK_FULL), (ValueError("odd"), Cause.SYSTEM_ERROR)],
+)
+async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: Exception, cause: Cause) -> None:
+    store, heard = ScriptedStore(), list[Outcome]()
+    store.error = error
+    appender = Appender(store.put, lambda _answers, _outcome: None, asyncio.get_running_loop())
+    appender.add(draft(0), heard.append)
+    await asyncio.sleep(0)
+    (refusal,) = heard
+    assert isinstance(refusal, Refusal)
+    assert refusal.cause is cause
+    store.error = None
+    appender.add(draft(1), heard.append)
+    await asyncio.sleep(0)
+    assert len(store.batches) == 1
+
+
+async def answered(client: MemoryClient, outcome: Outcome, header_type: int = JSON_HEADER) -> Command:
+    command = Command(310, 9, ext={}, header_type=header_type)
+    client.connection.in_flight += 1
+    SendAnswers(STORE_HOST)([(client.connection, command, draft(7), b"KEY")], outcome)
+    return await client.answer_to(9)
+
+
+@pytest.mark.parametrize("header_type", [JSON_HEADER, BINARY_HEADER])
+async def test_an_answer_tells_place_term_and_copies(desk: Desk, client: MemoryClient, header_type: int) -> None:
+    answer = await answered(client, RECEIPT, header_type)
+    assert answer.code == 0
+    assert (answer.ext["queueId"], answer.ext["queueOffset"], answer.ext["transactionId"]) == ("1", "7", "KEY")
+    assert (answer.ext["term"], answer.ext["copies"], answer.ext["durableCopies"]) == ("5", "3", "2")
+    assert int(answer.ext["msgId"][16:], 16) == 107
+    assert client.connection.in_flight == 0
+
+
+@pytest.mark.parametrize("cause", [Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT])
+async def test_what_is_stored_but_not_yet_safe_is_answered_with_its_place(
+    desk: Desk, client: MemoryClient, cause: Cause
+) -> None:
+    answer = await answered(client, Refusal(cause, "5000 ms"))
+    assert (answer.code, answer.remark) == (cause.code, "5000 ms")
+    assert (answer.ext["queueId"], answer.ext["queueOffset"], answer.ext["transactionId"]) == ("1", "7", "KEY")
+
+
+async def test_a_deposed_leaders_refusal_says_where_to_go(desk: Desk, client: MemoryClient) -> None:
+    refusal = Refusal(Cause.LEADER_CHANGED, "deposed in term 6", leader_hint=LeaderHint("n1", "10.0.0.2:10911"))
+    answer = await answered(client, refusal)
+    assert (answer.code, answer.ext["cause"]) == (14, "leader-changed")
+    assert answer.ext["leaderHint"] == "10.0.0.2:10911"
