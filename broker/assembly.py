@@ -1,7 +1,7 @@
 """The broker as a whole: what starts in which order, and how it ends.
 
     health -> store (lock, recovery, tables, replay) -> listener -> registration -> timers
-    routes gone -> offsets into the log -> held pulls answered -> listener closed -> tables saved -> log closed
+    offsets into the log, another leads -> routes gone -> held pulls answered -> listener closed -> tables, log closed
 
 Both ways take well under three seconds, but for the recovery of a large log after a crash.
 """
@@ -14,7 +14,7 @@ import logging
 import socket
 
 from broker.config import BrokerConfig
-from broker.log_choice import open_store_of, readiness
+from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
 from broker.metrics import flush_histogram, register_metrics
@@ -126,12 +126,10 @@ class Broker:
         """Stop in order; quick, and harmless when not started or started in part."""
         if self._parts is not None:
             self._parts.delay.stop()
+            await self._hand_over(self._parts)
         if self._registration is not None:
             await self._registration.close()
         if self._parts is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DRAIN_SECONDS):
-                    await self._parts.offsets.drain()
             self._parts.held.release()
         if self._server is not None:
             await self._server.close()
@@ -171,6 +169,17 @@ class Broker:
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)
         if saver is not None:
             timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
+
+    # ---- stop
+
+    async def _hand_over(self, parts: Parts) -> None:
+        """Consumer offsets into the log; then, while clients are still told where to go, another leader."""
+        with contextlib.suppress(TimeoutError, Refusal):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await parts.offsets.drain()
+                if parts.role.writable:
+                    hand_over(parts.store.log, None)
+                    await parts.deposed.wait()
 
     # ---- while it runs
 

@@ -51,6 +51,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 class Parts:
     """Everything between the sockets and the store; follows the store as its listener.
 
+    Attributes:
+        deposed: set while this node does not write, from the first time it was told so.
+
     Args:
         state: the tables as loaded from disk.
         store_host: encoded address that records and message ids carry.
@@ -73,6 +76,7 @@ class Parts:
     ) -> None:
         self.state = state
         self.store = store
+        self.deposed = asyncio.Event()
         self._announce_soon = announce_soon
         queues = store.queues
         not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
@@ -159,8 +163,10 @@ class Parts:
         self.role.update(state)
         self.targets.forget()
         if state.writable:
+            self.deposed.clear()
             self.delay.resume()
         else:
+            self.deposed.set()
             self.metadata.forget_proposals()
             self.offsets.forget_ahead()
             self.delay.stop()

@@ -128,14 +128,14 @@ class Registration:
         fields = self.identity() | {"heartbeatTimeoutMills": str(self._config.namesrv_heartbeat_timeout_ms)}
         return Command(RequestCode.BROKER_HEARTBEAT, ext=fields)
 
-    async def ask(self, namesrv: str, command: Command, timeout_s: float | None = None) -> Command | None:
-        """The nameserver's answer, or None when there is none in time."""
+    async def ask(self, namesrv: str, command: Command, timeout_s: float | None = None) -> Command:
+        """The nameserver's answer, whatever its code.
+
+        Raises:
+            RemotingError: there is none in time.
+        """
         timeout = self._config.register_timeout_ms / 1000 if timeout_s is None else timeout_s
-        try:
-            return await self._client.request(namesrv, command, timeout)
-        except RemotingError as error:
-            log.warning("nameserver %s: %s", namesrv, error)
-            return None
+        return await self._client.request(namesrv, command, timeout)
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -163,6 +163,7 @@ class _Link:
         self._news = asyncio.Event()
         self.wanted = asyncio.Event()
         self.told = 0
+        self._trouble = ""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"register at {self._namesrv}")
@@ -178,8 +179,7 @@ class _Link:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        command = Command(RequestCode.UNREGISTER_BROKER, ext=self._owner.identity())
-        await self._owner.ask(self._namesrv, command, _UNREGISTER_SECONDS)
+        await self._ask(Command(RequestCode.UNREGISTER_BROKER, ext=self._owner.identity()), _UNREGISTER_SECONDS)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -200,19 +200,31 @@ class _Link:
 
     async def _register(self) -> bool:
         revision = self._owner.revision
-        answer = await self._owner.ask(self._namesrv, self._owner.register_command())
-        if answer is None:
-            return False
-        if answer.code != ResponseCode.SUCCESS:
-            log.warning("nameserver %s refuses the registration: %d %s", self._namesrv, answer.code, answer.remark)
+        if not await self._ask(self._owner.register_command()):
             return False
         self.told = max(self.told, revision)
         self._news.set()
         return True
 
     async def _beat(self) -> bool:
-        answer = await self._owner.ask(self._namesrv, self._owner.heartbeat_command())
-        return answer is not None and answer.code == ResponseCode.SUCCESS
+        return await self._ask(self._owner.heartbeat_command())
+
+    async def _ask(self, command: Command, timeout_s: float | None = None) -> bool:
+        """Whether it was done; why not is logged once, not at every try."""
+        try:
+            answer = await self._owner.ask(self._namesrv, command, timeout_s)
+            trouble = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
+        except RemotingError as error:
+            trouble = str(error)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.log(
+                logging.WARNING if trouble else logging.INFO,
+                "nameserver %s: %s",
+                self._namesrv,
+                trouble or "well again",
+            )
+        return not trouble
 
 
 def topics_body(topic_table: dict[str, object], version: dict[str, int]) -> bytes:
