@@ -97,7 +97,7 @@ class CopyFetcher:
         self,
         log: EntryLog,
         send: Callable[[str, PeerMessage], None],
-        on_repaired: Callable[[Damage], None],
+        on_repaired: Callable[[], None],
         on_failed: Callable[[StoreError], None],
     ) -> None:
         self._log = log
@@ -154,7 +154,7 @@ class CopyFetcher:
             file.unpin()
         self._log.care.clear(damage.index)
         _log.warning("repaired with the copy of %s: %s", peer_id, damage)
-        self._on_repaired(damage)
+        self._on_repaired()
 
 
 class Scrubber:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dledger.core.settings import RaftSettings
 from dledger.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
 from dledger.errors import RaftConfigError
 from store.flusher import FlushMode
@@ -136,3 +137,18 @@ class RaftConfig:
     def max_record_size_bytes(self) -> int:
         """The largest record that fits into a data file."""
         return self.data_file_size_bytes - HEADER_SIZE - FILLER_SIZE
+
+    @property
+    def settings(self) -> RaftSettings:
+        """What the core is told of this."""
+        return RaftSettings(
+            node_id=self.self_id,
+            peers=tuple(peer.node_id for peer in self.peers),
+            priorities={} if self.preferred_leader is None else {self.preferred_leader: 1},
+            durable_quorum=self.flush_mode is FlushMode.SYNC,
+            heartbeat_ms=self.heartbeat_ms,
+            election_min_ms=self.election_min_ms,
+            election_max_ms=self.election_max_ms,
+            span_limit_bytes=self.span_limit_bytes,
+            window_bytes=self.peer_window_bytes,
+        )

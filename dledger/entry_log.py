@@ -27,6 +27,7 @@ from dledger.log_opening import OpenedLog
 from dledger.log_start import LogStart, save_start
 from dledger.log_writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
+from store.errors import AllocationPendingError, DiskFullError
 
 
 class FlushRequests(Protocol):
@@ -157,10 +158,17 @@ class EntryLog:
         self._grow(term, self._last_index + len(drafts))
 
     def append_term_start(self, index: int, term: int) -> None:
-        """As a new leader, write the entry that opens `term` at `index`."""
+        """As a new leader, write the entry that opens `term` at `index`.
+
+        Raises:
+            DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
+        """
         assert index == self._last_index + 1, f"term start at {index}, the log ends at {self._last_index}"
         draft = self._term_start(term)
-        self.append_drafts([draft], term, draft.born_timestamp)
+        try:
+            self.append_drafts([draft], term, draft.born_timestamp)
+        except AllocationPendingError as error:
+            raise DiskFullError(error.file, self.data.file_size) from error
 
     def _grow(self, term: int, last_index: int) -> None:
         """Entries up to `last_index`, the new ones of `term`, are in the files: let them be seen."""

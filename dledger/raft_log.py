@@ -16,37 +16,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from dledger.background import Checkpointer, CopyFetcher, Scrubber
-from dledger.batches import WaitingBatches
+from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
-from dledger.core.errors import NotLeaderError, TransferRefusedError
+from dledger.core.errors import NotLeaderError
 from dledger.core.messages import AppendRequest
-from dledger.core.roles import Role, SoftState
-from dledger.core.settings import RaftSettings
+from dledger.core.roles import Role
+from dledger.entry import HEADER_SIZE
 from dledger.entry_log import EntryLog
 from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.hard_state import HardStateFile
 from dledger.hello import PROTOCOL_VERSION, Hello
 from dledger.identity import directory_of
+from dledger.log_events import LogEvents
 from dledger.log_reader import is_sound, walk_records
 from dledger.log_recovery import Damage
 from dledger.node import NodeStatus, RaftNode
+from dledger.peer_book import PeerBook
 from dledger.ports import StateMachine
+from dledger.pulse import TICK_S, Pulse, now_ms
 from dledger.raft_files import RaftFiles
-from dledger.refusals import leader_changed, not_leader, refusal_of
+from dledger.refusals import no_quorum, not_leader, refusal_of, too_much_waits
 from dledger.term_start import term_start_draft
 from dledger.transport import Transport
 from dledger.wire import CopyRequest, CopyResponse, PeerMessage
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import dispatch_fields
-from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.errors import RecordUnavailableError, StoreError
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
-from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+from store.replicated_log import Done, LogListener, LogState
 
-TICK_S = 0.02
 _DRAIN_S = 1.0
-_HAND_OVER_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -81,24 +81,15 @@ class RaftLog:
         self._loop = loop
         self._clock = clock
         self._report_flush = on_flushed
-        self._listeners: list[LogListener] = []
-        self._batches = WaitingBatches()
-        self._addresses = {config.self_id: config.client_address}
-        self._joined: set[str] = set()
-        self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the Raft log is not started yet", retry_after_ms=100)
+        self._peers = PeerBook(files.known_peers, config.self_id, config.client_address)
         self._is_turn_open = False
-        self._is_stalled = False
-        self._ticker: asyncio.TimerHandle | None = None
-        self._slow_tick_at = 0.0
-        self._blocked_since: float | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self._last_timestamp = 0
-        self._saving_peers = asyncio.Lock()
 
         directory = directory_of(config.store_dir, config.self_id)
         log = self._entries = EntryLog(
             directory, files.opened, store_host=config.store_host, term_start=self._term_start
         )
+        self._events = LogEvents(config, log, self._peers)
         self._flusher = Flusher(log.data, loop, on_failed=self._on_disk_failed, on_flushed=self._on_flushed)
         log.attach(self._flusher)
         self._hard_states = HardStateFile(
@@ -111,23 +102,31 @@ class RaftLog:
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
         self._transport = Transport(_hello(config, files), others, self, 4 * config.peer_window_bytes)
         self._node = RaftNode(
-            _settings(config),
+            config.settings,
             log=log,
             hard_states=self._hard_states,
             transport=self._transport,
             machine=machine,
-            listener=self,
+            listener=self._events,
             jitter=random.randrange,
-            now_ms=self._now_ms(),
+            now_ms=now_ms(loop),
             commit_index=files.checkpoint.committed_index,
         )
-        self._soft = self._node.soft_state
+        self._events.attach(self._node)
         self._copies = CopyFetcher(log, self._transport.send, self._on_repaired, self._on_disk_failed)
-        self._scrubber = Scrubber(log)
         self._checkpointer = Checkpointer(directory, log, lambda: self._node.commit_index, self._on_disk_failed)
+        self._pulse = Pulse(
+            config,
+            node=self._node,
+            log=log,
+            flusher=self._flusher,
+            batches=self._events.batches,
+            peers=self._peers,
+            copies=self._copies,
+            checkpointer=self._checkpointer,
+            no_quorum=self._no_quorum,
+        )
         log.care.on_damage = self._on_damage
-        self._confirm_offset = self._confirmable()
-        self._told = self.state
 
     async def start(self) -> None:
         """Listen, dial the peers, take part.
@@ -139,24 +138,23 @@ class RaftLog:
         await self._transport.start(config.listen_host or config.listen_address.host, config.listen_address.port)
         if config.flush_mode is FlushMode.ASYNC:
             self._flusher.flush_every(config.flush_interval_ms / 1000)
-        self._refusal = None
-        self._tick()
+        self._events.refusal = None
+        self._pulse.start()
 
     async def close(self) -> None:
         """Let what waits be committed, hand over, refuse the rest, flush, close."""
-        shutting_down = Refusal(Cause.SHUTTING_DOWN, f"{self.config.self_id} is shutting down")
-        is_clean = self._refusal is None or self._refusal.cause is Cause.RECOVERING
-        if self._ticker is not None:
-            self._refusal = shutting_down
-            self._tell_role()
+        events = self._events
+        is_clean = events.refusal is None or events.refusal.cause is Cause.RECOVERING
+        events.refusal = Refusal(Cause.SHUTTING_DOWN, f"{self.config.self_id} is shutting down")
+        events.tell_role()
+        if self._pulse.is_running:
             await self._drain()
-            self._ticker.cancel()
+            self._pulse.stop()
             self._node.step_down()
             await asyncio.sleep(0)  # the successor's message leaves with the end of this turn
-        self._refusal = shutting_down
-        self._batches.refuse_after(-1, lambda: shutting_down)
+        events.refuse_all(events.refusal)
         await self._transport.close()
-        await asyncio.gather(*self._tasks, self._copies.close())
+        await self._pulse.finish()
         await self._flusher.close()
         await self._loop.run_in_executor(None, self._hard_states.close)
         is_clean = is_clean and self._flusher.failed is None
@@ -169,9 +167,7 @@ class RaftLog:
     @property
     def state(self) -> LogState:
         """Writable while this node leads, its term is committed, and nothing it must serve is damaged."""
-        soft = self._soft
-        is_writable = soft.writable and self._refusal is None and self._entries.care.first_blocking is None
-        return LogState(is_writable, soft.term, self._leader_hint(soft.leader_id))
+        return self._events.state
 
     @property
     def min_offset(self) -> int:
@@ -186,46 +182,49 @@ class RaftLog:
     @property
     def confirm_offset(self) -> int:
         """End of the last committed entry, short of damaged ones."""
-        return self._confirm_offset
+        return self._events.confirm_offset
 
     def add_listener(self, listener: LogListener) -> None:
         """Listeners are called in the order in which they were added."""
-        self._listeners.append(listener)
+        self._events.listeners.append(listener)
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
         """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
-        if self._refusal is not None or not self._soft.writable or self._entries.care.first_blocking is not None:
+        events, log, node = self._events, self._entries, self._node
+        if not events.is_writable:
             raise self._why_not()
-        log, node = self._entries, self._node
-        if log.max_position - self._confirm_offset > self.config.pending_limit_bytes:
-            raise self._too_much()
+        waiting, limit = log.max_position - events.confirm_offset, self.config.pending_limit_bytes
+        if waiting > limit:
+            raise too_much_waits(waiting, limit)
         if not drafts:
-            self._loop.call_soon(done, self._receipt())
+            self._loop.call_soon(done, events.receipt())
             return
         self._last_timestamp = now_ms = max(self._clock(), self._last_timestamp)
         try:
             first_index, term = node.propose(len(drafts))
         except NotLeaderError as error:
-            raise not_leader(self.config.self_id, error.term, self._leader_hint(error.leader_id)) from error
+            raise not_leader(self.config.self_id, error.term, self._peers.hint(error.leader_id)) from error
         try:
             log.append_drafts(drafts, term, now_ms)
         except StoreError as error:
             node.withdraw(first_index)
+            if isinstance(error, DiskFailedError):
+                self._loop.call_soon(node.on_disk_failed, error)
             raise refusal_of(error) from error
         except BaseException:
             node.withdraw(first_index)
             raise
-        self._batches.add(log.last_index, self._loop.time() + self.config.append_timeout_ms / 1000, done)
+        events.batches.add(log.last_index, self._loop.time() + self.config.append_timeout_ms / 1000, done)
         if not self._is_turn_open:
             self._is_turn_open = True
             self._loop.call_soon(self._end_turn)
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
         """See `ReplicatedLog.read`; what this process did not write passes its CRC first."""
-        log = self._entries
-        is_served = log.first_position <= physical_offset and physical_offset + size_bytes <= self._confirm_offset
+        log, confirmed = self._entries, self._events.confirm_offset
+        is_served = log.first_position <= physical_offset and physical_offset + size_bytes <= confirmed
         if not is_served or (physical_offset < log.care.verified_position and not is_sound(log, physical_offset)):
-            raise RecordUnavailableError(physical_offset, size_bytes, log.first_position, self._confirm_offset)
+            raise RecordUnavailableError(physical_offset, size_bytes, log.first_position, confirmed)
         return log.data.slice(physical_offset, size_bytes)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
@@ -260,18 +259,16 @@ class RaftLog:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether the role is known and the log may be served, and what to say of it."""
-        soft = self._soft
-        if self._refusal is not None:
-            return False, self._refusal.remark
-        if self._is_stalled:
+        soft = self._events.soft
+        if self._events.refusal is not None:
+            return False, self._events.refusal.remark
+        if self._pulse.is_stalled:
             return False, f"the disk has not answered for {self.config.disk_stall_ms} ms"
         if soft.recovering:
             return False, "recovering: waits for a leader to bring this node up"
         if soft.leader_id is None:
-            return (
-                False,
-                f"no leader is known in term {soft.term}; waits for {', '.join(self._node.status().waits_for)}",
-            )
+            missing = ", ".join(self._node.status().waits_for) or "votes"
+            return False, f"no leader is known in term {soft.term}; waits for {missing}"
         return True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}"
 
     def transfer(self, target: str | None = None) -> str:
@@ -284,7 +281,7 @@ class RaftLog:
 
     def delete_before(self, physical_offset: int) -> list[Path]:
         """Drop data files that end at or before `physical_offset` and are confirmed here; answer which."""
-        deleted = self._entries.delete_before(min(physical_offset, self._confirm_offset))
+        deleted = self._entries.delete_before(min(physical_offset, self._events.confirm_offset))
         if deleted:
             self._node.on_trimmed()
         return deleted
@@ -314,107 +311,26 @@ class RaftLog:
 
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
         """Connections stand both ways."""
-        self._joined.add(peer_id)
-        self._addresses[peer_id] = hello.client_address
-        known = self._files.known_peers
-        if known.incarnations.get(peer_id) != hello.incarnation:
-            if known.learn(peer_id, hello.incarnation):
-                _log.warning("%s came back with another disk (incarnation %s)", peer_id, hello.incarnation)
-            self._spawn(self._save_peers())
+        if self._peers.greet(peer_id, hello):
+            self._pulse.spawn(self._save_peers())
         self._copies.ask(peer_id)
         self._node.on_peer_joined(peer_id)
-        self._tell_role()
+        self._events.tell_role()
 
     def on_peer_lost(self, peer_id: str) -> None:
         """A connection broke."""
-        self._joined.discard(peer_id)
+        self._peers.joined.discard(peer_id)
         self._node.on_peer_lost(peer_id)
 
-    def on_commit(self, commit_index: int) -> None:
-        """Show what is committed, then complete the batches it covers."""
-        self._confirm()
-        self._batches.complete(commit_index, self._receipt)
-
-    def on_role(self, state: SoftState) -> None:
-        """Batches of a leader that is one no more are refused; they may survive all the same."""
-        self._soft = state
-        if state.role is not Role.LEADER:
-            hint = self._leader_hint(state.leader_id)
-            self._batches.refuse_after(-1, lambda: leader_changed(self.config.self_id, state.term, hint))
-        elif state.may_miss_after is not None:
-            _log.error(
-                "salvaged in term %d: acknowledged entries after %d may be missing", state.term, state.may_miss_after
-            )
-        self._tell_role()
-
-    def on_truncated(self, last_index: int) -> None:
-        """Entries of a deposed leader are gone."""
-        self._batches.refuse_after(last_index, lambda: leader_changed(self.config.self_id, self._soft.term, None))
-        for listener in self._listeners:
-            listener.on_truncated(self._entries.max_position)
-
-    def on_reset(self, first_index: int, start_position: int) -> None:
-        """The log starts anew, behind everything that was confirmed here."""
-        _log.warning("behind the leader's oldest file: starting anew with entry %d at %d", first_index, start_position)
-        self._confirm()
-
-    def on_failed(self, error: Exception) -> None:
-        """The node left the group for good."""
-        _log.error("this node takes no part any more: %s", error)
-        self._refusal = Refusal(Cause.DISK_FAILED, str(error))
-        self._batches.refuse_after(-1, lambda: Refusal(Cause.DISK_FAILED, str(error)))
-        self._tell_role()
-
-    # ---- turns and ticks
+    # ---- turns
 
     def _end_turn(self) -> None:
         self._is_turn_open = False
         self._node.proposed()
 
-    def _tick(self) -> None:
-        now = self._loop.time()
-        self._ticker = self._loop.call_later(TICK_S, self._tick)
-        self._watch_disk()
-        self._node.on_tick(self._now_ms())
-        self._batches.refuse_late(now, self._no_quorum)
-        self._scrubber.step()
-        if now >= self._slow_tick_at:
-            self._slow_tick_at = now + self.config.checkpoint_interval_ms / 1000
-            self._slow_tick(now)
-
-    def _slow_tick(self, now: float) -> None:
-        self._spawn(self._checkpointer.write())
-        if not self._entries.care.damages:
-            return
-        for peer_id in sorted(self._joined):
-            self._copies.ask(peer_id)
-        if self._entries.care.first_blocking is None or self._soft.role is not Role.LEADER:
-            self._blocked_since = None
-        elif self._blocked_since is None:
-            self._blocked_since = now
-        elif now - self._blocked_since > _HAND_OVER_S:
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        """A leader that cannot serve what it must, for want of a copy, lets another lead."""
-        try:
-            _log.warning("handing over to %s: %s", self._node.transfer(), self.damages[0])
-        except TransferRefusedError as error:
-            _log.warning("cannot hand over: %s", error)
-
-    def _watch_disk(self) -> None:
-        since = self._flusher.pending_since
-        is_stalled = since is not None and time.monotonic() - since > self.config.disk_stall_ms / 1000
-        if is_stalled != self._is_stalled:
-            self._is_stalled = is_stalled
-            _log.error(
-                "the disk %s", f"has not answered for {self.config.disk_stall_ms} ms" if is_stalled else "answers again"
-            )
-            self._node.on_disk_stalled(is_stalled=is_stalled)
-
     async def _drain(self) -> None:
         deadline = self._loop.time() + _DRAIN_S
-        while self._batches and self._loop.time() < deadline:
+        while self._events.batches and self._loop.time() < deadline:
             await asyncio.sleep(TICK_S)
 
     # ---- the disk's reports
@@ -430,111 +346,46 @@ class RaftLog:
     def _on_damage(self, damage: Damage) -> None:
         _log.error("damaged, waits for a peer's copy: %s", damage)
 
-    def _on_repaired(self, damage: Damage) -> None:
-        del damage
+    def _on_repaired(self) -> None:
         self._node.on_flushed(self._entries.durable_index, self._entries.generation)
-        self._confirm()
-        self._tell_role()
-
-    # ---- telling
-
-    def _confirmable(self) -> int:
-        log, index = self._entries, self._node.commit_index
-        blocking = log.care.first_blocking
-        return log.end_position(index if blocking is None else min(index, blocking - 1))
-
-    def _confirm(self) -> None:
-        confirm_offset = self._confirmable()
-        if confirm_offset > self._confirm_offset:
-            self._confirm_offset = confirm_offset
-            for listener in self._listeners:
-                listener.on_confirmed(confirm_offset)
-
-    def _tell_role(self) -> None:
-        state = self.state
-        if state != self._told:
-            self._told = state
-            for listener in self._listeners:
-                listener.on_role_change(state)
-
-    def _receipt(self) -> AppendReceipt:
-        received, durable = self._node.copies(self._node.commit_index)
-        return AppendReceipt(self._soft.term, received, durable)
-
-    def _leader_hint(self, leader_id: str | None) -> LeaderHint | None:
-        address = None if leader_id is None else self._addresses.get(leader_id)
-        return None if leader_id is None or address is None else LeaderHint(leader_id, address)
+        self._events.confirm()
+        self._events.tell_role()
 
     # ---- refusing
 
     def _why_not(self) -> Refusal:
-        soft = self._soft
-        if self._refusal is not None:
-            return self._refusal
+        soft = self._events.soft
+        if self._events.refusal is not None:
+            return self._events.refusal
         if soft.role is not Role.LEADER:
-            return not_leader(self.config.self_id, soft.term, self._leader_hint(soft.leader_id))
+            return not_leader(self.config.self_id, soft.term, self._peers.hint(soft.leader_id))
         if self._entries.care.first_blocking is not None:
             remark = f"waits for a peer's copy of {self.damages[0]}"
         else:
             remark = f"{self.config.self_id} leads term {soft.term}, whose first entry is not committed yet"
         return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
 
-    def _too_much(self) -> Refusal:
-        waiting = self._entries.max_position - self._confirm_offset
-        remark = f"{waiting} bytes wait for a quorum, the limit is {self.config.pending_limit_bytes}"
-        return Refusal(Cause.BUSY, remark, retry_after_ms=100)
-
     def _no_quorum(self, waiting: int) -> Refusal:
-        limit_ms = self.config.append_timeout_ms
         received, durable = self._node.copies(self._entries.last_index)
-        return Refusal(
-            Cause.NO_QUORUM,
-            f"no quorum within {limit_ms} ms in term {self._soft.term}: of {len(self.config.peers)} members {received} "
-            f"hold the last entry, {durable} durably; {waiting} batches wait, and may still be committed",
-            retry_after_ms=limit_ms,
-        )
+        return no_quorum(self.config, self._events.soft.term, received, durable, waiting)
 
     # ---- small
-
-    def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
 
     def _term_start(self, term: int) -> RecordDraft:
         """A new leader's clock may be behind: store times never go back."""
         log = self._entries
-        if log.last_index >= log.first_index:
+        if log.last_index >= log.first_index and not log.care.is_damaged(log.last_index):
             position, size, _ = log.units[log.last_index]
-            last = dispatch_fields(log.data.slice(position, size), 48)[5]
+            last = dispatch_fields(log.data.slice(position, size), HEADER_SIZE)[5]
             self._last_timestamp = max(self._last_timestamp, last)
         self._last_timestamp = max(self._clock(), self._last_timestamp)
         return term_start_draft(term, self.config.self_id, self.config.store_host, self._last_timestamp)
 
     async def _save_peers(self) -> None:
-        async with self._saving_peers:
-            try:
-                known = self._files.known_peers
-                await self._loop.run_in_executor(None, known.save, known.picture())
-            except StoreError as error:
-                self._on_disk_failed(error)
-
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _settings(config: RaftConfig) -> RaftSettings:
-    return RaftSettings(
-        node_id=config.self_id,
-        peers=tuple(peer.node_id for peer in config.peers),
-        priorities={} if config.preferred_leader is None else {config.preferred_leader: 1},
-        durable_quorum=config.flush_mode is FlushMode.SYNC,
-        heartbeat_ms=config.heartbeat_ms,
-        election_min_ms=config.election_min_ms,
-        election_max_ms=config.election_max_ms,
-        span_limit_bytes=config.span_limit_bytes,
-        window_bytes=config.peer_window_bytes,
-    )
+        try:
+            await self._peers.save()
+        except StoreError as error:
+            self._on_disk_failed(error)
 
 
 def _hello(config: RaftConfig, files: RaftFiles) -> Hello:

@@ -1,5 +1,6 @@
 """How a Raft log says no: the one cause, and the numbers behind it."""
 
+from dledger.config import RaftConfig
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError, StoreError
 
@@ -29,3 +30,19 @@ def leader_changed(node_id: str, term: int, leader: LeaderHint | None) -> Refusa
     where = "" if leader is None else f"; {leader.node_id} at {leader.address} leads now"
     remark = f"{node_id} lost leadership in term {term} before the messages were committed{where}"
     return Refusal(Cause.LEADER_CHANGED, remark, leader_hint=leader)
+
+
+def too_much_waits(waiting_bytes: int, limit_bytes: int) -> Refusal:
+    """The quorum does not keep up."""
+    remark = f"{waiting_bytes} bytes wait for a quorum, the limit is {limit_bytes}"
+    return Refusal(Cause.BUSY, remark, retry_after_ms=100)
+
+
+def no_quorum(config: RaftConfig, term: int, received: int, durable: int, waiting: int) -> Refusal:
+    """A batch was not committed in time; `received` members hold the log's last entry, `durable` of them on disk."""
+    limit_ms = config.append_timeout_ms
+    remark = (
+        f"no quorum within {limit_ms} ms in term {term}: of {len(config.peers)} members {received} hold the last "
+        f"entry, {durable} durably; {waiting} batches wait, and may still be committed"
+    )
+    return Refusal(Cause.NO_QUORUM, remark, retry_after_ms=limit_ms)

@@ -253,8 +253,7 @@ class RaftCluster:
     async def kill(self, node_id: str) -> None:
         """As SIGKILL: connections close, nothing more is written, no marker is cleared."""
         log = self.logs.pop(node_id)
-        assert log._ticker is not None
-        log._ticker.cancel()
+        log._pulse.stop()
         transport = log._transport
         transport.is_closing = True
         assert transport._server is not None

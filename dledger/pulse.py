@@ -1,0 +1,134 @@
+"""What a Raft node does by the clock: ticks of the core, the disk's watchdog, late batches, and slow work.
+
+each 20 ms   disk stalled? -> node.on_tick -> batches without a quorum refused -> a piece of the scrub
+each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dledger.background import Checkpointer, CopyFetcher, Scrubber
+from dledger.batches import WaitingBatches
+from dledger.config import RaftConfig
+from dledger.core.errors import TransferRefusedError
+from dledger.core.roles import Role
+from dledger.entry_log import EntryLog
+from dledger.node import RaftNode
+from dledger.peer_book import PeerBook
+from ledgermq.remoting.refusal import Refusal
+from store.flusher import Flusher
+
+TICK_S = 0.02
+_HAND_OVER_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class Pulse:
+    """The clock of one node.
+
+    Args:
+        config: intervals and limits.
+        node, log, flusher, batches, peers: of the node.
+        copies, checkpointer: whose turn comes each second.
+        no_quorum: makes the refusal of a late batch from the number of batches that wait.
+
+    Attributes:
+        is_stalled: the disk has not answered for longer than the configuration allows.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        *,
+        node: RaftNode,
+        log: EntryLog,
+        flusher: Flusher,
+        batches: WaitingBatches,
+        peers: PeerBook,
+        copies: CopyFetcher,
+        checkpointer: Checkpointer,
+        no_quorum: Callable[[int], Refusal],
+    ) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._node = node
+        self._log = log
+        self._flusher = flusher
+        self._batches = batches
+        self._peers = peers
+        self._copies = copies
+        self._checkpointer = checkpointer
+        self._scrubber = Scrubber(log)
+        self._no_quorum = no_quorum
+        self._timer: asyncio.TimerHandle | None = None
+        self._slow_at = 0.0
+        self._blocked_since: float | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_stalled = False
+
+    @property
+    def is_running(self) -> bool:
+        """Between `start` and `stop`."""
+        return self._timer is not None
+
+    def start(self) -> None:
+        """Tick from now on."""
+        now = self._loop.time()
+        self._timer = self._loop.call_later(TICK_S, self.start)
+        self._watch_disk()
+        self._node.on_tick(now_ms(self._loop))
+        self._batches.refuse_late(now, self._no_quorum)
+        self._scrubber.step()
+        if now >= self._slow_at:
+            self._slow_at = now + self._config.checkpoint_interval_ms / 1000
+            self.spawn(self._checkpointer.write())
+            self._care(now)
+
+    def stop(self) -> None:
+        """No more ticks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def finish(self) -> None:
+        """Wait for the slow work under way."""
+        await asyncio.gather(*self._tasks, self._copies.close())
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Slow work beside the clock."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _care(self, now: float) -> None:
+        """Ask for copies of damaged entries; a leader that cannot get what it must serve lets another lead."""
+        care = self._log.care
+        if care.damages:
+            for peer_id in sorted(self._peers.joined):
+                self._copies.ask(peer_id)
+        if care.first_blocking is None or self._node.soft_state.role is not Role.LEADER:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = now
+        elif now - self._blocked_since > _HAND_OVER_S:
+            try:
+                _log.warning("handing over to %s: %s", self._node.transfer(), care.damages[0])
+            except TransferRefusedError as error:
+                _log.warning("cannot hand over: %s", error)
+
+    def _watch_disk(self) -> None:
+        since, limit_ms = self._flusher.pending_since, self._config.disk_stall_ms
+        is_stalled = since is not None and time.monotonic() - since > limit_ms / 1000
+        if is_stalled != self.is_stalled:
+            self.is_stalled = is_stalled
+            _log.error("the disk is stalled: %s (for more than %d ms)", is_stalled, limit_ms)
+            self._node.on_disk_stalled(is_stalled=is_stalled)
+
+
+def now_ms(loop: asyncio.AbstractEventLoop) -> int:
+    """The core's clock: ms, never going back."""
+    return int(loop.time() * 1000)
