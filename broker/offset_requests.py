@@ -44,7 +44,10 @@ class OffsetRequests:
         connection.respond(command, ResponseCode.SUCCESS, {"offset": str(offset)})
 
     def update_consumer_offset(self, connection: Connection, command: Command) -> None:
-        """15: a group reports what it has consumed; a lower offset than before is taken, too."""
+        """15: a group reports what it has consumed; a lower offset than before is taken, too.
+
+        Who waits for the answer hears of success when the offset is committed, so that no failover takes it back.
+        """
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId", low=0)
         offset = integer(fields, "commitOffset", low=0, high=_I64_MAX)
@@ -53,8 +56,17 @@ class OffsetRequests:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if self._metadata.group(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} not exist!")
-        self._offsets.commit(topic, group, queue_id, offset)
-        connection.respond(command, ResponseCode.SUCCESS, {})
+        if command.is_oneway:
+            self._offsets.commit(topic, group, queue_id, offset)
+            return
+
+        def answer(refusal: Refusal | None) -> None:
+            if refusal is None:
+                connection.respond(command, ResponseCode.SUCCESS, {})
+            else:
+                connection.refuse(command, refusal)
+
+        self._offsets.commit_and_tell(topic, group, queue_id, offset, answer)
 
     def all_consumer_offsets(self, connection: Connection, command: Command) -> None:
         """43: the whole table, numeric keys unquoted."""

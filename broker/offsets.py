@@ -3,19 +3,22 @@
     commit -> ahead (this leader only) --every 200 ms, one record--> log --commit--> replicated state, on every node
                  '-- read first                                                        '-- read otherwise
 
-What is committed within 200 ms before a leader dies is lost with it; its consumers see those messages again.
+A one-way report that came within 200 ms before a leader dies is lost with it; its consumers see those messages again.
+Who waits for the answer gets it when the log has the offset: such reports are sent on at the end of the turn.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.metadata import Propose
 from broker.role import Role
 from broker.state import OFFSET_KEY_SEPARATOR, ReplicatedState, StateChange, offset_key
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
 
 GATHER_SECONDS = 0.2
 _OFFSETS_PER_RECORD = 10_000
+
+CommitDone = Callable[[Refusal | None], None]
 
 
 class ConsumerOffsets:
@@ -28,7 +31,8 @@ class ConsumerOffsets:
         self._loop = loop
         self._ahead: dict[str, dict[int, int]] = {}
         self._unsent: set[tuple[str, int]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[CommitDone] = []
+        self._timer: asyncio.Handle | None = None
         self._settled = asyncio.Event()
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
@@ -49,6 +53,21 @@ class ConsumerOffsets:
         if self._timer is None:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
 
+    def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
+        """Store an offset; `done` hears None when the log has it for good, else why it may not."""
+        key = offset_key(topic, group)
+        is_ahead = queue_id in self._ahead.get(key, {})
+        if not is_ahead and self._state.offsets.get(key, {}).get(queue_id) == queue_offset:
+            done(None)
+            return
+        self._ahead.setdefault(key, {})[queue_id] = queue_offset
+        self._unsent.add((key, queue_id))
+        if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_soon(self.send)
+        self._waiting.append(done)
+
     def all(self) -> Mapping[str, Mapping[int, int]]:
         """Every offset by `topic@group` and queue id."""
         merged: dict[str, Mapping[int, int]] = dict(self._state.offsets)
@@ -68,15 +87,26 @@ class ConsumerOffsets:
             self._timer = None
         if not self._role.writable:
             return
-        chosen = sorted(self._unsent)[:_OFFSETS_PER_RECORD]
-        self._unsent.difference_update(chosen)
+        waiting, self._waiting = self._waiting, []
+        pending = sorted(self._unsent)
+        self._unsent.clear()
+        if not pending:
+            _tell_all(waiting, Refusal(Cause.TOPIC_NOT_EXIST, "the topic or the group was removed meanwhile"))
+        for start in range(0, len(pending), _OFFSETS_PER_RECORD):
+            chosen = pending[start : start + _OFFSETS_PER_RECORD]
+            # records commit in order: the last one speaks for all
+            self._send_record(chosen, waiting if chosen[-1] is pending[-1] else [])
+
+    def _send_record(self, chosen: list[tuple[str, int]], waiting: list[CommitDone]) -> None:
         values: dict[str, dict[int, int]] = {}
         for key, queue_id in chosen:
             values.setdefault(key, {})[queue_id] = self._ahead[key][queue_id]
-        if values:
-            self._propose(StateChange(offsets=values), lambda refusal: self._settle(values, refusal))
-        if self._unsent:
-            self.send()
+
+        def done(refusal: Refusal | None) -> None:
+            self._settle(values, refusal)
+            _tell_all(waiting, refusal)
+
+        self._propose(StateChange(offsets=values), done)
 
     async def drain(self) -> None:
         """Append what has been gathered and wait until the log has it, or has refused it."""
@@ -97,6 +127,8 @@ class ConsumerOffsets:
         """This node no longer leads: what the log does not have counts no more."""
         self._ahead.clear()
         self._unsent.clear()
+        waiting, self._waiting = self._waiting, []
+        _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
         self._settled.set()
 
     def _settle(self, values: Mapping[str, Mapping[int, int]], refusal: Refusal | None) -> None:
@@ -122,3 +154,8 @@ class ConsumerOffsets:
         for key in keys:
             self._ahead.pop(key, None)
         self._unsent = {item for item in self._unsent if item[0] not in keys}
+
+
+def _tell_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:
+    for tell in waiting:
+        tell(refusal)

@@ -40,6 +40,29 @@ async def test_offsets_are_gathered_into_few_records(desk: Desk, client: MemoryC
     assert [record.topic for record in records] == [STATE_TOPIC]
 
 
+async def test_who_waits_for_the_answer_hears_of_it_when_the_log_has_the_offset(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    await make_group(client)
+    before = len(desk.records())
+    asked = [client.start(UPDATE, key(queueId=queue, commitOffset="6")) for queue in ("0", "1", "0")]
+    assert "T@g" not in desk.parts.state.offsets
+    for opaque in asked:
+        assert (await client.answer_to(opaque)).code == 0
+        assert desk.parts.state.offsets["T@g"] == {0: 6, 1: 6}
+    assert (await client.ask(UPDATE, key(commitOffset="6"))).code == 0
+    assert len(desk.records()) == before + 1
+
+
+async def test_an_offset_whose_topic_goes_meanwhile_is_answered(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    asked = client.start(UPDATE, key(commitOffset="6"))
+    desk.parts.offsets.forget_topic("T")
+    assert (await client.answer_to(asked)).code == 17
+
+
 async def test_a_pull_reports_an_offset_too(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send(client)
@@ -91,9 +114,11 @@ async def test_what_a_deposed_leader_had_not_logged_counts_no_more(desk: Desk, c
     await make_topic(client)
     await make_group(client)
     await client.ask(UPDATE, key(commitOffset="5"))
-    await desk.parts.offsets.drain()
-    await client.ask(UPDATE, key(commitOffset="8"))
+    client.give(Command(UPDATE, ext=key(commitOffset="8"), flag=ONEWAY_FLAG))
+    waiting = client.start(UPDATE, key(queueId="1", commitOffset="3"))
+    assert desk.parts.offsets.get("T", "g", 0) == 8
     desk.parts.on_role_change(LogState(writable=False, generation=2, leader=None))
+    assert (await client.answer_to(waiting)).code == 14
     assert (await client.ask(QUERY, key())).ext == {"offset": "5"}
     refused = await client.ask(UPDATE, key(commitOffset="9"))
     assert refused.code == 14

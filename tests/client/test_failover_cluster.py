@@ -134,9 +134,6 @@ async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
     ledger.check_order()
 
 
-@pytest.mark.xfail(
-    strict=False, reason="the broker answers 15 up to 200 ms before the offset is in the log (broker/offsets.py)"
-)
 async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raft: Cluster) -> None:
     async with Admin(raft.namesrv) as admin, Producer(raft.namesrv, deadline_s=30) as producer:
         await admin.create_topic("T", queue_count=1)
