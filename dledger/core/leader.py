@@ -87,6 +87,8 @@ class Leader:
             if not is_news and progress.state is ProgressState.REPLICATE:
                 return
             span = self._span(first_index, spans) if is_news else None
+            if is_news and span is None and progress.state is ProgressState.REPLICATE:
+                return  # the entry has rotted here and waits for a copy; the next heartbeat asks again
             self._send_append(peer, first_index - 1, span)
             last_index, size_bytes = (span.last_index, len(span.data)) if span is not None else (first_index - 1, 0)
             progress.sent(last_index, size_bytes)

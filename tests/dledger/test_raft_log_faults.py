@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dledger.config import RaftConfig, parse_peers
+from dledger.core.roles import Role
 from dledger.entry import HEADER_SIZE
 from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.hard_state import read_hard_state
@@ -80,6 +81,32 @@ async def test_a_leader_with_a_rotten_entry_repairs_it_before_it_takes_messages(
     await until(lambda: cluster.leader() == leader, f"{leader} leads")
     assert not cluster.logs[leader].damages
     assert cluster.bodies(leader) == [b"message %d" % i for i in range(10)]
+
+
+async def test_a_leader_that_cannot_send_a_rotten_entry_waits_for_a_copy(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"first")
+    await cluster.caught_up()
+    lagging, other = (node_id for node_id in cluster.logs if node_id != leader)
+    await cluster.stop(lagging)
+    for i in range(10):
+        await cluster.append(leader, b"message %d" % i)
+    await cluster.caught_up()
+    offset, _ = list(cluster.logs[leader].walk(0, 10**9))[5]
+    await cluster.stop()
+    damage(data_file(cluster, leader), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
+    await cluster.start(leader, lagging)
+    log = cluster.logs[leader]
+    await until(lambda: log.status().soft.role is Role.LEADER, "elected by the one that lags")
+    await until(lambda: log.damages, "found")
+    assert log.damages[0].file_offset == offset - HEADER_SIZE
+    assert not log.state.writable
+    await cluster.start(other)
+    await until(lambda: not log.damages, "repaired")
+    await cluster.caught_up()
+    assert len({str(cluster.data(node_id)) for node_id in cluster.logs}) == 1
 
 
 async def test_a_lost_committed_tail_is_refetched_before_the_node_counts_again(raft_cluster: Make) -> None:
