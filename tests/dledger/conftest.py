@@ -142,28 +142,29 @@ class LogOpener(Protocol):
     def __call__(self, name: str = ..., *, file_size: int = ..., intact: bool = ...) -> EntryLog: ...
 
 
+def open_entry_log(directory: Path, *, file_size: int = 4096, intact: bool = True) -> EntryLog:
+    """The entry log of a directory, with small files and a flusher that the test drives."""
+    opened = open_log(
+        directory,
+        data_file_size=file_size,
+        index_file_size=320,
+        allocator=None,
+        checkpoint=load_checkpoint(directory),
+        intact=intact,
+    )
+    log = EntryLog(
+        directory, opened, store_host=STORE_HOST, term_start=lambda term: make_draft(b"term %d" % term, sys_flag=0xC)
+    )
+    log.attach(ManualFlusher())
+    return log
+
+
 @pytest.fixture
 def entry_log(tmp_path: Path) -> LogOpener:
     """`entry_log("a")`: open the log in a directory of that name, as often as wanted."""
 
     def opener(name: str = "log", *, file_size: int = 4096, intact: bool = True) -> EntryLog:
-        directory = tmp_path / name
-        opened = open_log(
-            directory,
-            data_file_size=file_size,
-            index_file_size=320,
-            allocator=None,
-            checkpoint=load_checkpoint(directory),
-            intact=intact,
-        )
-        log = EntryLog(
-            directory,
-            opened,
-            store_host=STORE_HOST,
-            term_start=lambda term: make_draft(b"term %d" % term, sys_flag=0xC),
-        )
-        log.attach(ManualFlusher())
-        return log
+        return open_entry_log(tmp_path / name, file_size=file_size, intact=intact)
 
     return opener
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dledger.committed import Checkpoint, save_checkpoint
 from dledger.core.messages import Span, TermRun
@@ -14,7 +16,7 @@ from dledger.log_reader import walk_records
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record
 from store.errors import DiskFailedError, DiskFullError, RecordTooLargeError
-from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft
+from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft, open_entry_log
 
 Draft = Callable[..., RecordDraft]
 
@@ -403,3 +405,35 @@ def test_a_walk_starts_at_a_record_s_start_or_end(entry_log: LogOpener) -> None:
     assert list(walk_records(log.data, offset + len(record), log.max_position)) == all_of_them[4:]
     assert list(walk_records(log.data, 0, offset + len(record))) == all_of_them[:4]
     assert list(walk_records(log.data, 0, offset + len(record) - 1)) == all_of_them[:3]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.integers(1, 1500), min_size=1, max_size=12),
+    torn=st.integers(0, 20_000),
+    garbage=st.binary(max_size=64),
+    intact=st.booleans(),
+)
+def test_whatever_is_torn_the_log_recovers_to_a_prefix_and_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], torn: int, garbage: bytes, intact: bool
+) -> None:
+    root = tmp_path_factory.mktemp("torn")
+    log = open_entry_log(root)
+    for number, size in enumerate(sizes):
+        log.append_drafts([make_draft(b"%05d" % number + b"x" * size)], 1, 1)
+    ends = [log.end_position(index) for index in range(len(sizes))]
+    torn = min(torn, log.max_position)
+    log.close()
+    for path in sorted((root / "data").iterdir()):
+        raw = bytearray(path.read_bytes())
+        start = min(max(torn - int(path.name), 0), len(raw))
+        raw[start:] = garbage[: len(raw) - start].ljust(len(raw) - start, b"\0")
+        path.write_bytes(raw)
+        garbage = b""
+    again = open_entry_log(root, intact=intact)
+    kept = sum(end <= torn for end in ends)
+    assert again.last_index == kept - 1
+    assert bodies_of(again)[:kept] == [b"%05d" % number for number in range(kept)]
+    again.append_drafts([make_draft(b"after")], 2, 2)
+    assert bodies_of(again)[-1] == b"after"
+    again.close()
