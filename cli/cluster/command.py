@@ -88,7 +88,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _act(arguments: argparse.Namespace) -> int:
-    answer = ask(arguments.dir, arguments.verb, node=arguments.node)
+    answer = ask(arguments.dir, arguments.verb, arguments.node)
     if arguments.json:
         print(json.dumps(answer))
     else:

@@ -21,15 +21,15 @@ _SOCKET_NAME = "control.sock"
 _LINE_LIMIT_BYTES = 1 << 20
 
 Answer = dict[str, Any]
-Handler = Callable[[str, dict[str, str]], Awaitable[Answer]]
+Handler = Callable[[str, str], Awaitable[Answer]]
 
 
 class ControlServer:
-    """Serves `handler(verb, arguments)`; its CommandError becomes the error of the answer.
+    """Serves `handler(verb, node)`; its CommandError becomes the error of the answer.
 
     Args:
         directory: the cluster's folder.
-        handler: does the work.
+        handler: does the work, given the verb and the NODE.
     """
 
     def __init__(self, directory: Path, handler: Handler) -> None:
@@ -52,22 +52,22 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = json.loads(await reader.readline())
-            answer = await self._answer(request.pop("verb"), request)
+            answer = await self._answer(str(request["verb"]), str(request["node"]))
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
-        except (OSError, ValueError, KeyError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError):
             pass  # not one of our commands, or it has gone away: nobody to tell
         finally:
             writer.close()
 
-    async def _answer(self, verb: str, arguments: dict[str, str]) -> Answer:
+    async def _answer(self, verb: str, node: str) -> Answer:
         try:
-            return {"ok": await self._handler(verb, arguments)}
+            return {"ok": await self._handler(verb, node)}
         except CommandError as error:
             return {"error": str(error)}
 
 
-def ask(directory: Path, verb: str, *, limit_s: float = 60.0, **arguments: str) -> Answer:
+def ask(directory: Path, verb: str, node: str = "", *, limit_s: float = 60.0) -> Answer:
     """Have the `cluster up` of `directory` carry out `verb`; blocks.
 
     Raises:
@@ -78,7 +78,7 @@ def ask(directory: Path, verb: str, *, limit_s: float = 60.0, **arguments: str) 
         try:
             with _short_path(directory) as path:
                 connection.connect(path)
-            connection.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            connection.sendall(json.dumps({"verb": verb, "node": node}).encode() + b"\n")
             answer = json.loads(connection.makefile("rb").readline(_LINE_LIMIT_BYTES))
         except (FileNotFoundError, ConnectionRefusedError):
             raise CommandError(

@@ -150,7 +150,7 @@ class Supervisor:
 
     # ---- verbs of the control socket
 
-    async def _carry_out(self, verb: str, arguments: dict[str, str]) -> Answer:
+    async def _carry_out(self, verb: str, node: str) -> Answer:
         if verb == "status":
             return await self.status()
         verbs: dict[str, Callable[[str], Awaitable[Sequence[NodePlan]]]] = {
@@ -163,7 +163,7 @@ class Supervisor:
         if verb not in verbs:
             raise CommandError(f"{verb!r} is not one of status, {', '.join(verbs)}")
         at = time.time()
-        nodes = await verbs[verb](arguments.get("node", ""))
+        nodes = await verbs[verb](node)
         table = await self._table_or_none()
         return {"verb": verb, "at": round(at, 3), "nodes": [self._row(node, table) for node in nodes]}
 

@@ -10,20 +10,20 @@ from cli.cluster.control import Answer, ControlServer, ask
 from cli.errors import CommandError
 
 
-async def echo(verb: str, arguments: dict[str, str]) -> Answer:
+async def echo(verb: str, node: str) -> Answer:
     if verb == "refuse":
         raise CommandError("n7 is no node here")
-    return {"verb": verb, **arguments}
+    return {"verb": verb, "node": node}
 
 
-async def ask_aside(directory: Path, verb: str, **arguments: str) -> Answer:
-    return await asyncio.to_thread(ask, directory, verb, **arguments)
+async def ask_aside(directory: Path, verb: str, node: str = "") -> Answer:
+    return await asyncio.to_thread(ask, directory, verb, node)
 
 
-async def test_a_verb_and_its_arguments_reach_the_handler_and_its_answer_comes_back(tmp_path: Path) -> None:
+async def test_a_verb_and_its_node_reach_the_handler_and_its_answer_comes_back(tmp_path: Path) -> None:
     server = ControlServer(tmp_path, echo)
     await server.start()
-    assert await ask_aside(tmp_path, "kill", node="leader") == {"verb": "kill", "node": "leader"}
+    assert await ask_aside(tmp_path, "kill", "leader") == {"verb": "kill", "node": "leader"}
     await server.close()
 
 
@@ -40,7 +40,7 @@ async def test_a_folder_with_a_path_longer_than_a_socket_address_works(tmp_path:
     deep.mkdir(parents=True)
     server = ControlServer(deep, echo)
     await server.start()
-    assert await ask_aside(deep, "status") == {"verb": "status"}
+    assert await ask_aside(deep, "status") == {"verb": "status", "node": ""}
     await server.close()
 
 
@@ -54,7 +54,7 @@ async def test_garbage_from_a_stranger_closes_only_its_own_connection(tmp_path: 
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
-    assert await ask_aside(tmp_path, "status") == {"verb": "status"}
+    assert await ask_aside(tmp_path, "status") == {"verb": "status", "node": ""}
     await server.close()
 
 
