@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from broker import names
 from broker.config import BrokerConfig
+from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
 from broker.state import ReplicatedState, StateChange, offset_key
@@ -28,13 +29,17 @@ class Metadata:
 
     Args:
         propose: appends a change and calls back once, with None when it is committed and applied.
+        new_topics: told of topics that are made because somebody sends to them.
     """
 
-    def __init__(self, config: BrokerConfig, state: ReplicatedState, role: Role, propose: Propose) -> None:
+    def __init__(
+        self, config: BrokerConfig, state: ReplicatedState, role: Role, propose: Propose, new_topics: NewTopics
+    ) -> None:
         self._config = config
         self._state = state
         self._role = role
         self._propose = propose
+        self._new_topics = new_topics
         self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
         self._proposed_topics: dict[str, TopicConfig | None] = {}
         self._proposed_groups: dict[str, GroupConfig | None] = {}
@@ -103,8 +108,7 @@ class Metadata:
             return None
         count = max(0, min(queue_count, origin.write_queues))
         topic = TopicConfig(name=name, read_queues=count, write_queues=count, perm=origin.perm & ~PERM_INHERIT)
-        self.put_topic(topic)
-        return topic
+        return self._make_for_sender(topic)
 
     def topic_for_group(self, name: str, queue_count: int) -> TopicConfig:
         """The retry or dead-letter topic, made when missing and this node may.
@@ -116,8 +120,7 @@ class Metadata:
         if found is None:
             names.check_topic_name(name)
             self._role.check_writable()
-            found = TopicConfig(name=name, read_queues=queue_count, write_queues=queue_count)
-            self.put_topic(found)
+            return self._make_for_sender(TopicConfig(name=name, read_queues=queue_count, write_queues=queue_count))
         return found
 
     def put_topic(self, topic: TopicConfig, done: ChangeDone | None = None) -> None:
@@ -126,9 +129,7 @@ class Metadata:
         Raises:
             Refusal: INVALID_PARAMETER when there are `max_topics` already.
         """
-        count = len(self._state.topics)
-        if topic.name not in self._state.topics and count >= self._config.max_topics:
-            raise Refusal(Cause.INVALID_PARAMETER, f"topic {topic.name} is one too many: there are {count}, maxTopics")
+        self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic}), done)
 
     def remove_topic(self, name: str, done: ChangeDone | None = None) -> None:
@@ -148,6 +149,16 @@ class Metadata:
         """This node no longer leads: what it proposed stands only if it is committed."""
         self._proposed_topics.clear()
         self._proposed_groups.clear()
+
+    def _make_for_sender(self, topic: TopicConfig) -> TopicConfig:
+        self._check_room(topic.name)
+        self._change(StateChange(topics={topic.name: topic}), self._new_topics.made(topic.name))
+        return topic
+
+    def _check_room(self, name: str) -> None:
+        count = len(self._state.topics)
+        if name not in self._state.topics and count >= self._config.max_topics:
+            raise Refusal(Cause.INVALID_PARAMETER, f"topic {name} is one too many: there are {count}, maxTopics")
 
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
         self._proposed_topics.update(change.topics)

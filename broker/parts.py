@@ -25,6 +25,7 @@ from broker.drafts import DraftMaker
 from broker.locks import QueueLocks
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
+from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
 from broker.pull import PullProcessor
@@ -85,15 +86,26 @@ class Parts:
         self.appender = Appender(store.put, self.answers, loop)
         drafts = DraftMaker(queues, store_host)
         self.state_log = StateLog(state, self.appender, drafts, self._on_applied)
-        self.metadata = Metadata(config, state, role, self._propose)
-        self.targets = SendTargets(config, self.metadata, role, queues)
+        self.new_topics = NewTopics(announce, spawn, self._on_topic_known, loop)
+        self.metadata = Metadata(config, state, role, self._propose, self.new_topics)
+        self.targets = SendTargets(config, self.metadata, role, queues, self.new_topics)
         self.offsets = ConsumerOffsets(state, role, self._propose, loop)
         self.locks = QueueLocks(loop.time)
         self.clients = ClientTable(loop.time, self._on_group_changed)
         self.held = HeldPulls(loop.time)
         ids = UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
-        self.send = SendProcessor(config, self.metadata, self.targets, self.appender, self.locks, store_host, ids)
-        self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender)
+        self.send = SendProcessor(
+            config,
+            self.metadata,
+            self.targets,
+            self.appender,
+            self.answers,
+            self.new_topics,
+            self.locks,
+            store_host,
+            ids,
+        )
+        self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics)
         self.delay = DelayService(
             self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
         )
@@ -197,6 +209,9 @@ class Parts:
             self.targets.forget()
         if change.topics:
             self._announce_soon()
+
+    def _on_topic_known(self) -> None:
+        self.targets.forget()
 
     def _on_group_changed(self, group: ConsumerGroup) -> None:
         self.client_requests.notify_members(group)

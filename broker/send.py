@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker import names
-from broker.appender import Appender
+from broker.appender import AnswerAll, Appender
 from broker.config import BrokerConfig
 from broker.delay import LEVEL_MAX, due_ms
 from broker.fields import I64_MAX, integer, long
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
+from broker.new_topics import NewTopics
+from broker.send_answers import Answer
 from broker.send_fields import check_kind, shortened
 from broker.send_target import SendTarget, SendTargets
 from ledgermq.message.batch import split_batch
@@ -32,6 +34,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt
 
 _HOST_V6_EXTRA: Final = 12
 Header = tuple[int, int, int]
@@ -62,6 +65,8 @@ class SendProcessor:
         metadata: Metadata,
         targets: SendTargets,
         appender: Appender,
+        answer_all: AnswerAll,
+        new_topics: NewTopics,
         locks: QueueLocks,
         store_host: bytes,
         ids: UniqueIdGenerator,
@@ -70,6 +75,8 @@ class SendProcessor:
         self._targets = targets
         self._known = targets.known
         self._appender = appender
+        self._answer_all = answer_all
+        self._new_topics = new_topics
         self._locks = locks
         self._ids = ids
         self._body_max = config.max_message_size_bytes
@@ -123,8 +130,12 @@ class SendProcessor:
         appender = self._appender
         appender.begin()
         appender.drafts += drafts
-        if not command.is_oneway:
-            key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
+        if command.is_oneway:
+            return
+        key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
+        if target.is_new:
+            self._answer_when_known(fields["b"], (connection, command, drafts, key))
+        else:
             appender.answers.append((connection, command, drafts, key))
 
     def _send(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
@@ -158,8 +169,20 @@ class SendProcessor:
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)
-        if not command.flag & 2:
+        if command.flag & 2:
+            return
+        if target.is_new:
+            self._answer_when_known(fields["b"], (connection, command, draft, key))
+        else:
             appender.answers.append((connection, command, draft, key))
+
+    def _answer_when_known(self, topic: str, answer: Answer) -> None:
+        """The sender of a topic's first message hears of it when the nameservers have the topic."""
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            self._new_topics.then(topic, lambda: self._answer_all([answer], outcome))
+
+        self._appender.listeners.append(done)
 
     def _header(self, born: BornHost, fields: Mapping[str, str]) -> Header:
         """What the header says of all messages of a request."""

@@ -14,6 +14,7 @@ from broker.delay import LEVEL_MAX, delayed_properties, due_ms
 from broker.drafts import DraftMaker
 from broker.fields import integer, long, text
 from broker.metadata import Metadata
+from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.send_target import SendTarget, SendTargets
 from broker.settings import PERM_WRITE, GroupConfig
@@ -50,6 +51,7 @@ class SendBack:
         targets: SendTargets,
         drafts: DraftMaker,
         appender: Appender,
+        new_topics: NewTopics,
     ) -> None:
         self._metadata = metadata
         self._role = role
@@ -57,6 +59,7 @@ class SendBack:
         self._targets = targets
         self._drafts = drafts
         self._appender = appender
+        self._new_topics = new_topics
         self._random = random.Random()
 
     def send_back(self, connection: Connection, command: Command) -> None:
@@ -73,10 +76,23 @@ class SendBack:
             return
         record = self._record(long(fields, "offset"))
         limit = integer(fields, "maxReconsumeTimes", group.retry_max_times)
-        if level < 0 or record.reconsume_times >= limit:
-            target, properties = self._dead_letter(group, record)
-        else:
-            target, properties = self._retry(group, record, level or _FIRST_RETRY_LEVEL + record.reconsume_times)
+        is_dead = level < 0 or record.reconsume_times >= limit
+        topic = names.dead_letter_topic(name) if is_dead else names.retry_topic(name)
+        self._metadata.topic_for_group(topic, 1 if is_dead else group.retry_queues)
+        level = -1 if is_dead else level or _FIRST_RETRY_LEVEL + record.reconsume_times
+        self._new_topics.then(topic, lambda: self._place(connection, command, group, record, level))
+
+    def _place(self, connection: Connection, command: Command, group: GroupConfig, record: Record, level: int) -> None:
+        """Put the message where it goes, now that its topic can be found; level -1 is the dead letters."""
+        try:
+            target, properties = self._dead_letter(group, record) if level < 0 else self._retry(group, record, level)
+            self._append(connection, command, record, target, properties)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _append(
+        self, connection: Connection, command: Command, record: Record, target: SendTarget, properties: dict[str, str]
+    ) -> None:
         draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times + 1)
         if DELAY in properties:
             draft.tags_code = due_ms(int(properties[DELAY]))

@@ -15,6 +15,7 @@ from broker import names
 from broker.config import BrokerConfig
 from broker.fields import integer, text
 from broker.metadata import Metadata
+from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.settings import PERM_WRITE, TopicConfig
 from ledgermq.message.record import needs_v2, record_size
@@ -24,14 +25,20 @@ from store.queue_table import QueueTable
 
 
 class SendTarget:
-    """One queue that takes messages. `overhead` is the size of a record without body and properties, hosts IPv4."""
+    """One queue that takes messages.
 
-    __slots__ = ("overhead", "queue", "queue_id", "topic")
+    Attributes:
+        overhead: size of a record without body and properties, hosts IPv4.
+        is_new: its topic was just made, and nameservers may not know it: senders hear of success when they do.
+    """
+
+    __slots__ = ("is_new", "overhead", "queue", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         self.topic = topic.encode()
         self.queue_id = queue_id
         self.queue = queue
+        self.is_new = False
         self.overhead = record_size(0, len(self.topic), 0, 0, needs_v2(self.topic))
 
 
@@ -42,11 +49,14 @@ class SendTargets:
         known: targets by the texts of topic and queue id in the header. Read by the hot path.
     """
 
-    def __init__(self, config: BrokerConfig, metadata: Metadata, role: Role, queues: QueueTable) -> None:
+    def __init__(
+        self, config: BrokerConfig, metadata: Metadata, role: Role, queues: QueueTable, new_topics: NewTopics
+    ) -> None:
         self._config = config
         self._metadata = metadata
         self._role = role
         self._queues = queues
+        self._new_topics = new_topics
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
 
@@ -65,7 +75,8 @@ class SendTargets:
         topic = self._topic(name, fields)
         queue_id = self._queue_id(topic, fields)
         target = self.target(name, queue_id)
-        if not name.startswith(names.RETRY_PREFIX):
+        target.is_new = name in self._new_topics
+        if not target.is_new and not name.startswith(names.RETRY_PREFIX):
             self.known[name, str(queue_id)] = target
         return target
 

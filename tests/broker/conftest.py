@@ -134,6 +134,8 @@ class Desk:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.announced = 0
+        self.nameservers_answer = asyncio.Event()
+        self.nameservers_answer.set()
         self._ports = 50_000
         self._opened: OpenStore | None = None
         self._parts: Parts | None = None
@@ -160,6 +162,7 @@ class Desk:
         self.announced += 1
 
     async def announce(self) -> None:
+        await self.nameservers_answer.wait()
         self.announced += 1
 
     async def stop(self, *, save_tables: bool = True) -> None:

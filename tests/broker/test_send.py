@@ -131,6 +131,21 @@ async def test_the_first_send_makes_its_topic_and_the_log_says_so_before_the_mes
     assert desk.announced > 0
 
 
+async def test_the_sender_of_a_topics_first_message_hears_of_it_when_nameservers_know_the_topic(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "known")
+    desk.nameservers_answer.clear()
+    client.give(*(Command(310, n, ext=send_fields("fresh"), body=b"x") for n in (1, 2)))
+    await eventually(lambda: desk.store.queues.get("fresh", 0).max_offset == 2)
+    await send(client, topic="known")
+    client.take()
+    assert not {1, 2} & client.answers.keys()
+    desk.nameservers_answer.set()
+    assert [(await client.answer_to(n)).code for n in (1, 2)] == [0, 0]
+    assert (await send(client, topic="fresh")).ext["queueOffset"] == "2"
+
+
 async def test_a_producer_cannot_ask_for_more_queues_than_the_template_has(desk: Desk, client: MemoryClient) -> None:
     await send(client, topic="wide", d="500")
     assert desk.parts.state.topics["wide"].write_queues == 8

@@ -72,6 +72,19 @@ async def test_a_message_that_had_its_tries_goes_to_the_dead_letters(
     assert in_topic(desk, SCHEDULE_TOPIC) == []
 
 
+async def test_a_dead_letter_is_not_there_before_its_topic_can_be_found(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client)
+    (original,) = in_topic(desk, "T")
+    desk.nameservers_answer.clear()
+    opaque = client.start(BACK, back_fields(original.physical_offset, delayLevel=-1))
+    await eventually(lambda: DEAD in desk.parts.state.topics)
+    assert in_topic(desk, DEAD) == []
+    desk.nameservers_answer.set()
+    assert (await client.answer_to(opaque)).code == 0
+    assert len(in_topic(desk, DEAD)) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "part"),
     [
