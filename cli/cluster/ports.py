@@ -1,9 +1,10 @@
 """TCP ports of a local cluster: which are free, who has those that are not, and a block nobody else picks.
 
-A block is reserved by a listening name in the abstract socket namespace, which has the same reach as the ports
-themselves (the network namespace) and vanishes with the process that holds it.
+A block is reserved by names, one for every twenty ports, in the abstract socket namespace, which has the same
+reach as the ports themselves (the network namespace) and vanishes with the process that holds it.
 """
 
+import random
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,18 +14,20 @@ from cli.errors import CommandError
 
 # Below Linux's range for outgoing connections (32768 and up), so that no client socket takes a port in between.
 _FIRST_BASE, _END_BASE = 20_000, 32_000
+_CELL = 20
 
 
 @dataclass(frozen=True, slots=True)
 class PortBlock:
-    """`size` consecutive ports from `base`, kept from other clusters while `reservation` is open."""
+    """`size` consecutive ports from `base`, kept from other clusters while the reserved `names` are open."""
 
     base: int
     size: int
-    reservation: socket.socket
+    names: list[socket.socket]
 
     def release(self) -> None:
-        self.reservation.close()
+        for name in self.names:
+            name.close()
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
@@ -55,7 +58,7 @@ def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred
     Args:
         size: ports in the block.
         used: offsets from its base that will be listened at.
-        base: where it must be; None: wherever there is room.
+        base: where it must be; None: wherever there is room, from a place chosen by chance.
         preferred: where to look first when `base` is None.
 
     Raises:
@@ -66,8 +69,7 @@ def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred
         if (block := _try_reserve(base, size)) is None:
             raise CommandError(f"ports from {base} are reserved by another cluster that is starting or running")
         return block
-    first = [preferred] if preferred is not None else []
-    for candidate in [*first, *range(_FIRST_BASE, _END_BASE - size, size)]:
+    for candidate in _candidates(size, preferred):
         if (block := _try_reserve(candidate, size)) is None:
             continue
         if all(is_free(candidate + offset) for offset in used):
@@ -76,14 +78,24 @@ def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred
     raise CommandError(f"no {size} free ports in a row between {_FIRST_BASE} and {_END_BASE}; give --base-port")
 
 
+def _candidates(size: int, preferred: int | None) -> list[int]:
+    bases = list(range(_FIRST_BASE, _END_BASE - size, _CELL))
+    begin = random.randrange(len(bases))
+    return [*([] if preferred is None else [preferred]), *bases[begin:], *bases[:begin]]
+
+
 def _try_reserve(base: int, size: int) -> PortBlock | None:
-    name = socket.socket(socket.AF_UNIX)
-    try:
-        name.bind(f"\0ledgermq-ports-{base}")
-    except OSError:
-        name.close()
-        return None
-    return PortBlock(base, size, name)
+    """Hold the name of every cell that the block touches, so that blocks of different sizes exclude each other, too."""
+    block = PortBlock(base, size, [])
+    for cell in range(base // _CELL, (base + size - 1) // _CELL + 1):
+        name = socket.socket(socket.AF_UNIX)
+        block.names.append(name)
+        try:
+            name.bind(f"\0ledgermq-ports-{cell * _CELL}")
+        except OSError:
+            block.release()
+            return None
+    return block
 
 
 def describe(port: int) -> str:

@@ -50,11 +50,11 @@ def test_a_block_at_a_given_base_is_refused_when_one_of_its_ports_is_in_use(list
         reserve_block(10, [0, 5], port_of(listener) - 5)
 
 
-def test_blocks_reserved_at_the_same_time_do_not_overlap() -> None:
-    blocks = [reserve_block(40, [0], None) for _ in range(3)]
+def test_blocks_of_any_size_reserved_at_the_same_time_do_not_overlap() -> None:
+    blocks = [reserve_block(size, [0], None) for size in (80, 40, 80, 40, 100)]
     try:
-        bases = sorted(block.base for block in blocks)
-        assert all(after - before >= 40 for before, after in itertools.pairwise(bases))
+        blocks.sort(key=lambda block: block.base)
+        assert all(before.base + before.size <= after.base for before, after in itertools.pairwise(blocks))
     finally:
         for block in blocks:
             block.release()
@@ -66,6 +66,15 @@ def test_a_block_is_refused_while_it_is_reserved_and_given_after_its_release() -
         reserve_block(40, [0], first.base)
     first.release()
     reserve_block(40, [0], first.base).release()
+
+
+def test_a_block_that_overlaps_a_reserved_one_is_refused() -> None:
+    first = reserve_block(80, [0], None)
+    try:
+        with pytest.raises(CommandError, match="reserved by another cluster"):
+            reserve_block(40, [0], first.base + 41)
+    finally:
+        first.release()
 
 
 def test_the_preferred_block_is_taken_when_it_is_free() -> None:
