@@ -78,6 +78,13 @@ def golden_log(tmp_path: Path) -> Callable[..., GoldenLog]:
     return restore
 
 
+@pytest.fixture
+def restore_golden() -> Callable[[str, Path], None]:
+    """`restore_golden("dead/n1", directory)`: a store that Java wrote, put back on disk."""
+    golden = _load_golden_module()
+    return lambda base, target: golden.restore_tree(GOLDEN / "store-dledger" / base, target)
+
+
 def open_golden(log: GoldenLog, *, intact: bool = True) -> OpenedLog:
     return open_log(
         log.directory,

@@ -15,6 +15,8 @@ from dledger.entry_log import EntryLog
 from dledger.hard_state import read_hard_state
 from dledger.log_opening import OpenedLog, open_log
 from store.errors import StoreFormatError
+from store.replicated_log import AppendReceipt
+from tests.dledger.conftest import RaftCluster
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store-dledger"
 BASES = [
@@ -207,3 +209,24 @@ def test_an_entry_of_a_newer_dledger_is_refused(golden_log: Callable[..., Any], 
     path.write_bytes(raw)
     with pytest.raises(StoreFormatError, match="magic 2"):
         open_java_log(log)
+
+
+@pytest.mark.parametrize("stale", ["healed/n1", "dead/n1"])
+async def test_a_group_of_java_s_directories_goes_on_as_ours(
+    stale: str, raft_cluster: Callable[..., RaftCluster], restore_golden: Callable[[str, Path], None]
+) -> None:
+    """`dead/n1` ends in a tail that no quorum ever had; `healed` went on without it, in term 2."""
+    cluster = raft_cluster(data_file_size_bytes=32768, index_file_size_bytes=167772160)
+    for node_id, base in {"n0": "healed/n0", "n1": stale, "n2": "healed/n2"}.items():
+        restore_golden(base, cluster.root / node_id)
+    await cluster.start()
+    leader = await cluster.elected()
+    assert cluster.logs[leader].state.generation > 2
+    assert isinstance(await cluster.append(leader, b"from us"), AppendReceipt)
+    await cluster.caught_up()
+    entries = [json.loads(line) for line in (GOLDEN / "healed/n0/entries.jsonl").read_text().splitlines()]
+    for node_id, log in cluster.logs.items():
+        walked = list(log.walk(0, log.confirm_offset))
+        assert [offset for offset, _ in walked][: len(entries)] == [entry["pos"] + HEADER_SIZE for entry in entries]
+        assert cluster.bodies(node_id) == [b"from us"]
+    assert cluster.data("n0") == cluster.data("n1") == cluster.data("n2")
