@@ -136,13 +136,13 @@ async def test_the_sender_of_a_topics_first_message_hears_of_it_when_nameservers
 ) -> None:
     await make_topic(client, "known")
     desk.nameservers_answer.clear()
-    client.give(*(Command(310, n, ext=send_fields("fresh"), body=b"x") for n in (1, 2)))
+    client.give(*(Command(310, n, ext=send_fields("fresh"), body=b"x") for n in (801, 802)))
     await eventually(lambda: desk.store.queues.get("fresh", 0).max_offset == 2)
     await send(client, topic="known")
     client.take()
-    assert not {1, 2} & client.answers.keys()
+    assert not {801, 802} & client.answers.keys()
     desk.nameservers_answer.set()
-    assert [(await client.answer_to(n)).code for n in (1, 2)] == [0, 0]
+    assert [(await client.answer_to(n)).code for n in (801, 802)] == [0, 0]
     assert (await send(client, topic="fresh")).ext["queueOffset"] == "2"
 
 
