@@ -10,7 +10,7 @@ from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, SimHardStates, SimLog
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Observer
 from dledger.core.errors import NotLeaderError, TransferRefusedError
-from dledger.core.messages import AppendRequest, Message, VoteResponse
+from dledger.core.messages import AppendRequest, AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
 from dledger.core.roles import Role, SoftState
 from dledger.core.settings import RaftSettings
@@ -85,8 +85,12 @@ class SimProcess:
     def send(self, peer_id: str, message: Message) -> None:
         cluster = self._cluster
         cluster.observer.sends(self.name, self.raft, peer_id, message)
-        if isinstance(message, VoteResponse) and message.granted and message.pre_vote:
-            cluster.check_early_grant(self, peer_id)
+        if isinstance(message, VoteResponse):
+            cluster.mark(f"vote {message.cause.name.lower()}")
+            if message.granted and message.pre_vote:
+                cluster.check_early_grant(self, peer_id)
+        elif isinstance(message, AppendResponse) and not message.accepted:
+            cluster.mark("append rejected")
         cluster.network.send(self.name, peer_id, message)
 
     def snapshot(self) -> bytes:
@@ -104,9 +108,15 @@ class SimProcess:
                 self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
 
     def on_role(self, state: SoftState) -> None:
-        self.soft = state
+        before, self.soft = self.soft, state
         if state.role is not Role.LEADER:
             self.waiting.clear()
+        elif before is not None and before.role is not Role.LEADER:
+            self._cluster.mark("leader elected")
+            if self.raft.leader is not None and self.raft.leader.is_salvage:
+                self._cluster.mark("leader elected by salvage")
+        if before is not None and before.recovering and not state.recovering:
+            self._cluster.mark("member brought up to date")
 
     def on_truncated(self, last_index: int) -> None:
         self._cluster.mark("follower truncated")
@@ -116,6 +126,7 @@ class SimProcess:
 
     def on_failed(self, error: Exception) -> None:
         self.failure = error
+        self._cluster.mark("member left the group")
 
     def _disk_failed(self) -> None:
         error = OSError(errno.EIO, "simulated")

@@ -1,0 +1,145 @@
+"""Seeded bugs: each is one wrong decision, put into the core for the length of a `with`.
+
+Most have been in a published Raft at some time (those are named). None is in the product: they live here, as patches.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from dledger.core.ballot import Ballot
+from dledger.core.follower import Follower
+from dledger.core.leader import Leader
+from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
+from dledger.core.progress import Progress
+from dledger.core.raft import Raft
+from dledger.core.ready import AppendSpan, TruncateAfter
+from dledger.core.state import NodeState
+from dledger.core.voting import decide_vote
+
+take = Follower._take
+become_pre_candidate = Raft._become_pre_candidate
+may_salvage = Ballot._may_salvage
+
+
+def acknowledge_before_durable(self: Follower, span: Span) -> None:
+    """DLedger: acknowledgements never wait for a flush."""
+    take(self, span)
+    self._state.durable_index = self._state.terms.last_index
+
+
+@property  # type: ignore[misc]  # it replaces a property
+def vote_that_is_not_saved(self: NodeState) -> HardState:
+    """DLedger: the vote's file is not synced, its write errors are swallowed."""
+    return HardState(self.term, "", self.recovering)
+
+
+def commit_old_terms_by_counting(self: Leader) -> None:
+    """DLedger 0.3: figure 8 of the paper can lose a committed entry."""
+    self._state.commit_to(min(self._quorum_index(), self._state.terms.last_index))
+
+
+def truncate_on_every_append(self: Follower, span: Span) -> None:
+    """PySyncObj: the suffix is deleted on every append, so a late request takes back what was acknowledged."""
+    state, terms = self._state, self._state.terms
+    if span.first_index <= terms.last_index:
+        terms.truncate_after(span.first_index - 1)
+        state.durable_index = min(state.durable_index, span.first_index - 1)
+        state.writes.append(TruncateAfter(span.first_index - 1))
+    terms.extend(span.term, span.last_index)
+    state.writes.append(AppendSpan(span))
+
+
+def campaign_without_pre_vote(self: Raft) -> None:
+    """DLedger: no pre-vote; who was cut off comes back with a higher term and deposes a healthy leader."""
+    if self.state.recovering or len(self.settings.peers) == 1:
+        become_pre_candidate(self)
+    else:
+        self._become_candidate()
+
+
+def ignore_the_previous_term(self: Follower, request: AppendRequest) -> bool:
+    """The consistency check looks whether there is an entry, not whether it is the same one."""
+    return request.prev_index <= self._state.terms.last_index
+
+
+def compare_by_node_term(
+    self: Raft, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False
+) -> Any:
+    """DLedger issue 52: the term of the node instead of the last entry's."""
+    terms, last_term = self.state.terms, self.state.term
+    return VoteRequest(term, self.settings.node_id, terms.last_index, last_term, pre_vote, transfer, salvage)
+
+
+def vote_for_any_log(state: NodeState, request: VoteRequest, *, has_leader: bool) -> VoteCause:
+    """DLedger 0.3 in its first round: the log is not looked at."""
+    cause = decide_vote(state, request, has_leader=has_leader)
+    return VoteCause.GRANTED if cause is VoteCause.STALE_LOG else cause
+
+
+def hears_nobody(self: Raft) -> bool:
+    """DLedger: a higher term deposes at once; who hears its leader agrees to depose it."""
+    return False
+
+
+def salvage_without_hearing_all(self: Ballot) -> bool:
+    """A quorum of members that may have forgotten elects the longest of its logs."""
+    allow, self._allow_missing = self._allow_missing, True
+    try:
+        return may_salvage(self)
+    finally:
+        self._allow_missing = allow
+
+
+def count_the_unsound(self: Leader) -> int:
+    """A follower that may have forgotten what it acknowledged still counts."""
+    counted = [peer.received_index for peer in self.peers.values()] + [self._state.counted_index]
+    return sorted(counted)[-self._state.quorum]
+
+
+def never_go_back(self: Progress, next_index: int, last_index: int) -> None:
+    """The leader does not look for the fork: a follower with another log never catches up."""
+
+
+def never_campaign(self: Raft) -> None:
+    """Nobody ever asks for votes."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One bug: where it is put in, and what the simulation must answer (codes of `chaos.sim.observer`)."""
+
+    name: str
+    target: type | str
+    attribute: str
+    replacement: Callable[..., Any] | property
+    codes: tuple[str, ...]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """The bug is in the core until the block ends."""
+        if isinstance(self.target, str):
+            with patch(f"{self.target}.{self.attribute}", self.replacement):
+                yield
+        else:
+            with patch.object(self.target, self.attribute, self.replacement):
+                yield
+
+
+MUTANTS = (
+    Mutant("ack before durable", Follower, "_take", acknowledge_before_durable, ("R8", "R9")),
+    Mutant("vote not persisted", NodeState, "hard_state", vote_that_is_not_saved, ("R9", "R2")),
+    Mutant("old term committed by counting", Leader, "advance_commit", commit_old_terms_by_counting, ("R8",)),
+    Mutant("committed entries truncated", Follower, "_take", truncate_on_every_append, ("R3/R4/R10", "R10")),
+    Mutant("no pre-vote", Raft, "_campaign_if_fit", campaign_without_pre_vote, ("R15",)),
+    Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",)),
+    Mutant("node's term for the log's", Raft, "_vote_request", compare_by_node_term, ("R11",)),
+    Mutant("vote for a shorter log", "dledger.core.raft", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
+    Mutant("no lease", Raft, "_has_leader", hears_nobody, ("R15",)),
+    Mutant("salvage without hearing all", Ballot, "_may_salvage", salvage_without_hearing_all, ("R1", "R2", "R6")),
+    Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
+    Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
+    Mutant("nobody campaigns", Raft, "_campaign_if_fit", never_campaign, ("R14",)),
+)

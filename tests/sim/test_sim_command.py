@@ -1,0 +1,52 @@
+"""`python -m chaos.sim`: exit codes tell crash, safety and liveness apart; a failure says how to replay it."""
+
+from contextlib import AbstractContextManager
+
+import pytest
+
+from chaos.sim.__main__ import main
+from dledger.core.leader import Leader
+from tests.sim.mutants import MUTANTS
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    return next(mutant for mutant in MUTANTS if mutant.name == name).planted()
+
+
+def test_a_clean_seed_exits_0_and_prints_what_was_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "seed 3: clean" in printed and "weather = " in printed and "trace " in printed
+
+
+def test_a_range_of_seeds_exits_0_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:4", "--jobs", "1"]) == 0
+    assert "4 seeds clean" in capsys.readouterr().out
+
+
+def test_a_safety_violation_exits_10_and_prints_its_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    with planted("ack before durable"):
+        assert main(["--seed", "0"]) == 10
+    printed = capsys.readouterr().out
+    assert "seed 0: SafetyViolation" in printed and "python -m chaos.sim --seed 0 --trace" in printed
+    assert "fault_interval_us = " in printed
+
+
+def test_a_liveness_violation_exits_11(capsys: pytest.CaptureFixture[str]) -> None:
+    with planted("nobody campaigns"):
+        assert main(["--seed", "0"]) == 11
+    assert "R14" in capsys.readouterr().out
+
+
+def test_a_crash_of_the_core_exits_12(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Leader, "replicate", lambda self: 1 // 0)
+    assert main(["--seed", "0"]) == 12
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--seed", "x"], ["--seeds", "5"], [], ["--seed", "1", "--seeds", "1:2"]])
+def test_bad_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(arguments)
+    assert refused.value.code == 2
+    assert "usage" in capsys.readouterr().err
