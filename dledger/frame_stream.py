@@ -62,7 +62,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def __init__(self, handler: FrameHandler, frame_limit: int) -> None:
         self._handler = handler
         self.frame_limit = frame_limit
-        self._view = memoryview(bytearray(_INITIAL_SIZE))
+        self._view = memoryview(bytearray(min(frame_limit, _INITIAL_SIZE)))
         self._start = 0
         self._end = 0
         self._codes: dict[bytes, int] = {}
@@ -120,8 +120,9 @@ class FrameStream(asyncio.BufferedProtocol):
         left = self._end - start
         if left == 0:
             self._start = self._end = 0
-            if len(self._view) > _INITIAL_SIZE and needed <= _INITIAL_SIZE:
-                self._view = memoryview(bytearray(_INITIAL_SIZE))
+            size = min(self.frame_limit, _INITIAL_SIZE)  # the limit rises once the peer is known
+            if len(self._view) != size:
+                self._view = memoryview(bytearray(size))
             return
         self._start = start
         if len(self._view) - start > needed:

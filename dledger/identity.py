@@ -20,7 +20,7 @@ from typing import Any
 
 from dledger.errors import WrongDirectoryError
 from dledger.small_file import remove_durably, write_durably
-from store.errors import StoreFormatError
+from store.errors import DiskFailedError, StoreFormatError
 from store.flusher import FlushMode
 
 FORMAT_VERSION = 1
@@ -50,19 +50,32 @@ def directory_of(store_dir: Path, node_id: str) -> Path:
     return store_dir / f"dledger-{node_id}"
 
 
-def open_identity(store_dir: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
-    """Read the identity of `store_dir`, or make it when the directory is new or Java's; whether it was made.
+def make_directory(store_dir: Path, node_id: str) -> Path:
+    """The node's Raft directory, made when missing.
+
+    Raises:
+        WrongDirectoryError: the store belongs to another node.
+        DiskFailedError: it cannot be made.
+    """
+    for other in sorted(store_dir.glob("dledger-*")):
+        if other.is_dir() and other.name != f"dledger-{node_id}":
+            raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
+    directory = directory_of(store_dir, node_id)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskFailedError(directory, f"cannot be made: {error}") from error
+    return directory
+
+
+def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
+    """Read the identity of a locked directory, or make it when the directory is new or Java's; whether it was made.
 
     Raises:
         WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
         StoreFormatError: the identity file cannot be parsed.
         DiskFullError, DiskFailedError: it could not be written.
     """
-    for other in sorted(store_dir.glob("dledger-*")):
-        if other.is_dir() and other.name != f"dledger-{node_id}":
-            raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
-    directory = directory_of(store_dir, node_id)
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / "identity"
     if not path.exists():
         identity = Identity(cluster, group, node_id, secrets.token_hex(16))

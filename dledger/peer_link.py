@@ -149,28 +149,32 @@ class Link:
     async def _dial(self) -> "Dialed | None":
         """A connection whose hello was answered, or None."""
         dialed = Dialed(self, self._owner, str(self._address))
-        loop = asyncio.get_running_loop()
-        is_up = False
+        answer: Hello | None = None
         try:
-            async with asyncio.timeout(_HANDSHAKE_S):
-                await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
-                dialed.say(self._owner.hello, self._address.node_id)
-                answer = await dialed.answer
-            self._owner.hello.check(answer, str(self._address), frozenset({self._address.node_id}))
+            answer = await self._shake_hands(dialed)
         except PeerError as error:
             self._owner.complain(error)
         except (OSError, TimeoutError) as error:
             _log.debug("peer %s cannot be reached: %s", self._address, error)
-        else:
-            is_up = self.is_open = True
-            self._dialed = dialed
-            dialed.session = answer.session
-            self._check_joined()
-            return dialed
         finally:
-            if not is_up:
+            if answer is None:
                 dialed.abort()
-        return None
+        if answer is None or dialed.transport is None:  # it may have closed behind its hello
+            return None
+        self._dialed, self.is_open = dialed, True
+        dialed.session = answer.session
+        self._check_joined()
+        return dialed
+
+    async def _shake_hands(self, dialed: "Dialed") -> Hello:
+        """Connect, say hello, hear one that is the peer's."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_HANDSHAKE_S):
+            await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
+            dialed.say(self._owner.hello, self._address.node_id)
+            answer = await dialed.answer
+        self._owner.hello.check(answer, str(self._address), frozenset({self._address.node_id}))
+        return answer
 
 
 class Dialed:

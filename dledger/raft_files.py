@@ -5,10 +5,12 @@ lock -> identity (whose is it?) -> running marker (how did it end?) -> checkpoin
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from dledger.committed import Checkpoint, load_checkpoint
 from dledger.config import RaftConfig
-from dledger.identity import Identity, KnownPeers, PreviousStop, RunningMarker, directory_of, open_identity
+from dledger.hard_state import read_hard_state
+from dledger.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
 from dledger.log_opening import OpenedLog, open_log
 from store.allocator import FileAllocator
 from store.errors import StoreFormatError
@@ -49,13 +51,14 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
         StoreFormatError: files that are not ours, or newer, or of a wrong length.
         DiskFullError, DiskFailedError: the disk refused.
     """
-    identity, is_new = open_identity(config.store_dir, config.cluster, config.group, config.self_id)
-    directory = directory_of(config.store_dir, config.self_id)
+    directory = make_directory(config.store_dir, config.self_id)
     lock = LockFile(directory)
     allocator = FileAllocator()
     try:
+        identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
+        read_hard_state(directory)  # a damaged one is refused before anything is changed
         marker = RunningMarker(directory, boot_id)
-        checkpoint = _checkpoint(config)
+        checkpoint = _checkpoint(directory)
         opened = open_log(
             directory,
             data_file_size=config.data_file_size_bytes,
@@ -74,9 +77,9 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
         raise
 
 
-def _checkpoint(config: RaftConfig) -> Checkpoint:
+def _checkpoint(directory: Path) -> Checkpoint:
     try:
-        return load_checkpoint(directory_of(config.store_dir, config.self_id))
+        return load_checkpoint(directory)
     except StoreFormatError as error:
         _log.warning("%s; the committed index will be learned from the leader", error)
         return Checkpoint()
