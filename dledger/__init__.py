@@ -1,1 +1,15 @@
-"""The Raft-replicated commit log: sans-I/O core, its log on the store's mapped files, driver, transport."""
+"""The Raft-replicated commit log: sans-I/O core, its log on the store's mapped files, driver, transport.
+
+    broker, store ---- raft_log (the seam) ---- log_events, pulse, peer_book, batches, background
+                            |
+                          node  <->  core/          decides; no clock, no file, no socket
+              ______________|______________
+             |              |              |
+         entry_log      hard_state     transport
+    log_writer, log_care,              peer_link, hello
+    log_reader, unit_index             frame_stream, wire
+             |
+         raft_files: identity, lock, log_opening, log_recovery, log_start, committed
+
+Reading order: ports, core (see its own map), node; entry, entry_log, log_opening, log_recovery; wire, transport; raft_log.
+"""

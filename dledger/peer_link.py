@@ -191,7 +191,8 @@ class Dialed:
         self.session: str | None = None
 
     def say(self, hello: Hello, to: str) -> None:
-        assert self.transport is not None
+        if self.transport is None:
+            raise ConnectionResetError("closed as soon as it stood")
         self.transport.write(seal(HELLO, replace(hello, to=to).encode()))
 
     def abort(self) -> None:
