@@ -344,8 +344,10 @@ class Raft:
             if request.term < self.state.term:
                 state = self.state
                 state.send(peer, InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering))
-            return
-        self.follower.on_install(request)
+        elif request.first_index < 1 or request.prev_term > request.term:
+            self.ignored_count += 1  # no log can begin there
+        else:
+            self.follower.on_install(request)
 
     def _follows(self, peer: str, leader_id: str, term: int) -> bool:
         """Whether `peer` leads this node in `term`; it does from now on, if nobody did."""

@@ -1,0 +1,370 @@
+"""The claims of the Raft dissertation (Ongaro 2014), one test each, with the section that makes it."""
+
+import pytest
+
+from dledger.core.errors import InvariantError, NotLeaderError
+from dledger.core.messages import (
+    NO_INDEX,
+    NO_TERM,
+    AppendRequest,
+    AppendResponse,
+    HardState,
+    InstallRequest,
+    Message,
+    TermRun,
+    TransferRequest,
+    VoteCause,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
+from dledger.core.roles import Role
+from tests.dledger.core_strategies import elect, make_raft, save, span
+
+
+def append(
+    term: int, prev: tuple[int, int], *, entries: tuple[int, int, int] | None = None, commit: int = NO_INDEX
+) -> AppendRequest:
+    """From n2: `prev` is (term, index), `entries` (term, first, last)."""
+    return AppendRequest(term, "n2", prev[1], prev[0], span(*entries) if entries else None, commit, NO_INDEX, 1)
+
+
+def accepted(term: int, index: int, sequence: int = 1) -> AppendResponse:
+    return AppendResponse(term, True, NO_INDEX, index, index, sequence)
+
+
+def answers(sent: list[tuple[str, Message]], kind: type[Message]) -> list[Message]:
+    return [message for _, message in sent if isinstance(message, kind)]
+
+
+def test_servers_start_as_followers() -> None:
+    """Section 3.3."""
+    assert make_raft().role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize("role", ["follower", "candidate", "leader"])
+def test_a_later_term_makes_a_follower_of_anyone(role: str) -> None:
+    """Section 3.3: if a candidate or leader discovers that its term is out of date, it reverts to follower."""
+    raft = make_raft([1])
+    if role == "leader":
+        elect(raft)
+    elif role == "candidate":
+        raft.tick(5_000)
+        raft._become_candidate()
+    save(raft)
+    raft.step("n2", append(9, (1, 0)))
+    assert (raft.role, raft.state.term, raft.leader_id) == (Role.FOLLOWER, 9, "n2")
+
+
+def test_a_message_of_an_earlier_term_is_refused() -> None:
+    """Section 3.3: a request with a stale term number is rejected; the answer tells the later term."""
+    raft = make_raft([1], term=5)
+    raft.step("n2", append(4, (1, 0), entries=(4, 1, 1)))
+    ready = raft.ready()
+    assert ready is not None and not ready.writes
+    [(peer, answer)] = ready.messages
+    assert isinstance(answer, AppendResponse)
+    assert (peer, answer.term, answer.accepted) == ("n2", 5, False)
+
+
+def test_a_leader_sends_heartbeats() -> None:
+    """Section 3.4: leaders send periodic heartbeats to all followers to maintain their authority."""
+    raft = make_raft()
+    elect(raft)
+    raft.tick(raft.state.now_ms + raft.settings.heartbeat_ms)
+    beats = [peer for peer, message in save(raft) if isinstance(message, AppendRequest)]
+    assert sorted(beats) == ["n2", "n3"]
+
+
+def test_a_follower_that_hears_nobody_starts_an_election() -> None:
+    """Section 3.4, with the pre-vote of 9.6: it asks first, and raises its term only when a quorum agrees."""
+    raft = make_raft([1])
+    raft.tick(raft.settings.election_max_ms)
+    assert (raft.role, raft.state.term) == (Role.PRE_CANDIDATE, 1)
+    save(raft)
+    raft.step("n3", VoteResponse(2, True, True, VoteCause.GRANTED, 0, 1))
+    assert (raft.role, raft.state.term, raft.state.voted_for) == (Role.CANDIDATE, 2, "n1")
+
+
+def test_a_candidate_wins_with_the_votes_of_a_majority_of_the_full_cluster() -> None:
+    """Section 3.4."""
+    raft = make_raft(peers=("n1", "n2", "n3", "n4", "n5"))
+    raft._become_candidate()
+    save(raft)
+    raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+    raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+    assert raft.leader is None
+    raft.step("n4", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+    assert raft.leader is not None
+
+
+def test_a_candidate_does_not_count_its_own_vote_before_it_is_durable() -> None:
+    """Section 3.8: servers persist term and vote before answering."""
+    raft = make_raft()
+    raft._become_candidate()
+    ready = raft.ready()
+    assert ready is not None and ready.hard_state == HardState(1, "n1") and not ready.messages
+    raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
+    assert raft.leader is None
+    raft.persisted(HardState(1, "n1"))
+    assert raft.leader is not None
+
+
+@pytest.mark.parametrize(("voted_for", "cause"), [("n2", VoteCause.GRANTED), ("n3", VoteCause.VOTED_OTHER)])
+def test_each_server_votes_for_at_most_one_candidate_in_a_term(voted_for: str, cause: VoteCause) -> None:
+    """Section 3.4: on a first-come-first-served basis; the same candidate may ask again."""
+    raft = make_raft([1], term=2, voted_for=voted_for)
+    raft.step("n2", VoteRequest(2, "n2", 0, 1, pre_vote=False))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.cause is cause
+
+
+def test_a_vote_leaves_only_when_it_is_durable() -> None:
+    """Section 3.8."""
+    raft = make_raft([1])
+    raft.step("n2", VoteRequest(2, "n2", 0, 1, pre_vote=False))
+    ready = raft.ready()
+    assert ready is not None and ready.hard_state == HardState(2, "n2") and not ready.messages
+    raft.persisted(HardState(2, "n2"))
+    ready = raft.ready()
+    assert ready is not None
+    assert [message.granted for _, message in ready.messages if isinstance(message, VoteResponse)] == [True]
+
+
+def test_a_candidate_that_hears_a_leader_of_its_term_follows() -> None:
+    """Section 3.4."""
+    raft = make_raft([1])
+    raft._become_candidate()
+    save(raft)
+    raft.step("n2", append(2, (1, 0)))
+    assert (raft.role, raft.leader_id) == (Role.FOLLOWER, "n2")
+
+
+def test_election_time_outs_are_spread_over_the_interval() -> None:
+    """Section 3.4: randomised time-outs, so that split votes are rare."""
+    settings = make_raft().settings
+    for share in (0.0, 0.5, 0.999):
+        raft = make_raft()
+        raft.state.jitter = lambda limit, share=share: int(limit * share)  # type: ignore[misc]  # bound now
+        raft.clock.restart()
+        assert settings.election_min_ms <= raft.clock.deadline_ms <= settings.election_max_ms
+
+
+def test_a_new_leader_opens_its_term_with_an_entry() -> None:
+    """Section 6.4: a leader commits a blank entry at the start of its term."""
+    raft = make_raft([1, 1])
+    raft._become_candidate()
+    save(raft)
+    raft.step("n2", VoteResponse(2, True, False, VoteCause.GRANTED, 1, 1))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == [TermStart(2, 2)]
+
+
+def test_only_a_leader_takes_proposals() -> None:
+    """Section 3.5: clients send to the leader; others say who leads."""
+    raft = make_raft([1])
+    raft.step("n2", append(1, (1, 0)))
+    with pytest.raises(NotLeaderError) as refused:
+        raft.propose(1)
+    assert (refused.value.leader_id, refused.value.term) == ("n2", 1)
+
+
+@pytest.mark.parametrize("votes", [(), ("n2",), ("n2", "n3")])
+def test_an_entry_is_committed_when_a_majority_holds_it(votes: tuple[str, ...]) -> None:
+    """Section 3.5; counting begins with the leader's own durable log."""
+    raft = make_raft()
+    elect(raft)
+    raft.durable(0)
+    for peer in votes:
+        raft.step(peer, accepted(1, 0))
+    assert (raft.state.commit_index == 0) == bool(votes)
+
+
+def test_a_leader_that_is_slow_to_flush_does_not_count_itself() -> None:
+    """Section 10.2.1: the leader may commit with the durable logs of the others."""
+    raft = make_raft()
+    elect(raft)
+    raft.step("n2", accepted(1, 0))
+    assert raft.state.commit_index == NO_INDEX
+    raft.step("n3", accepted(1, 0))
+    assert raft.state.commit_index == 0
+
+
+def test_followers_learn_the_commit_index_but_never_beyond_what_they_share_with_the_leader() -> None:
+    """Section 3.5: min(leaderCommit, index of last new entry)."""
+    raft = make_raft([1, 1, 1])
+    raft.step("n2", append(2, (1, 1), commit=9))
+    assert raft.state.commit_index == 1
+
+
+@pytest.mark.parametrize(
+    ("terms", "prev", "accepts"),
+    [
+        ([1, 1], (1, 1), True),
+        ([1, 1], (NO_TERM, NO_INDEX), True),
+        ([1, 1], (1, 2), False),
+        ([1, 2], (1, 1), False),
+        ([1, 1], (2, 1), False),
+    ],
+)
+def test_appends_are_refused_unless_the_previous_entry_is_the_same(
+    terms: list[int], prev: tuple[int, int], accepts: bool
+) -> None:
+    """Section 3.5: the consistency check."""
+    raft = make_raft(terms)
+    raft.step("n2", append(5, prev))
+    [answer] = answers(save(raft), AppendResponse)
+    assert isinstance(answer, AppendResponse) and answer.accepted is accepts
+
+
+def test_a_conflicting_suffix_is_replaced() -> None:
+    """Section 3.5: the leader makes followers' logs equal its own."""
+    raft = make_raft([1, 1, 2, 2])
+    raft.step("n2", append(3, (1, 1), entries=(3, 2, 2)))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == [TruncateAfter(1), AppendSpan(span(3, 2, 2))]
+
+
+def test_entries_that_agree_are_kept_even_beyond_the_request() -> None:
+    """Section 3.5: a late request must not take back what was acknowledged since."""
+    raft = make_raft([1, 1, 1, 1])
+    raft.step("n2", append(1, (1, 0), entries=(1, 1, 2)))
+    ready = raft.ready()
+    assert ready is not None and not ready.writes
+    assert raft.state.terms.last_index == 3
+
+
+def test_a_follower_never_drops_what_is_committed() -> None:
+    """Section 3.6: leader completeness means that it is never asked to; one that is asked refuses."""
+    raft = make_raft([1, 1, 1], commit_index=2)
+    with pytest.raises(InvariantError, match="committed up to 2"):
+        raft.step("n2", append(9, (1, 0), entries=(9, 1, 1)))
+    assert raft.state.terms.last_index == 2
+
+
+def test_one_reject_tells_the_leader_where_the_logs_part() -> None:
+    """Section 3.5, the optimisation: the conflicting terms and their first indexes; here all of them at once."""
+    raft = make_raft([1, 1, 3, 3, 3, 5])
+    elect(raft)
+    reject = AppendResponse(6, False, 5, 7, 7, 1, False, (TermRun(1, 0), TermRun(2, 2), TermRun(4, 4)))
+    raft.step("n2", reject)
+    probes = [message.prev_index for peer, message in save(raft) if isinstance(message, AppendRequest) and peer == "n2"]
+    assert probes == [1]
+
+
+@pytest.mark.parametrize(
+    ("last_term", "last_index", "granted"), [(1, 9, False), (2, 1, False), (2, 2, True), (2, 3, True), (3, 0, True)]
+)
+def test_votes_go_only_to_logs_that_are_up_to_date(last_term: int, last_index: int, granted: bool) -> None:
+    """Section 3.6.1: later last term, or the same and at least as long."""
+    raft = make_raft([1, 2, 2])
+    raft.step("n2", VoteRequest(7, "n2", last_index, last_term, pre_vote=False))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.granted is granted
+
+
+def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
+    """Section 3.6.2 and figure 3.7."""
+    raft = make_raft([1, 2])
+    elect(raft)
+    raft.durable(2)
+    raft.step("n2", accepted(3, 1))
+    assert raft.state.commit_index == NO_INDEX
+    raft.step("n2", accepted(3, 2))
+    assert raft.state.commit_index == 2
+
+
+def test_requests_may_come_twice() -> None:
+    """Section 3.7: Raft's requests are idempotent."""
+    raft = make_raft([1])
+    for _ in range(2):
+        raft.step("n2", append(1, (1, 0), entries=(1, 1, 2), commit=1))
+    assert (raft.state.terms.last_index, raft.state.commit_index) == (2, 1)
+
+
+def test_leadership_is_transferred_by_telling_a_caught_up_follower_to_campaign() -> None:
+    """Section 3.10."""
+    raft = make_raft()
+    elect(raft)
+    raft.durable(0)
+    raft.step("n2", accepted(1, 0))
+    raft.propose(1)
+    assert raft.transfer("n2") == "n2"
+    assert not answers(save(raft), TransferRequest)
+    raft.step("n2", accepted(1, 1))
+    assert [peer for peer, message in save(raft) if isinstance(message, TransferRequest)] == ["n2"]
+
+
+def test_a_server_told_to_take_over_campaigns_at_once_and_others_let_it() -> None:
+    """Section 4.2.3: such requests carry a flag that overrides the time-out check."""
+    target, voter = make_raft([1], name="n2"), make_raft([1], name="n3")
+    for raft in (target, voter):
+        raft.step("n1", AppendRequest(1, "n1", 0, 1, None, 0, 0, 1))
+        save(raft)
+    target.step("n1", TransferRequest(1, "n1"))
+    [request, _] = answers(save(target), VoteRequest)
+    voter.step("n2", request)
+    [answer] = answers(save(voter), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.granted
+
+
+def test_a_server_that_hears_a_leader_does_not_let_itself_be_disrupted() -> None:
+    """Section 4.2.3: a vote request within the minimum election time-out neither moves the term nor is granted."""
+    raft = make_raft([1])
+    raft.step("n2", append(1, (1, 0)))
+    save(raft)
+    raft.step("n3", VoteRequest(8, "n3", 5, 5, pre_vote=False))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.cause is VoteCause.HAS_LEADER
+    assert raft.state.term == 1
+
+
+def test_a_lagging_follower_is_sent_the_state_and_the_place_where_the_log_begins() -> None:
+    """Section 5.1: what was discarded cannot be sent as entries."""
+    raft = make_raft([1])
+    raft.step("n2", InstallRequest(3, "n2", 10, 480, 2, b"state", 1))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == [ResetLog(10, 480, 2, b"state")]
+    assert (raft.state.commit_index, raft.state.terms.last_index, raft.state.terms.last_term) == (9, 9, 2)
+
+
+def test_an_install_of_what_is_held_already_changes_nothing() -> None:
+    """Section 5.1: a late or doubled install must not discard entries that were acknowledged since."""
+    raft = make_raft([1, 1, 1], commit_index=2)
+    raft.step("n2", InstallRequest(3, "n2", 2, 96, 1, b"state", 1))
+    ready = raft.ready()
+    assert ready is not None and not ready.writes
+    assert raft.state.terms.last_index == 2
+
+
+def test_a_leader_without_a_quorum_steps_down() -> None:
+    """Section 6.2: if an election time-out elapses without a round of heartbeats to a majority."""
+    raft = make_raft()
+    elect(raft)
+    raft.tick(raft.state.now_ms + raft.settings.election_max_ms + 1)
+    assert raft.role is Role.FOLLOWER
+
+
+def test_a_read_index_waits_for_a_round_of_heartbeats_and_for_an_entry_of_the_term() -> None:
+    """Section 6.4."""
+    raft = make_raft()
+    elect(raft)
+    raft.durable(0)
+    raft.read_index(7)
+    save(raft)
+    raft.step("n2", accepted(1, NO_INDEX, sequence=1))
+    ready = raft.ready()
+    assert ready is None or not ready.reads  # that answer is to a round before the read
+    raft.step("n2", accepted(1, 0, sequence=2))
+    raft.step("n3", accepted(1, 0, sequence=2))
+    ready = raft.ready()
+    assert ready is not None and [(read.token, read.index) for read in ready.reads] == [(7, 0)]
+
+
+def test_a_pre_vote_moves_no_term_on_either_side() -> None:
+    """Section 9.6."""
+    raft = make_raft([1])
+    raft.step("n2", VoteRequest(9, "n2", 5, 5, pre_vote=True))
+    [answer] = answers(save(raft), VoteResponse)
+    assert isinstance(answer, VoteResponse) and answer.granted
+    assert (raft.state.term, raft.state.voted_for) == (1, "")
