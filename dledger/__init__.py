@@ -11,5 +11,5 @@
              |
          raft_files: identity, lock, log_opening, log_recovery, log_start, committed
 
-Reading order: ports, core (see its own map), node; entry, entry_log, log_opening, log_recovery; wire, transport; raft_log.
+Reading order: ports, core (it has a map), node; entry, entry_log, log_opening, log_recovery; wire, transport; raft_log.
 """

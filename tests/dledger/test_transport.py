@@ -277,8 +277,8 @@ async def test_whoever_does_not_say_hello_is_closed_and_the_node_goes_on(pair: P
 
 
 async def test_a_peer_that_sends_a_wrong_crc_is_cut_off(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
-    (zero, _), (_, ear1) = await pair.start("n0"), await pair.start("n1")
-    await until(lambda: ear1.joined, "joined")
+    (zero, ear0), (_, ear1) = await pair.start("n0"), await pair.start("n1")
+    await until(lambda: ear0.joined and ear1.joined, "joined")
     frame = bytearray(b"".join(Encoder().encode(TransferRequest(1, "n0"))))
     frame[-1] ^= 1
     zero.links["n1"].write([bytes(frame)])
