@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, cast
 from ledgermq.message.errors import InvalidHostError
 from ledgermq.message.hosts import encode_host
 from ledgermq.remoting.addresses import plain_host
-from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.codes import ResponseCode, request_name
 from ledgermq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.frame import FrameParser, encode, encode_response_head
@@ -330,7 +330,8 @@ class Connection(asyncio.Protocol):
         except Refusal as refusal:
             self.refuse(command, refusal)
         except Exception as error:
-            _log.exception("%s: %r failed", self.address, command)
+            # the code alone: header fields carry messages' properties
+            _log.exception("%s: request %s failed", self.address, request_name(command.code))
             remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
             self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
 

@@ -8,10 +8,13 @@
 
 A refused claimant keeps the place it had. Terms outlive the members by a minute (`TermMemory`), so a leader that was
 cut off never takes the route from its successor, not even while that one is away; a group that was wiped and starts
-again from term 1 is welcome once the minute is over. Ids other than 0 carry no promise: RocketMQ's rule.
+again from term 1 is welcome a minute after the last member of the old term was heard. Ids other than 0 carry no
+promise: RocketMQ's rule.
 
 Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
 """
+
+from collections.abc import Iterable
 
 from nameserver.core.model import LEADER_ID, BrokerGroup, Member, Registration
 
@@ -32,34 +35,36 @@ class RegistrationRefusedError(Exception):
 class TermMemory:
     """The highest term seen of each broker name.
 
+    It lives as long as a member of that term does, and a while longer. Members of lower terms do not keep it alive:
+    a group whose disks were wiped starts again from term 1 and would otherwise be refused for ever.
+
     Args:
-        memory_ms: how long it outlives the last member.
+        memory_ms: how long it outlives the last member of that term.
     """
 
     def __init__(self, memory_ms: int = TERM_MEMORY_MS) -> None:
         self._memory_ms = memory_ms
         self._highest: dict[str, int] = {}
-        self._empty_since: dict[str, int] = {}
+        self._absent_since: dict[str, int] = {}
 
     def highest(self, broker_name: str) -> int:
         """0 when no term was seen, or none for so long that it is forgotten."""
         return self._highest.get(broker_name, 0)
 
-    def saw(self, broker_name: str, term: int) -> None:
-        """A member registered, by `term`."""
-        self._empty_since.pop(broker_name, None)
-        if term > self.highest(broker_name):
-            self._highest[broker_name] = term
-
-    def emptied(self, broker_name: str, now_ms: int) -> None:
-        """The last member is gone."""
-        if broker_name in self._highest:
-            self._empty_since[broker_name] = now_ms
+    def observe(self, broker_name: str, member_terms: Iterable[int], now_ms: int) -> None:
+        """The terms of the present members, after one came, changed or went."""
+        term = max(member_terms, default=0)
+        if term >= self.highest(broker_name):
+            self._absent_since.pop(broker_name, None)
+            if term:
+                self._highest[broker_name] = term
+        else:
+            self._absent_since.setdefault(broker_name, now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the names whose members are gone for longer than the memory."""
-        for name in [name for name, since in self._empty_since.items() if now_ms - since > self._memory_ms]:
-            del self._empty_since[name], self._highest[name]
+        """Forget the terms whose members are gone for longer than the memory."""
+        for name in [name for name, since in self._absent_since.items() if now_ms - since > self._memory_ms]:
+            del self._absent_since[name], self._highest[name]
 
 
 def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> None:

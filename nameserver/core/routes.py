@@ -88,8 +88,8 @@ class RouteTable:
             who = f"broker id {claim.broker_id} of {claim.broker_name}"
             raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a single topic")
         check_claim(group, claim, self._terms.highest(claim.broker_name))
-        self._terms.saw(claim.broker_name, claim.term)
         self._take_place(group, claim, now_ms)
+        self._observe_terms(group, now_ms)
         self._take_topics(group, claim)
         leader = group.leader
         if claim.broker_id == LEADER_ID or leader is None:
@@ -238,6 +238,9 @@ class RouteTable:
             for topic in set(self.topics.of_broker(group.name)).difference(claim.table.topics):
                 self.topics.remove(topic, [group.name])
 
+    def _observe_terms(self, group: BrokerGroup, now_ms: int) -> None:
+        self._terms.observe(group.name, (member.registration.term for member in group.members.values()), now_ms)
+
     def _drop(self, members: list[Member], now_ms: int) -> list[Member]:
         emptied = set()
         for member in members:
@@ -245,9 +248,9 @@ class RouteTable:
             group = self._groups[claim.broker_name]
             del group.members[claim.broker_id], self._names[claim.cluster, claim.address]
             group.revision = self._next_revision()
+            self._observe_terms(group, now_ms)
             if not group.members:
                 del self._groups[group.name]
-                self._terms.emptied(group.name, now_ms)
                 emptied.add(group.name)
             elif group.acting_master and group.leader is None:
                 self.topics.wipe_write(group.name)
