@@ -161,6 +161,7 @@ def test_members_of_a_wiped_group_do_not_keep_its_old_term_alive(table: RouteTab
     table.register(claim("b:1", 2, term=1), 30_000)
     with pytest.raises(RegistrationRefusedError, match="by term 2, but term 9 was seen"):
         table.register(claim("a:1", term=2), 31_000)
+    table.register(claim("b:1", 2, term=1), 1000 + TERM_MEMORY_MS)
     table.expire(2001 + TERM_MEMORY_MS)
     table.register(claim("a:1", term=2), 2002 + TERM_MEMORY_MS)
     assert addresses(table) == {0: "a:1", 2: "b:1"}
