@@ -75,6 +75,7 @@ class ComposeCluster:
         here = f"cd {shlex.quote(str(_PROJECT))} && {me}"
         return {
             "namesrv": _NAMESRV,
+            "nodes": [{"name": name, "address": address} for address, name in _BROKERS.items()],
             "faults": {"kill-master": f"{here} kill {{address}}", "start-dead": f"{here} start"},
             "checks": {"digest": f"{here} digest"},
         }

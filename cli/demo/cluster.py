@@ -1,6 +1,7 @@
 """A cluster that runs already, as one JSON object tells of it: where its nameserver is, and commands for the rest.
 
     {"namesrv": "host:port[;host:port]",
+     "nodes": [{"name", "address"}, ...],                  for names in what is said; may be left out
      "faults": {"kill-master": CMD, "start-dead": CMD},   {address} in the first becomes the leader's
      "checks": {"digest": CMD}}        prints {"nodes": [{"name", "end", "sha256"}, ...]}
 
@@ -54,8 +55,13 @@ class RunningCluster:
             self._kill = str(description["faults"]["kill-master"])
             self._start = str(description["faults"]["start-dead"])
             self._digest = str(description["checks"]["digest"])
-        except (KeyError, TypeError) as error:
+            self._names = {str(node["address"]): str(node["name"]) for node in description.get("nodes", ())}
+        except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the cluster's description lacks {error}") from error
+
+    def name_of(self, address: str) -> str:
+        """What the description calls the node at `address`; the address itself when it does not say."""
+        return self._names.get(address, address)
 
     async def leader(self) -> str:
         """Address of the present master, as the first nameserver that answers tells it.

@@ -67,7 +67,7 @@ async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: fl
             await mending
             progress.event("everything is sent; draining")
             await stream.drained(_DRAIN_LIMIT_S)
-        leader_after = await cluster.leader()
+        leader_after = cluster.name_of(await cluster.leader())
     except LedgerMQError as error:
         raise CommandError(f"the stream broke: {error}") from error
     progress.event("comparing the logs of all nodes")

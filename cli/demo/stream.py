@@ -73,14 +73,16 @@ class LineStream:
             await asyncio.sleep(_POLL_S)
 
     async def _send_lane(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> None:
-        waiting = deque(numbers)
+        waiting, width = deque(numbers), 1
         while waiting:
             await self._keep_pace(waiting[0])
-            window = [waiting.popleft() for _ in range(min(len(waiting), self._window_size()))]
+            window = [waiting.popleft() for _ in range(min(len(waiting), width))]
             failed = await self._send_window(producer, queue, window)
             if failed:
                 waiting.extendleft(reversed(failed))
                 await asyncio.sleep(_REST_S)
+            # A line alone finds the leader and opens the connection; those of a window then leave in their order.
+            width = 1 if failed or self._pace_s else _WINDOW
 
     async def _send_window(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> list[int]:
         """Send these lines at once; the numbers of those that were not acknowledged."""
@@ -109,9 +111,6 @@ class LineStream:
         self.acks_s.append(now_s)
         self.latencies_ms.append(1000 * (now_s - begin_s))
         self.history.acknowledged(number, result.queue_id, result.queue_offset)
-
-    def _window_size(self) -> int:
-        return 1 if self._pace_s else _WINDOW
 
     async def _keep_pace(self, number: int) -> None:
         if (early_s := self.began_s + number * self._pace_s - time.monotonic()) > 0:
