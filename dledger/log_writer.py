@@ -7,7 +7,6 @@ A write of a batch costs half of what the page faults of storing it into fresh m
 pages of the page cache, and readers take views of the mapping.
 """
 
-import os
 from collections.abc import Sequence
 
 from dledger.core.messages import Span
@@ -17,7 +16,7 @@ from dledger.unit_index import UnitIndex
 from ledgermq.message.crc import crc32
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import write_draft
-from store.errors import AllocationPendingError, DiskFailedError, DiskFullError, RecordTooLargeError
+from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
@@ -67,7 +66,7 @@ class LogWriter:
             file = self._file_for(span, start)
         except AllocationPendingError as error:
             raise DiskFullError(error.file, self._data.file_size) from error
-        _write(file, memoryview(span.data)[start - span.start_position :])
+        file.write(memoryview(span.data)[start - span.start_position :])
         self._units.copy(first_index, units)
 
     def _encode(
@@ -100,7 +99,7 @@ class LogWriter:
             units.write_position = at
             position = end
             index += 1
-        _write(file, view[:position])
+        file.write(view[:position])
 
     def _prepare(self, drafts: Sequence[RecordDraft]) -> tuple[MappedFile, int]:
         """The file for the first draft, with room behind it for all of them; and their size with headers."""
@@ -134,7 +133,7 @@ class LogWriter:
     def _next_file(self, file: MappedFile, data: memoryview) -> MappedFile:
         """Write `data` at the end of `file`, fill the rest, and go on in the next one, which is prepared."""
         if data:
-            _write(file, data)
+            file.write(data)
         left = file.size_bytes - file.write_position
         if left:
             FILLER.pack_into(file.buffer, file.write_position, FILLER_MAGIC, left)
@@ -162,19 +161,3 @@ def misfit(span: Span, data: MappedFileQueue) -> EntryFormatError:
         f"entries {span.first_index} to {span.last_index}, up to {span.end_position}, do not join a log that ends at "
         f"{data.max_offset}, in files of {data.file_size} bytes",
     )
-
-
-def _write(file: MappedFile, data: memoryview) -> None:
-    """Append `data` to `file`, which has room for it.
-
-    Raises:
-        DiskFailedError: the disk refused; nothing of it counts as written.
-    """
-    position = file.write_position
-    try:
-        written = os.pwrite(file.fd, data, position)
-        while written < len(data):
-            written += os.pwrite(file.fd, data[written:], position + written)
-    except OSError as error:
-        raise DiskFailedError(file.path, f"write of {len(data)} bytes at {position} failed: {error}") from error
-    file.write_position = position + len(data)

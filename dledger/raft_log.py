@@ -1,6 +1,6 @@
 """The replicated log of a Raft broker: the seam `store.replicated_log` over a `RaftNode`, its files and its links.
 
-    append --> encoded in the mapping --> end of turn: proposed --> spans to peers, flush
+    append --> encoded, one write --> end of turn: proposed --> spans to peers, flush
     peers' answers, flush reports --> node --> on_commit --> listeners, then `done` of the batches, from the left
     a peer's span --> CRC, chain of headers --> node --> copied into the mapping --> flushed --> answered
 

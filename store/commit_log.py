@@ -1,6 +1,6 @@
 """Commit log: RocketMQ's classic log of records, and the replicated log of a broker that stands alone.
 
-    append ---> place (in the mapping) ---> sync, or end of turn ---> confirm: listeners, then `done` of each batch
+    append ---> place (one write) ---> sync, or end of turn ---> confirm: listeners, then `done` of each batch
 
 SYNC_FLUSH: batches are acknowledged and confirmed by the sync that covers them, many batches a sync. ASYNC_FLUSH: at
 the end of the turn of the loop that placed them. A failed sync ends writing for good.
@@ -31,7 +31,7 @@ from store.errors import (
 )
 from store.flusher import Flusher, FlushMode
 from store.mapped_file_queue import MappedFileQueue
-from store.placing import place, walk_file
+from store.placing import Placer, walk_file
 from store.recovery import recover_log
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
@@ -82,6 +82,7 @@ class CommitLog:
         self._on_flushed = on_flushed
         self._allocator = FileAllocator()
         self._queue = MappedFileQueue(config.directory, config.file_size_bytes, self._allocator)
+        self._placer = Placer(self._queue, config.store_host)
         self._flusher: Flusher | None = None
         self._listeners: list[LogListener] = []
         self._waiting: deque[tuple[int, float, Done]] = deque()
@@ -178,7 +179,7 @@ class CommitLog:
             raise self._refusal or Refusal(Cause.RECOVERING, "the commit log is not started yet")
         self._last_timestamp = max(self._clock(), self._last_timestamp)
         try:
-            end = place(self._queue, drafts, self._last_timestamp, self.config.store_host)
+            end = self._placer.place(drafts, self._last_timestamp)
         except StoreError as error:
             raise _refusal_of(error) from error
         self._waiting.append((end, self._loop.time() + self.config.sync_flush_timeout_ms / 1000, done))

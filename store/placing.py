@@ -20,28 +20,66 @@ from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
 _PREFIX = struct.Struct(">ii")
+_SCRATCH_BYTES = 1 << 20
 
 
-def place(queue: MappedFileQueue, drafts: Sequence[RecordDraft], timestamp: int, store_host: bytes) -> int:
-    """Stamp and encode all drafts behind the last record; answer the new end of the log.
+class Placer:
+    """Encodes batches behind the last record of a log, in a buffer used again and again, and writes each in one call.
 
-    Raises:
-        RecordTooLargeError, DiskFullError, DiskFailedError, AllocationPendingError, struct.error: nothing was placed.
+    Args:
+        queue: the log's files.
+        store_host: this node's address as records hold it: 8 or 20 bytes.
     """
-    start = queue.max_offset
-    file = queue.last()
-    total = sum([draft.size for draft in drafts])
-    fits = file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes
-    queue.prepare(0 if fits else _count_rolls(queue, drafts))
-    try:
-        if fits and file is not None:
-            file.write_position = _encode(file, drafts, timestamp, store_host)
-        else:
-            _place_rolling(queue, drafts, timestamp, store_host)
-    except BaseException:
-        _take_back(queue, start)
-        raise
-    return queue.max_offset
+
+    def __init__(self, queue: MappedFileQueue, store_host: bytes) -> None:
+        self._queue = queue
+        self._store_host = store_host
+        self._scratch = bytearray(_SCRATCH_BYTES)
+
+    def place(self, drafts: Sequence[RecordDraft], timestamp: int) -> int:
+        """Stamp, encode and write all drafts; answer the new end of the log.
+
+        Raises:
+            RecordTooLargeError, DiskFullError, DiskFailedError, AllocationPendingError, struct.error: nothing was
+                placed.
+        """
+        queue = self._queue
+        start = queue.max_offset
+        file = queue.last()
+        total = sum([draft.size for draft in drafts])
+        fits = file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes
+        queue.prepare(0 if fits else _count_rolls(queue, drafts))
+        try:
+            if fits and file is not None:
+                self._write(file, drafts, total, timestamp)
+            else:
+                self._place_rolling(drafts, timestamp)
+        except BaseException:
+            if queue.max_offset != start:
+                queue.truncate_to(start)
+            raise
+        return queue.max_offset
+
+    def _place_rolling(self, drafts: Sequence[RecordDraft], timestamp: int) -> None:
+        file = self._queue.last() or self._queue.roll()
+        for draft in drafts:
+            left = file.size_bytes - file.write_position
+            if draft.size + BLANK_SIZE_MIN > left:
+                _PREFIX.pack_into(file.buffer, file.write_position, left, BLANK_MAGIC)
+                file = self._queue.roll()
+            self._write(file, (draft,), draft.size, timestamp)
+
+    def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
+        buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
+        start = file.start_offset + file.write_position
+        store_host = self._store_host
+        position = 0
+        for draft in drafts:
+            draft.physical_offset = start + position
+            draft.store_timestamp = timestamp
+            write_draft(buffer, position, draft, store_host)
+            position += draft.size
+        file.write(memoryview(buffer)[:size])
 
 
 def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int, memoryview]]:
@@ -66,18 +104,6 @@ def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int
         position = end
 
 
-def _encode(file: MappedFile, drafts: Sequence[RecordDraft], timestamp: int, store_host: bytes) -> int:
-    base = file.start_offset
-    buffer = file.buffer
-    position = file.write_position
-    for draft in drafts:
-        draft.physical_offset = base + position
-        draft.store_timestamp = timestamp
-        write_draft(buffer, position, draft, store_host)
-        position += draft.size
-    return position
-
-
 def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
     """How many files the batch needs beyond the last one."""
     capacity = queue.file_size - BLANK_SIZE_MIN
@@ -92,21 +118,3 @@ def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
             left = capacity
         left -= draft.size
     return rolls
-
-
-def _place_rolling(queue: MappedFileQueue, drafts: Sequence[RecordDraft], timestamp: int, store_host: bytes) -> None:
-    file = queue.last() or queue.roll()
-    for draft in drafts:
-        left = file.size_bytes - file.write_position
-        if draft.size + BLANK_SIZE_MIN > left:
-            _PREFIX.pack_into(file.buffer, file.write_position, left, BLANK_MAGIC)
-            file = queue.roll()
-        file.write_position = _encode(file, (draft,), timestamp, store_host)
-
-
-def _take_back(queue: MappedFileQueue, start: int) -> None:
-    """A draft could not be encoded in the middle of a batch: leave zeros behind the last whole batch."""
-    file = queue.last()
-    if file is not None:
-        file.write_position = file.size_bytes  # how far it came is not known
-        queue.truncate_to(start)

@@ -80,7 +80,7 @@ class ReplicatedLog(Protocol):
         """Listeners are called in the order in which they were added."""
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
-        """Place the drafts, in order, all or none; encode them straight into the mapped file.
+        """Place the drafts, in order, all or none: encoded into the log's own format, written once.
 
         On return each draft's `physical_offset` and `store_timestamp` are set; `queue_offset` was set by the caller.
         `done` is called exactly once, later (never inside this call), when the mode's promise holds for the last

@@ -137,7 +137,7 @@ class Record:
 
 
 def write_draft(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
-    """Encode a draft at `position`: the hot path, straight into the mapped file, nothing checked.
+    """Encode a draft at `position`: the hot path, nothing checked.
 
     `draft.size` bytes are written. `store_host` has the length that `draft.sys_flag` says (8 or 20).
     """

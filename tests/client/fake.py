@@ -196,8 +196,8 @@ class FakeBroker(Node):
     def _send_batch(self, connection: Connection, command: Command) -> None:
         ext = command.ext
         records = [
-            self.ledger.append(ext["b"], int(ext["e"]), bytes(message.body), message.properties)
-            for message in split_batch(command.body)
+            self.ledger.append(ext["b"], int(ext["e"]), bytes(body), properties)
+            for _, body, properties in split_batch(command.body)
         ]
         self.answer_send(connection, command, records)
         self._cluster.wake()
