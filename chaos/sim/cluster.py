@@ -1,20 +1,18 @@
 """A group of whole `RaftNode`s over simulated disks, network and clocks, and everything that can be done to it."""
 
-import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from chaos.sim.clock import SimClock
-from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, SimHardStates, SimLog
+from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Observer
+from chaos.sim.process import SimProcess
 from dledger.core.errors import NotLeaderError, TransferRefusedError
-from dledger.core.messages import AppendRequest, AppendResponse, Message, VoteResponse
+from dledger.core.messages import AppendRequest, Message
 from dledger.core.raft import Raft
-from dledger.core.roles import Role, SoftState
 from dledger.core.settings import RaftSettings
-from dledger.node import RaftNode
 
 RECONNECT_US = 70_000
 
@@ -38,105 +36,6 @@ class GroupPlan:
     span_limit_bytes: int
     window_bytes: int
     priorities: dict[str, int] = field(default_factory=dict)
-
-
-class SimProcess:
-    """One life of one node: from boot to kill. Implements its transport, state machine and listener."""
-
-    def __init__(self, cluster: "Cluster", name: str, number: int) -> None:
-        self._cluster = cluster
-        self.name = name
-        self.number = number
-        self.disk = cluster.disks[name]
-        self.is_dead = False
-        self.paused_until_us = 0
-        self.backlog: list[Callable[[], None]] = []
-        self.heard_us = -(10**12)
-        self.heard_from = ""
-        self.soft: SoftState | None = None
-        self.failure: Exception | None = None
-        self.waiting: list[tuple[int, int]] = []  # (last index, term) of proposals, oldest first
-        self.log = SimLog(self.disk, self._appended, self._truncates)
-        self.log.base_chain = cluster.observer.committed_chain
-        self.node = RaftNode(
-            cluster.settings(name),
-            log=self.log,
-            hard_states=SimHardStates(self.disk),
-            transport=self,
-            machine=self,
-            listener=self,
-            jitter=cluster.jitter,
-            now_ms=self.now_ms(),
-            commit_index=-1,
-        )
-        self.disk.on_failed = self._disk_failed
-        cluster.observer.booted(name, self.raft)
-
-    @property
-    def raft(self) -> Raft:
-        return self.node.raft
-
-    def now_ms(self) -> int:
-        """The node's own clock: it may run fast or slow, and never goes back."""
-        return int(self._cluster.clock.now_us * self._cluster.clock_rates[self.name]) // 1000
-
-    # Transport, StateMachine, NodeListener
-
-    def send(self, peer_id: str, message: Message) -> None:
-        cluster = self._cluster
-        cluster.observer.sends(self.name, self.raft, peer_id, message)
-        if isinstance(message, VoteResponse):
-            cluster.mark(f"vote {message.cause.name.lower()}")
-            if message.granted and message.pre_vote:
-                cluster.check_early_grant(self, peer_id)
-        elif isinstance(message, AppendResponse) and not message.accepted:
-            cluster.mark("append rejected")
-        cluster.network.send(self.name, peer_id, message)
-
-    def snapshot(self) -> bytes:
-        return b"state"
-
-    def restore(self, state: bytes) -> None:
-        assert state == b"state", state
-
-    def on_commit(self, commit_index: int) -> None:
-        raft, waiting = self.raft, self.waiting
-        self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
-        while waiting and waiting[0][0] <= commit_index:
-            index, term = waiting.pop(0)
-            if raft.role is Role.LEADER and raft.state.term == term:
-                self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
-
-    def on_role(self, state: SoftState) -> None:
-        before, self.soft = self.soft, state
-        if state.role is not Role.LEADER:
-            self.waiting.clear()
-        elif before is not None and before.role is not Role.LEADER:
-            self._cluster.mark("leader elected")
-            if self.raft.leader is not None and self.raft.leader.is_salvage:
-                self._cluster.mark("leader elected by salvage")
-        if before is not None and before.recovering and not state.recovering:
-            self._cluster.mark("member brought up to date")
-
-    def on_truncated(self, last_index: int) -> None:
-        self._cluster.mark("follower truncated")
-
-    def on_reset(self, first_index: int, start_position: int) -> None:
-        self._cluster.mark("log reset by install")
-
-    def on_failed(self, error: Exception) -> None:
-        self.failure = error
-        self._cluster.mark("member left the group")
-
-    def _disk_failed(self) -> None:
-        error = OSError(errno.EIO, "simulated")
-        self._cluster.run(self, "disk failed", lambda: self.node.on_disk_failed(error))
-
-    def _appended(self, index: int) -> None:
-        self._cluster.observer.appended(self.name, index)
-
-    def _truncates(self, last_index: int) -> None:
-        self._cluster.observer.truncates(self.name, self.raft, last_index)
 
 
 class Cluster:

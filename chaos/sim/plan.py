@@ -73,7 +73,7 @@ def draw_plan(seed: int) -> RunPlan:
         group=group,
         weather=_draw_weather(rng),
         faults=tuple(fault for fault in FAULTS if rng.random() < 0.5),
-        fault_interval_us=election_max_ms * rng.choice((300, 1_000, 3_000)),
+        fault_interval_us=election_max_ms * rng.choice((150, 400, 1_200)),
         proposal_interval_us=heartbeat_ms * rng.choice((100, 300, 1_000)),
         safety_us=election_max_ms * 8_000,
         clock_drift=rng.choice((0.0, 0.0, 0.04)),

@@ -9,10 +9,11 @@ Everything is drawn from the seed, so a run is repeated exactly, in any process.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from chaos.sim.cluster import Cluster, SimProcess
+from chaos.sim.cluster import Cluster
 from chaos.sim.errors import LivenessViolation, SafetyViolation
 from chaos.sim.nemesis import Nemesis
 from chaos.sim.plan import RunPlan, draw_plan
+from chaos.sim.process import SimProcess
 
 Trace = Callable[[str], None]
 

@@ -95,11 +95,12 @@ class Progress:
         inflight = self._inflight
         while inflight and inflight[0][0] <= received_index:
             self.inflight_bytes -= inflight.popleft()[1]
-        if self.state is ProgressState.PROBE and received_index >= self.next_index - 1:
+        if self.state is ProgressState.REPLICATE:
+            if self._has_lost(sequence):
+                self.probe(self.received_index + 1)
+        elif self._is_found(received_index):
             self.state = ProgressState.REPLICATE
             self.next_index = self.received_index + 1
-        elif self.state is ProgressState.REPLICATE and self._has_lost(sequence):
-            self.probe(self.received_index + 1)
         return is_news
 
     def is_stale_reject(self, prev_index: int, last_index: int) -> bool:
@@ -149,6 +150,10 @@ class Progress:
         if is_durable:
             self.durable_index = max(self.durable_index, last_index)
         self.probe(self.received_index + 1)
+
+    def _is_found(self, received_index: int) -> bool:
+        """Whether an answer shows where to go on: the probe matched, or an install whose answer was lost is done."""
+        return received_index >= self.next_index - (self.state is ProgressState.PROBE)
 
     def _has_lost(self, sequence: int) -> bool:
         return sequence > self._mark_sequence and self.received_index < self._mark_index

@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant("no pre-vote", Raft, "_campaign_if_fit", campaign_without_pre_vote, ("R15",)),
     Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",)),
     Mutant("node's term for the log's", Raft, "_vote_request", compare_by_node_term, ("R11",)),
-    Mutant("vote for a shorter log", "dledger.core.raft", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
+    Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
     Mutant("no lease", Raft, "_has_leader", hears_nobody, ("R15",)),
     Mutant("salvage without hearing all", Ballot, "_may_salvage", salvage_without_hearing_all, ("R1", "R2", "R6")),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),

@@ -1,0 +1,230 @@
+"""One member's role, and everything that changes it: silence, votes, later terms.
+
+                     silence, lost link              quorum of pre-votes              quorum of votes, own one saved
+      FOLLOWER -----------------------> PRE_CANDIDATE -----------------> CANDIDATE ----------------> LEADER
+        ^  ^                                |                                |                         |
+        |  '--- leader heard, gave way -----'--------- refused, later term --'                         |
+        '----------- later term, quorum silent, disk stalled or failed, handed over ------------------'
+
+Every transition is one of the four `_become_*` methods. A TransferRequest skips the pre-vote.
+"""
+
+from collections.abc import Callable
+
+from dledger.core.ballot import Ballot, Outcome
+from dledger.core.election_clock import ElectionClock
+from dledger.core.follower import Follower
+from dledger.core.handover import Handover
+from dledger.core.leader import Leader
+from dledger.core.messages import NO_INDEX, HardState, TransferRequest, VoteCause, VoteRequest, VoteResponse
+from dledger.core.ready import TermStart
+from dledger.core.roles import Role
+from dledger.core.settings import RaftSettings
+from dledger.core.state import LogSource, NodeState
+from dledger.core.voting import decide_vote
+
+
+class Member:
+    """One member of a group in its present role. `Raft` adds the inputs, the log's messages and the output.
+
+    Attributes:
+        state: what outlives a change of role.
+        role: the present one. `leader` is there when it leads, `ballot` when it asks for votes, `handover` when it
+            leads and is handing over; `follower` is always there, and is listened to when it follows.
+        clock: when it asks for votes.
+        ignored_count: messages of strangers, of another leader of the term, or without sense.
+    """
+
+    def __init__(
+        self,
+        settings: RaftSettings,
+        hard_state: HardState,
+        source: LogSource,
+        snapshot: Callable[[], bytes],
+        jitter: Callable[[int], int],
+        commit_index: int = NO_INDEX,
+        now_ms: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.state = NodeState(settings, hard_state, source, commit_index, snapshot, jitter)
+        self.state.now_ms = now_ms
+        self.role = Role.FOLLOWER
+        self.follower = Follower(self.state, None)
+        self.clock = ElectionClock(self.state)
+        self.leader: Leader | None = None
+        self.ballot: Ballot | None = None
+        self.handover: Handover | None = None
+        self.ignored_count = 0
+        self._allow_missing = False
+        self._prefer_due_ms = 0
+
+    @property
+    def leader_id(self) -> str | None:
+        """Who leads, as far as this node knows; None while nobody is known."""
+        if self.role is Role.LEADER:
+            return self.settings.node_id
+        return self.follower.leader_id if self.role is Role.FOLLOWER else None
+
+    # -- who leads
+
+    def _follows(self, peer: str, leader_id: str, term: int) -> bool:
+        """Whether `peer` leads this node in `term`; it does from now on, if nobody did."""
+        if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
+            self.ignored_count += 1
+            return False
+        if term > self.state.term or self.role is not Role.FOLLOWER:
+            self._become_follower(term, peer)
+        elif self.follower.leader_id is None:
+            self.follower.leader_id = peer
+        elif self.follower.leader_id != peer:
+            self.ignored_count += 1
+            return False
+        self._heard_leader(peer)
+        return True
+
+    def _heard_leader(self, peer: str) -> None:
+        self.follower.heard_ms = self.state.now_ms
+        self.state.lost_links.discard(peer)  # heard means: there is a connection
+        self.clock.leader_heard()
+        self._allow_missing = False
+
+    def _is_of_this_term(self, term: int) -> bool:
+        if term > self.state.term:
+            self._become_follower(term, None)
+        return term == self.state.term
+
+    def _has_leader(self) -> bool:
+        if self.leader is not None:
+            return self.leader.is_followed()
+        return self.role is Role.FOLLOWER and self.follower.hears_leader()
+
+    # -- votes
+
+    def _on_vote_request(self, peer: str, request: VoteRequest) -> None:
+        state = self.state
+        if request.candidate_id != peer:
+            self.ignored_count += 1
+            return
+        has_leader = self._has_leader()
+        if not request.pre_vote and request.term > state.term and (request.transfer or not has_leader):
+            self._become_follower(request.term, None)
+            has_leader = False
+        cause = decide_vote(state, request, has_leader=has_leader)
+        is_granted = cause is VoteCause.GRANTED
+        if is_granted:
+            self._make_way(request)
+        terms = state.terms
+        term = request.term if is_granted else state.term
+        response = VoteResponse(
+            term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
+        )
+        if request.pre_vote:
+            state.messages.append((peer, response))  # a pre-vote binds nobody: nothing of it need be durable
+        else:
+            state.send(peer, response)
+
+    def _make_way(self, request: VoteRequest) -> None:
+        """The candidate may win: vote, and do not campaign against it before it had its time."""
+        if request.pre_vote:
+            if self.role is Role.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
+                self._become_follower(self.state.term, None)  # two that ask at once must not split the votes
+            self.clock.make_way(self.settings.heartbeat_ms)
+            return
+        self.state.vote_for(request.candidate_id)
+        self.clock.restart()
+
+    def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
+        if response.term > self.state.term and not (response.pre_vote and response.granted):
+            self._become_follower(response.term, None)
+        elif self.ballot is not None:
+            self._act_on(self.ballot.record(peer, response))
+
+    def _on_transfer_request(self, peer: str, request: TransferRequest) -> None:
+        is_fit = not self.state.recovering and not self.state.stalled
+        is_waiting = self.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
+        if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
+            self._become_candidate(is_transfer=True)
+
+    def _campaign_if_fit(self) -> None:
+        if self.state.stalled:
+            self.clock.restart()
+        else:
+            self._become_pre_candidate()
+
+    def _act_on(self, outcome: Outcome) -> None:
+        ballot = self.ballot
+        assert ballot is not None
+        if outcome is Outcome.LOST:
+            self._become_follower(self.state.term, None)
+        elif outcome is Outcome.SALVAGE:
+            self._become_candidate(is_salvage=True)
+        elif outcome is Outcome.WON and ballot.request.pre_vote:
+            self._become_candidate()
+        elif outcome is Outcome.WON:
+            self._become_leader(ballot)
+
+    def _ask_for_votes(self, request: VoteRequest) -> None:
+        self.ballot = Ballot(self.state, request, allow_missing=self._allow_missing)
+        for peer in self.settings.others:
+            self.state.send(peer, request)
+
+    def _vote_request(self, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False) -> VoteRequest:
+        terms = self.state.terms
+        return VoteRequest(
+            term, self.settings.node_id, terms.last_index, terms.last_term, pre_vote, transfer=transfer, salvage=salvage
+        )
+
+    # -- roles: every transition is here
+
+    def _become_follower(self, term: int, leader_id: str | None) -> None:
+        if self.role is Role.LEADER:
+            self.clock.restart()
+        elif self.role is not Role.FOLLOWER:
+            self.clock.back_off()
+        self._leave_role()
+        if term > self.state.term:
+            self.state.enter_term(term)
+        self.role = Role.FOLLOWER
+        self.follower = Follower(self.state, leader_id)
+
+    def _become_pre_candidate(self) -> None:
+        self._leave_role()
+        self.role = Role.PRE_CANDIDATE
+        self.clock.attempt()
+        self._ask_for_votes(self._vote_request(self.state.term + 1, pre_vote=True))
+        assert self.ballot is not None
+        self._act_on(self.ballot.outcome())
+
+    def _become_candidate(self, *, is_transfer: bool = False, is_salvage: bool = False) -> None:
+        assert self.role is not Role.LEADER, self.state.term
+        self._leave_role()
+        self.role = Role.CANDIDATE
+        self.state.enter_term(self.state.term + 1)
+        self.state.vote_for(self.settings.node_id)
+        self.clock.restart()
+        self._ask_for_votes(
+            self._vote_request(self.state.term, pre_vote=False, transfer=is_transfer, salvage=is_salvage)
+        )
+
+    def _become_leader(self, ballot: Ballot) -> None:
+        assert self.role is Role.CANDIDATE, self.role
+        state, last_index = self.state, self.state.terms.last_index
+        is_salvage = ballot.request.salvage
+        is_new_group = last_index == NO_INDEX and not ballot.any_member_has_entries() and not ballot.missing()
+        self._leave_role()
+        self.role = Role.LEADER
+        state.become_sound()
+        self.leader = Leader(
+            state, is_salvage=is_salvage, may_miss_after=last_index if is_salvage and not is_new_group else None
+        )
+        self._prefer_due_ms = state.now_ms + self.settings.prefer_interval_ms
+        self._allow_missing = False
+        state.terms.extend(state.term, last_index + 1)
+        state.writes.append(TermStart(last_index + 1, state.term))
+
+    def _leave_role(self) -> None:
+        if self.leader is not None:
+            self.leader.drop_reads()
+        if self.ballot is not None:
+            self.state.withdraw_vote_requests()
+        self.leader = self.ballot = self.handover = None
