@@ -9,7 +9,7 @@ insideHost|text|<an address of this machine>|*|Another name of brokerIP2, easier
 maxConnections|int|10000|*|Most connections of clients; one more is closed at once.
 maxFrameSize|int|16777216|*|Most bytes of one request.
 maxTopics|int|100000|*|Most topics; automatic creation refuses more.
-raftElectionTimeout|int|700|*|Silence in ms after which a follower stands for election; a wait is up to half as much again.
+raftElectionTimeout|int|700|*|Silence in ms after which a follower stands for election, half as much again at most.
 raftHeartbeatInterval|int|100|*|Time in ms between two heartbeats of a Raft leader.
 """
 
