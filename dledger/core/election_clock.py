@@ -60,5 +60,5 @@ class ElectionClock:
         self.deadline_ms = max(self.deadline_ms, self._state.now_ms + wait_ms)
 
     def forgive(self, stall_ms: int) -> None:
-        """This node stood still for that long."""
-        self.deadline_ms += stall_ms
+        """This node stood still for that long: others get time to be heard before their silence counts."""
+        self.make_way(self._state.grace_ms(stall_ms))

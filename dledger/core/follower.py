@@ -115,6 +115,8 @@ class Follower:
         if conflict is not None:
             self._truncate(conflict - 1, span)
         if span.last_index > terms.last_index:
+            if span.term < terms.last_term:
+                raise InvariantError(f"leader {self.leader_id} sends term {span.term} after term {terms.last_term}")
             terms.extend(span.term, span.last_index)
             state.writes.append(AppendSpan(span))
 
@@ -168,4 +170,4 @@ class Follower:
         target = self.recover_target
         if target != NO_INDEX and min(self.matched_index, self._state.counted_index) >= target:
             self.recover_target = NO_INDEX
-            self._state.become_sound()
+            self._state.become_sound(self.leader_id)

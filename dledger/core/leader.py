@@ -4,7 +4,7 @@ Counting: an entry is committed when a quorum of sound members holds it, flushed
 the entry counted is of the leader's own term (Raft 3.6.2); all before it is committed with it.
 
 Following: heartbeats are numbered rounds; the answer to a round proves that the follower followed when it began.
-    check-quorum   no quorum answered a round begun within `election_max_ms`, own stalls left out: step down
+    check-quorum   no quorum answered a round begun within `election_max_ms`, an own stall forgiven: step down
     lease          a quorum of sound members answered a round begun within `election_min_ms`
     read index     a quorum of sound members answered a round begun after the read was asked for
 """
@@ -118,9 +118,8 @@ class Leader:
         )
 
     def _recover_index(self) -> int:
-        if self.is_writable:
-            return self._state.commit_index
-        return self.term_start_index if self.is_salvage else NO_INDEX
+        # up to the entry that opened its term a leader holds everything that was ever committed before it
+        return max(self._state.commit_index, self.term_start_index)
 
     def _install(self, peer: str, progress: Progress) -> None:
         state, source = self._state, self._state.source
@@ -214,8 +213,10 @@ class Leader:
         return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
 
     def forgive(self, stall_ms: int) -> None:
-        """The own loop stood still: the followers' answers may lie unread; their silence does not count."""
-        self._quorum_ms = min(self._quorum_ms + stall_ms, self._state.now_ms)
+        """The own loop stood still: the followers' answers may lie unread, so they get time to be heard."""
+        state = self._state
+        latest_ms = state.now_ms - state.settings.election_max_ms + state.grace_ms(stall_ms)
+        self._quorum_ms = max(self._quorum_ms, latest_ms)
 
     def is_followed(self) -> bool:
         """Whether a quorum answered of late: this node refuses votes against itself."""

@@ -213,7 +213,7 @@ class Member:
         is_new_group = last_index == NO_INDEX and not ballot.any_member_has_entries() and not ballot.missing()
         self._leave_role()
         self.role = Role.LEADER
-        state.become_sound()
+        state.become_sound(self.settings.node_id)
         self.leader = Leader(
             state, is_salvage=is_salvage, may_miss_after=last_index if is_salvage and not is_new_group else None
         )

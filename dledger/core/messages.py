@@ -111,8 +111,9 @@ class AppendRequest:
 
     `commit_index` may lie above the span. `sequence` numbers the leader's heartbeat rounds and is echoed: an answer
     proves that this node was followed when the round began (check-quorum, lease, read index).
-    `recover_index`: a recovering follower that holds the log up to it (flushed, under SYNC_FLUSH) is sound again;
-    `NO_INDEX` as long as the leader cannot vouch for any (nothing of its own term is committed).
+    `recover_index`: a recovering follower that holds the log up to it (flushed, under SYNC_FLUSH) is sound again. It is
+    the leader's commit position, or the entry that opened its term, whichever is greater: nothing that was committed
+    before this moment lies above.
     """
 
     term: int

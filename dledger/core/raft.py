@@ -152,11 +152,16 @@ class Raft(Member):
         self._handlers[type(message)](peer, message)
 
     def peer_lost(self, peer: str) -> None:
-        """The connection to a member broke. If it led, ask for votes without waiting for the clock."""
+        """The connection to a member broke. If it led, ask for votes without waiting for the clock.
+
+        A leader that has no connection to a quorum any more steps down at once: the others elect as quickly.
+        """
         self._joined.discard(peer)
         self.state.lost_links.add(peer)
         if self.leader is not None and peer in self.leader.peers:
             self.leader.link_changed(peer, is_up=False)
+            if len(self.settings.peers) - len(self.state.lost_links) < self.settings.quorum:
+                self._become_follower(self.state.term, None)  # the others have lost their leader, and know it
         elif self.role is Role.FOLLOWER and self.follower.leader_id == peer:
             self.clock.hasten(0, without=peer)
 

@@ -112,6 +112,14 @@ class NodeState:
         """Up to where this node's own log counts for the quorum."""
         return self.durable_index if self.settings.durable_quorum else self.terms.last_index
 
+    def grace_ms(self, stall_ms: int) -> int:
+        """How long others are waited for after this node stood still for `stall_ms`, at least.
+
+        Three heartbeats suffice, however long the stall was: what was sent meanwhile waits in the socket, and who stood
+        still with this node (one machine) speaks at once. More would let a busy loop hide a dead leader.
+        """
+        return min(stall_ms, 3 * self.settings.heartbeat_ms)
+
     def send(self, peer: str, message: Message) -> None:
         """Queue a message; it waits as long as the hard state it rests on is not durable."""
         (self.held if self.unsaved else self.messages).append((peer, message))
@@ -127,10 +135,14 @@ class NodeState:
         if self.voted_for != peer:
             self.voted_for, self.unsaved = peer, True
 
-    def become_sound(self) -> None:
-        """A leader brought this node up, or a salvage election made its log the truth."""
+    def become_sound(self, leader_id: str | None) -> None:
+        """`leader_id` brought this node up, or (this node itself) a salvage election made its log the truth.
+
+        A vote of this term that was forgotten was not for another leader, so none may be given to one now.
+        """
         if self.recovering:
             self.recovering, self.unsaved = False, True
+            self.voted_for = self.voted_for or leader_id or ""
 
     def persisted(self, hard_state: HardState) -> None:
         """`hard_state` is durable; if nothing changed since, what was held may go."""
