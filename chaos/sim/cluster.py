@@ -120,7 +120,7 @@ class Cluster:
     def _receive(self, process: SimProcess, source: str, message: Message) -> None:
         process.node.on_message(source, message)
         if isinstance(message, AppendRequest) and message.term == process.raft.state.term:
-            process.heard_us, process.heard_from = self.clock.now_us, source
+            process.heard_us, process.heard_from = process.ticked_us, source
 
     def _tell_lost(self, name: str, peer: str) -> None:
         process = self.processes.get(name)
@@ -214,7 +214,7 @@ class Cluster:
     def _tick(self, process: SimProcess) -> None:
         if process.is_dead:
             return
-        self.run(process, "tick", lambda: process.node.on_tick(process.now_ms()))
+        self.run(process, "tick", process.tick)
         self.clock.call_in(self._tick_us(process), lambda: self._tick(process))
 
     def _tick_us(self, process: SimProcess) -> int:

@@ -25,7 +25,8 @@ class SimProcess:
         self.is_dead = False
         self.paused_until_us = 0
         self.backlog: list[Callable[[], None]] = []
-        self.heard_us = -(10**12)
+        self.ticked_us = 0
+        self.heard_us = 0
         self.heard_from = ""
         self.soft: SoftState | None = None
         self.failure: Exception | None = None
@@ -53,6 +54,11 @@ class SimProcess:
     def now_ms(self) -> int:
         """The node's own clock: it may run fast or slow, and never goes back."""
         return int(self._cluster.clock.now_us * self._cluster.clock_rates[self.name]) // 1000
+
+    def tick(self) -> None:
+        """The loop's timer; between two of them the node knows no later time."""
+        self.ticked_us = self._cluster.clock.now_us
+        self.node.on_tick(self.now_ms())
 
     # Transport, StateMachine, NodeListener
 
