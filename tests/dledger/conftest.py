@@ -279,6 +279,12 @@ class RaftCluster:
         log._files.allocator._executor.shutdown()
         log._files._lock.release()
 
+    def deafen(self, *node_ids: str) -> None:
+        """Their connections stand, but nothing that arrives is heard: the leader has links and no answers."""
+        for node_id in node_ids:
+            transport: Any = self.logs[node_id]._transport
+            transport.deliver = lambda peer_id, code, body: None
+
     def leader(self) -> str | None:
         """The one that takes messages."""
         return next((node_id for node_id, log in self.logs.items() if log.state.writable), None)
