@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from cli import tools
-from cli.cluster import command as cluster
-from cli.demo import command as demo
+from cli.cluster.command import add_parser as add_cluster
+from cli.demo.command import add_parser as add_demo
 from cli.errors import CommandError
 from cli.lifeline import die_with_parent
+from cli.tools import add_parsers as add_tools
 
 _EXAMPLES = """examples:
   ledgermq demo                               the main job end to end, leader killed in mid-stream
@@ -56,9 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
             "--set", action="append", default=[], metavar="KEY=VALUE", help="a property that wins over FILE"
         )
         node.set_defaults(run=run)
-    cluster.add_parser(commands)
-    demo.add_parser(commands)
-    tools.add_parsers(commands)
+    add_cluster(commands)
+    add_demo(commands)
+    add_tools(commands)
     return parser
 
 
