@@ -1,7 +1,9 @@
 """The folder of a local cluster: what was made there, and who runs it now.
 
-DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
-DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
+    DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
+    DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
+
+A folder with a lock file is ours; any other that is not empty is left alone.
 """
 
 import fcntl

@@ -1,19 +1,17 @@
 """Who is master, as the nameserver tells everybody: the truth that clients act on.
 
-Sources: `docs/formats.md`; RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
+Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 """
 
 from dataclasses import dataclass
 
+from broker.transfer import TRANSFER_LEADERSHIP
 from cli.errors import CommandError
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.lenient_json import loads
-
-TRANSFER_LEADERSHIP = 53001
-"""Private request to a Raft leader: hand over to the node id in `target`."""
 
 
 @dataclass(frozen=True, slots=True)

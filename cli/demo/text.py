@@ -48,8 +48,8 @@ def write_default_text(path: Path) -> None:
 
 def _text_files() -> Iterator[Path]:
     """A checkout's documents, recorded histories and foreign sources; an installed package has only its own sources."""
-    found = list(_files_with(_TEXT))
-    return iter(found or _files_with({".py"}))
+    is_checkout = (_PROJECT / "pyproject.toml").is_file()
+    return _files_with(_TEXT if is_checkout else {".py"})
 
 
 def _files_with(suffixes: Collection[str]) -> Iterator[Path]:
