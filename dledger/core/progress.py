@@ -88,7 +88,11 @@ class Progress:
             self._mark_sequence, self._mark_index = sequence, self.next_index - 1
 
     def accepted(self, received_index: int, durable_index: int, sequence: int) -> bool:
-        """The follower's log equals ours up to `received_index`. Returns whether anything it holds is news."""
+        """The follower's log equals ours up to `received_index`. Returns whether anything it holds is news.
+
+        A durable index above that speaks of entries which the answer itself does not vouch for: they do not count.
+        """
+        durable_index = min(durable_index, received_index)
         is_news = received_index > self.received_index or durable_index > self.durable_index
         self.received_index = max(self.received_index, received_index)
         self.durable_index = max(self.durable_index, durable_index)

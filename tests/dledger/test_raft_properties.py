@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from dledger.core.errors import InvariantError
 from dledger.core.invariants import check, view
 from dledger.core.messages import NO_INDEX, TERM_RUNS_MAX, Message, VoteCause, VoteRequest
+from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.voting import decide_vote, is_up_to_date
 from tests.dledger.core_strategies import (
@@ -163,3 +164,9 @@ def test_time_links_and_disks_keep_the_invariants_too(terms: list[int], data: st
                 continue
         check(before, raft)
         save(raft)
+
+
+def test_an_answer_that_calls_durable_what_it_has_not_received_counts_what_it_received() -> None:
+    progress = Progress(next_index=2, now_ms=0)
+    assert progress.accepted(received_index=0, durable_index=1, sequence=0)
+    assert (progress.received_index, progress.durable_index) == (0, 0)
