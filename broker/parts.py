@@ -9,6 +9,7 @@ A part knows those it is given, never the whole.
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
@@ -45,6 +46,8 @@ from ledgermq.remoting.codes import RequestCode
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.replicated_log import LogState
+
+log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -174,6 +177,15 @@ class Parts:
         """This node may write now, or may not any more, or follows another leader."""
         self.role.update(state)
         self.targets.forget()
+        leader = f"led by {state.leader.node_id} at {state.leader.address}" if state.leader else "no leader is known"
+        log.info(
+            "%s in term %d, %s; confirmed up to %d of %d",
+            "takes writes" if state.writable else "takes no writes",
+            state.generation,
+            leader,
+            self.store.log.confirm_offset,
+            self.store.log.max_offset,
+        )
         if state.writable:
             self.deposed.clear()
             self.delay.resume()
