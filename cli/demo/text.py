@@ -9,6 +9,7 @@ from pathlib import Path
 from cli.errors import UsageError
 
 _DEFAULT_SIZE_BYTES = 20 << 20
+_LEAST_LINE_BYTES = 60  # so that 20 MB are tens of thousands of messages, not hundreds
 _TEXT = {".md", ".jsonl", ".java", ".go", ".toml"}
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _FOLDERS = ("benchmarks", "broker", "cli", "dledger", "docs", "ledgermq", "nameserver", "store", "tests")
@@ -36,7 +37,7 @@ def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
 
 
 def write_default_text(path: Path) -> None:
-    """Fill `path` with at least 20 MiB: the project's text files, again and again, each line with its origin."""
+    """Fill `path` with at least 20 MiB: the project's text files, again and again, each longer line with its origin."""
     files = list(_text_files())
     size, passes = 0, 0
     with path.open("wb") as out:
@@ -61,5 +62,6 @@ def _files_with(suffixes: Collection[str]) -> Iterator[Path]:
 
 def _with_origin(path: Path, passes: int) -> bytes:
     origin = f"{passes} {path.relative_to(_PROJECT)}:"
-    lines = path.read_bytes().split(b"\n")
-    return b"".join(f"{origin}{number} ".encode() + line + b"\n" for number, line in enumerate(lines, 1))
+    lines = enumerate(path.read_bytes().split(b"\n"), 1)
+    long = ((number, line) for number, line in lines if len(line) >= _LEAST_LINE_BYTES)
+    return b"".join(f"{origin}{number} ".encode() + line + b"\n" for number, line in long)
