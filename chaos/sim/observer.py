@@ -6,7 +6,7 @@
     R3    term and commit index never fall (`dledger.core.invariants`)         after every event
     R4    a leader never truncates its log                                     the log truncates
     R5    same index and term, same log up to there                            an entry is written
-    R6    a new leader holds everything committed                              a node begins to lead
+    R6    a new leader holds everything committed in earlier terms             a node begins to lead
     R7    one log of committed entries                                         a commit index rises
     R8    a leader commits by counting an entry of its own term, and a quorum  a leader's commit index rises
           of members holds it (durably, under SYNC_FLUSH)
@@ -20,6 +20,8 @@
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 Codes: `chaos.md` 2.5 of the project's reference; R15 is ours, for pre-vote.
 """
+
+from bisect import bisect_left
 
 from chaos.sim.disk import NEW_CHAIN, SimDisk
 from chaos.sim.errors import SafetyViolation
@@ -52,6 +54,7 @@ class Observer:
         self._durable_quorum = durable_quorum
         self._recoverable = recoverable
         self.committed: list[int] = []
+        self._commit_terms: list[int] = []  # in which term it was; never falls, as a leader is the first to know
         self.acked_index = -1
         self.acked_count = 0
         self.is_lossy = False
@@ -105,7 +108,8 @@ class Observer:
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
         if leader is not None and leader.is_salvage:
             self._salvages(name, leader)
-        last_index = len(self.committed) - 1
+        # a stopped candidate may win a term that others have left behind: it owes what was committed in earlier terms
+        last_index = bisect_left(self._commit_terms, term) - 1
         held = self._disks[name].chain_at(last_index)
         if last_index >= raft.state.terms.first_index - 1:
             self._expect(
@@ -142,6 +146,7 @@ class Observer:
             chain = disk.chain_at(new)
             assert chain is not None, (name, new, disk.first_index, disk.last_index)
             self.committed.append(chain)
+            self._commit_terms.append(raft.state.term)
 
     def _commits_by_counting(self, name: str, raft: Raft) -> None:
         index, term = raft.state.commit_index, raft.state.term
@@ -161,7 +166,7 @@ class Observer:
 
     def forget_above(self, index: int) -> None:
         """A salvage election: entries above may be missing, and it was said."""
-        del self.committed[index + 1 :]
+        del self.committed[index + 1 :], self._commit_terms[index + 1 :]
         self.acked_index = min(self.acked_index, index)
 
     # -- the log
