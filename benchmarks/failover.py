@@ -21,6 +21,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+# what is under way to a paused leader is given up after seconds: acknowledgements must still flow then
+SECONDS = {"kill": 6.0, "pause": 12.0}
 MEND = {"kill": ("start", "dead"), "pause": ("resume", "paused")}
 REST_S = 2.0
 
@@ -75,9 +77,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, metavar="N", help="rounds (%(default)s)")
     parser.add_argument("--fault", choices=sorted(MEND), default="kill")
     parser.add_argument("--rate", type=int, default=1000, help="messages a second (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of load in each round (%(default)s)")
+    parser.add_argument("--seconds", type=float, help="of load in each round (6, with pauses 12)")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
+    arguments.seconds = arguments.seconds or SECONDS[arguments.fault]
     with tempfile.TemporaryDirectory(prefix="ledgermq-failover-") as scratch:
         load, directory = build_generator(Path(scratch)), Path(scratch) / "cluster"
         words = [*LEDGERMQ, "cluster", "up", "--mode", "raft", "--dir", str(directory), "--json"]
