@@ -128,7 +128,8 @@ class Observer:
             "R6",
             f"{name} was elected by members that forgot, and does not say what may be missing",
         )
-        self.forget_above(leader.term_start_index - 1)
+        said = leader.may_miss_after
+        self.forget_above(leader.term_start_index - 1 if said is None else said)
 
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index

@@ -214,9 +214,9 @@ class Member:
         self._leave_role()
         self.role = Role.LEADER
         state.become_sound(self.settings.node_id)
-        self.leader = Leader(
-            state, is_salvage=is_salvage, may_miss_after=last_index if is_salvage and not is_new_group else None
-        )
+        # what lies behind the known commit index may be a tail that lost to entries which the others have forgotten
+        may_miss_after = state.commit_index if is_salvage and not is_new_group else None
+        self.leader = Leader(state, is_salvage=is_salvage, may_miss_after=may_miss_after)
         self._prefer_due_ms = state.now_ms + self.settings.prefer_interval_ms
         self._allow_missing = False
         state.terms.extend(state.term, last_index + 1)

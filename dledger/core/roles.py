@@ -19,8 +19,8 @@ class SoftState:
 
     `leader_id` is None while no leader is known, this node's id when it leads. `writable`: it leads, the entry that
     opens its term is committed (so everything earlier terms committed is too), and it is not handing over.
-    `may_miss_after`: set when a salvage election made this leader: acknowledged entries with a greater index, written
-    in terms before `term`, may be gone. It stays set as long as this node leads.
+    `may_miss_after`: set when a salvage election made this leader: acknowledged entries behind this index, the
+    commit index it knew, may be gone or replaced by a tail that was never committed. It stays set as long as it leads.
     """
 
     role: Role

@@ -27,6 +27,12 @@ def test_no_seed_breaks_safety_or_liveness(first: int) -> None:
 
 
 @pytest.mark.sim
+def test_a_salvaged_leader_does_not_vouch_for_its_uncommitted_tail() -> None:
+    # two members' disks are lost, and what they had committed; the third holds a tail of an older term in its place
+    run_seed(2111126116)
+
+
+@pytest.mark.sim
 def test_the_corners_that_faults_aim_at_are_reached() -> None:
     marks: Counter[str] = Counter()
     for seed in range(1000, 1060):
