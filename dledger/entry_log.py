@@ -27,7 +27,7 @@ from dledger.log_opening import OpenedLog
 from dledger.log_start import LogStart, save_start
 from dledger.log_writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
-from store.errors import AllocationPendingError, DiskFullError
+from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
 
 
 class FlushRequests(Protocol):
@@ -232,12 +232,19 @@ class EntryLog:
     # ---- dropping
 
     def truncate_after(self, last_index: int) -> None:
-        """Drop the entries above `last_index`."""
+        """Drop the entries above `last_index`. Durable on return.
+
+        A power cut must not bring an old entry back behind a new one of the same size: nothing chains them.
+
+        Raises:
+            DiskFailedError: the disk refused the sync; it is not to be trusted any more.
+        """
         if last_index >= self._last_index:
             return
         self._generation += 1
         end = self.end_position(last_index)
         self.data.truncate_to(end)
+        self._sync_file_at(end)
         self.units.truncate_after(last_index)
         self.care.forget_after(last_index)
         while self._term_runs and self._term_runs[-1].first_index > last_index:
@@ -247,6 +254,15 @@ class EntryLog:
         self._marks = deque(mark for mark in self._marks if mark[1] < last_index)
         if self._flushed_index < last_index:
             self._marks.append((end, last_index))
+
+    def _sync_file_at(self, position: int) -> None:
+        file = self.data.file_at(position)
+        if file is None:
+            return
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync after a truncation failed: {error}") from error
 
     def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""

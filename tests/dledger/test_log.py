@@ -215,6 +215,26 @@ def test_a_write_error_is_the_disk_s_failure(entry_log: LogOpener, monkeypatch: 
     assert log.last_index == 3
 
 
+def test_a_truncation_is_on_disk_when_it_returns_or_is_the_disk_s_failure(
+    entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = entry_log()
+    fill(log, 4)
+    synced: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", synced.append)
+        log.truncate_after(2)
+    assert synced == [log.data.files[-1].fd]
+
+    def broken(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fdatasync", broken)
+        with pytest.raises(DiskFailedError, match="truncation"):
+            log.truncate_after(1)
+
+
 def test_deleting_moves_the_start_and_survives_a_restart(entry_log: LogOpener) -> None:
     log = entry_log()
     fill(log, 20, term=1)
