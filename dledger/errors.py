@@ -4,10 +4,9 @@ DLedgerError
 |- RaftConfigError          the operator's: two equal peers, an unknown self id, a value out of range
 |- WrongDirectoryError      the operator's: this data directory belongs to another node, group or a newer format
 |- EntryFormatError         the disk's or a peer's: bytes that are no entry where an entry must be
-|- PeerError                a peer's: the connection is closed and, once per cause, logged
-|  |- StrangerError         another cluster, group, node id or version behind the address
-|  '- PeerProtocolError     bytes that are no frame of ours
-'- NotLeaderError           not now: propose elsewhere
+'- PeerError                a peer's: the connection is closed and, once per cause, logged
+   |- StrangerError         another cluster, group, node id or version behind the address
+   '- PeerProtocolError     bytes that are no frame of ours
 """
 
 from pathlib import Path

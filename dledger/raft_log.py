@@ -35,7 +35,7 @@ from dledger.peer_book import PeerBook
 from dledger.ports import StateMachine
 from dledger.pulse import TICK_S, Pulse, now_ms
 from dledger.raft_files import RaftFiles
-from dledger.refusals import no_quorum, not_leader, refusal_of, too_much_waits
+from dledger.refusals import no_quorum, not_leader, too_much_waits
 from dledger.term_start import term_start_draft
 from dledger.transport import Transport
 from dledger.wire import CopyRequest, CopyResponse, PeerMessage
@@ -44,6 +44,7 @@ from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
+from store.refusals import refusal_of
 from store.replicated_log import Done, LogListener, LogState
 
 _DRAIN_S = 1.0

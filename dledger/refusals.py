@@ -2,20 +2,6 @@
 
 from dledger.config import RaftConfig
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError, StoreError
-
-
-def refusal_of(error: StoreError) -> Refusal:
-    """A refusal for what the files answered; nothing was placed."""
-    match error:
-        case DiskFullError():
-            return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
-        case AllocationPendingError():
-            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
-        case RecordTooLargeError():
-            return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
-        case _:
-            return Refusal(Cause.DISK_FAILED, str(error))
 
 
 def not_leader(node_id: str, term: int, leader: LeaderHint | None) -> Refusal:

@@ -22,10 +22,8 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.allocator import FileAllocator
 from store.checkpoint import Checkpoint
 from store.errors import (
-    AllocationPendingError,
     DiskFailedError,
     DiskFullError,
-    RecordTooLargeError,
     RecordUnavailableError,
     StoreError,
 )
@@ -33,6 +31,7 @@ from store.flusher import Flusher, FlushMode
 from store.mapped_file_queue import MappedFileQueue
 from store.placing import Placer, walk_file
 from store.recovery import recover_log
+from store.refusals import refusal_of
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
 log = logging.getLogger(__name__)
@@ -181,7 +180,7 @@ class CommitLog:
         try:
             end = self._placer.place(drafts, self._last_timestamp)
         except StoreError as error:
-            raise _refusal_of(error) from error
+            raise refusal_of(error) from error
         self._waiting.append((end, self._loop.time() + self.config.sync_flush_timeout_ms / 1000, done))
         if self.config.flush_mode is FlushMode.SYNC:
             self._flusher.request(end, self._on_synced)
@@ -252,15 +251,3 @@ class CommitLog:
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
-
-
-def _refusal_of(error: StoreError) -> Refusal:
-    match error:
-        case DiskFullError():
-            return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
-        case AllocationPendingError():
-            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
-        case RecordTooLargeError():
-            return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
-        case _:
-            return Refusal(Cause.DISK_FAILED, str(error))

@@ -1,0 +1,17 @@
+"""How a log refuses what its files cannot take. Every log on the store's files says it alike."""
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError, StoreError
+
+
+def refusal_of(error: StoreError) -> Refusal:
+    """A refusal for what the files answered; nothing was placed."""
+    match error:
+        case DiskFullError():
+            return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
+        case AllocationPendingError():
+            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
+        case RecordTooLargeError():
+            return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
+        case _:
+            return Refusal(Cause.DISK_FAILED, str(error))
