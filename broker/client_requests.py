@@ -4,6 +4,7 @@ Source: apache/rocketmq `broker/.../processor/ClientManageProcessor.java`, `Cons
 `AdminBrokerProcessor.java` (5.x).
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,6 +15,7 @@ from broker.fields import text
 from broker.java_json import QueueId, dumps
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
+from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.subscription import TAG, Subscription
 from ledgermq.message.errors import InvalidMessageIdError
@@ -27,6 +29,8 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 
 FORWARD_TIMEOUT_SECONDS = 10.0
+NOTIFY_AGAIN_SECONDS = 2.0
+"""Java consumers share queues once a second at most, and look for unknown routes as they do."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -42,6 +46,7 @@ class ClientRequests:
         self,
         config: BrokerConfig,
         metadata: Metadata,
+        new_topics: NewTopics,
         clients: ClientTable,
         locks: QueueLocks,
         role: Role,
@@ -50,6 +55,7 @@ class ClientRequests:
     ) -> None:
         self._config = config
         self._metadata = metadata
+        self._new_topics = new_topics
         self._clients = clients
         self._locks = locks
         self._role = role
@@ -59,7 +65,10 @@ class ClientRequests:
     # ---- heartbeats and members
 
     def heartbeat(self, connection: Connection, command: Command) -> None:
-        """34: the client is alive, in these groups; unknown groups and their retry topics are made if they may be."""
+        """34: the client is alive, in these groups; unknown groups and their retry topics are made if they may be.
+
+        The answer waits until a new retry topic has its route: consumers look for it next, and then not for 20 s.
+        """
         beat = Heartbeat.from_json(_json_body(command))
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
@@ -69,6 +78,15 @@ class ClientRequests:
             if data.message_model != BROADCASTING:
                 self._ensure_retry_topic(data.group)
             self._clients.beat_consumer(data, beat.client_id, connection, command.language, command.version)
+        new = [data.group for data in beat.consumers if names.retry_topic(data.group) in self._new_topics]
+        self._answer_heartbeat(connection, command, [names.retry_topic(group) for group in new])
+        if new:
+            self._spawn(self._notify_again(new))
+
+    def _answer_heartbeat(self, connection: Connection, command: Command, awaited: list[str]) -> None:
+        if awaited:
+            self._new_topics.then(awaited[0], lambda: self._answer_heartbeat(connection, command, awaited[1:]))
+            return
         fields = {"IS_SUB_CHANGE": "true", "IS_SUPPORT_HEART_BEAT_V2": "true"}
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
@@ -111,6 +129,14 @@ class ClientRequests:
         fields = {"consumerGroup": group.name}
         for connection in group.members:
             connection.oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=fields))
+
+    async def _notify_again(self, groups: list[str]) -> None:
+        """Consumers that looked for the route of their new retry topic too early share its queues now, not in 20 s."""
+        await asyncio.sleep(NOTIFY_AGAIN_SECONDS)
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is not None:
+                self.notify_members(group)
 
     # ---- queue locks
 

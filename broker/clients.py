@@ -6,7 +6,7 @@ When a group's members or topics change, every member is told at once (code 40),
 Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,13 @@ class ConsumerGroup:
         changed = newest.keys() != before
         self.subscriptions = newest
         return changed
+
+    def renew(self, subscriptions: Iterable[Subscription]) -> None:
+        """Take over what a member says between heartbeats; only what is newer than the stored one."""
+        for offered in subscriptions:
+            stored = self.subscriptions.get(offered.topic)
+            if stored is None or stored.version < offered.version:
+                self.subscriptions[offered.topic] = offered
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
+from broker.subscription_refresh import SubscriptionRefresh
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codes import RequestCode
@@ -112,9 +113,12 @@ class Parts:
         self.delay = DelayService(
             self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
         )
-        self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held)
+        refresh = SubscriptionRefresh(self.clients, loop.time)
+        self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
-        self.client_requests = ClientRequests(config, self.metadata, self.clients, self.locks, role, store, spawn)
+        self.client_requests = ClientRequests(
+            config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
+        )
         self.runtime = RuntimeInfo(self.totals, store, config.store_dir)
         self.admin = AdminRequests(
             config,

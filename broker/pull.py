@@ -18,6 +18,7 @@ from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
 from broker.subscription import TAG, TagFilter, make_subscription
+from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -32,6 +33,7 @@ SUBSCRIPTION: Final = 4
 
 _SUSPEND_MAX_MS: Final = 60_000
 _OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
+_UNHEARD: Final = frozenset({Cause.SUBSCRIPTION_NOT_LATEST, Cause.SUBSCRIPTION_NOT_EXIST})
 _EMPTY: Final = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE})
 _NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL})
 
@@ -102,6 +104,7 @@ class PullProcessor:
         role: Role,
         store: MessageStore,
         held: HeldPulls,
+        refresh: SubscriptionRefresh,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -110,13 +113,32 @@ class PullProcessor:
         self._role = role
         self._store = store
         self._held = held
+        self._refresh = refresh
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0
         self.missed = 0
 
     def pull(self, connection: Connection, command: Command) -> None:
-        """Answer or hold one request."""
+        """Answer or hold one request; one under a subscription not heard of yet is served when the client was asked."""
+        try:
+            self._serve(connection, command)
+        except Refusal as refusal:
+            if refusal.cause not in _UNHEARD:
+                raise
+            group = text(command.ext, "consumerGroup")
+            if not self._refresh.ask(connection, group, lambda: self._serve_again(connection, command)):
+                raise
+
+    def _serve_again(self, connection: Connection, command: Command) -> None:
+        if connection.is_closed:
+            return
+        try:
+            self._serve(connection, command)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _serve(self, connection: Connection, command: Command) -> None:
         fields = command.ext
         group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
         flags = integer(fields, "sysFlag")
