@@ -13,6 +13,7 @@ Source: openmessaging/dledger 0.3.1.2 `store/file/DLedgerMmapFileStore.java`.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from dledger.log_start import LogStart, save_start
 from dledger.log_writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
 from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
+from store.mapped_file import MappedFile
 
 
 class FlushRequests(Protocol):
@@ -35,6 +37,14 @@ class FlushRequests(Protocol):
 
     def request(self, offset: int, done: Callable[[int], None]) -> None:
         """Call `done(flushed_offset)` once everything below `offset` is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFiles:
+    """Files that are the log's no more and still lie on the disk, oldest first."""
+
+    data: list[MappedFile]
+    index: list[MappedFile]
 
 
 class EntryLog:
@@ -277,24 +287,28 @@ class EntryLog:
         self._marks.clear()
         self._last_index = self._flushed_index = first_index - 1
 
-    def delete_before(self, position: int) -> list[Path]:
-        """Drop data files that end at or before `position`, never the last one; answer which.
+    def take_before(self, position: int) -> TakenFiles | None:
+        """Drop the data files that end at or before `position`, never the last one; None when there is none.
 
-        The caller has made sure that everything in them is committed and needed no more.
+        They are gone from the log, and its new start is durable; the caller deletes them (`MappedFileQueue.remove`),
+        and has made sure that everything in them is committed and needed no more.
+
+        Raises:
+            DiskFailedError: the new start cannot be written; nothing was dropped.
         """
         doomed = [file for file in self.data.files[:-1] if file.end_offset <= position]
         if not doomed or not self.data.files[len(doomed)].write_position:
-            return []
+            return None
         kept = self.data.files[len(doomed)]
         first = read_header(kept.view, 0).entry_index
         prev_term = self.term_at(first - 1)
         run = self._run_of(first)
-        self._start = LogStart(first, kept.start_offset, prev_term)
-        save_start(self._directory, self._start)
+        start = LogStart(first, kept.start_offset, prev_term)
+        save_start(self._directory, start)
+        self._start = start
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
         self.care.forget_before(first)
-        self.units.delete_before(first)
-        return self.data.delete_before(kept.start_offset)
+        return TakenFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
 
     def close(self) -> None:
         """Close the files; flushing is the flusher's business."""

@@ -184,6 +184,10 @@ class RaftNode:
         """The log has just deleted its oldest files. Call it before anything else of the node."""
         self.raft.trimmed()
 
+    def needed_index(self) -> int | None:
+        """The first entry that a member within reach still has to be sent; None while this node does not lead."""
+        return self.raft.needed_index()
+
     def on_disk_stalled(self, *, is_stalled: bool) -> None:
         """A flush does not return for longer than the watchdog allows, or the disk answers again."""
         self.raft.disk_stalled(is_stalled=is_stalled)

@@ -45,6 +45,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
 from store.refusals import refusal_of
+from store.removal import FileRemoval
 from store.replicated_log import Done, LogListener, LogState
 
 _DRAIN_S = 1.0
@@ -83,6 +84,7 @@ class RaftLog:
         self._clock = clock
         self._report_flush = on_flushed
         self._peers = PeerBook(files.known_peers, config.self_id, config.client_address)
+        self._removal = FileRemoval(loop)
         self._is_turn_open = False
         self._last_timestamp = 0
 
@@ -157,6 +159,7 @@ class RaftLog:
         await self._transport.close()
         await self._pulse.finish()
         await self._flusher.close()
+        await self._removal.finish()
         await self._loop.run_in_executor(None, self._hard_states.close)
         is_clean = is_clean and self._flusher.failed is None
         if is_clean:
@@ -232,6 +235,25 @@ class RaftLog:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
         return walk_records(self._entries.data, start_offset, end_offset)
 
+    def sealed_files(self) -> Sequence[tuple[Path, int]]:
+        """See `ReplicatedLog.sealed_files`."""
+        limit = min(self._events.confirm_offset, self.flushed_offset)
+        return [(file.path, file.end_offset) for file in self._entries.data.files[:-1] if file.end_offset <= limit]
+
+    def trim(self, before: int) -> int:
+        """See `ReplicatedLog.trim`. A leader keeps what a member that it has a link to has not yet received."""
+        log = self._entries
+        limit = min(before, self._events.confirm_offset, self.flushed_offset)
+        needed = self._node.needed_index()
+        if needed is not None:
+            limit = min(limit, log.end_position(needed - 1))
+        taken = log.take_before(limit)
+        if taken is not None:
+            self._node.on_trimmed()
+            self._removal.start(log.data, taken.data)
+            self._removal.start(log.units.files, taken.index)
+        return self.min_offset
+
     # ---- for operators and metrics
 
     @property
@@ -279,13 +301,6 @@ class RaftLog:
     def allow_missing(self) -> None:
         """See `RaftNode.allow_missing`."""
         self._node.allow_missing()
-
-    def delete_before(self, physical_offset: int) -> list[Path]:
-        """Drop data files that end at or before `physical_offset` and are confirmed here; answer which."""
-        deleted = self._entries.delete_before(min(physical_offset, self._events.confirm_offset))
-        if deleted:
-            self._node.on_trimmed()
-        return deleted
 
     # ---- what peers and the node say
 

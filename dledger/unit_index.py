@@ -19,6 +19,11 @@ class UnitIndex:
     def __init__(self, queue: MappedFileQueue) -> None:
         self._queue = queue
 
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files it stands on."""
+        return self._queue
+
     def find(self, entry_index: int) -> tuple[int, int, int] | None:
         """`(position, size, term)` of an entry; None where no unit was written, or a rotten one lies."""
         offset = entry_index * INDEX_UNIT_SIZE
@@ -97,9 +102,9 @@ class UnitIndex:
         """Drop all; the next unit is that of `first_index`."""
         self._queue.reset_to(first_index * INDEX_UNIT_SIZE)
 
-    def delete_before(self, first_index: int) -> None:
-        """Drop files that hold only units below `first_index`."""
-        self._queue.delete_before(first_index * INDEX_UNIT_SIZE)
+    def take_before(self, first_index: int) -> list[MappedFile]:
+        """Let go of the files that hold only units below `first_index`, never the last one."""
+        return self._queue.take_before(first_index * INDEX_UNIT_SIZE)
 
     def unsynced(self) -> list[MappedFile]:
         """Files with units that may not be durable."""

@@ -32,6 +32,7 @@ from store.mapped_file_queue import MappedFileQueue
 from store.placing import Placer, walk_file
 from store.recovery import recover_log
 from store.refusals import refusal_of
+from store.removal import FileRemoval
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class CommitLog:
         self._allocator = FileAllocator()
         self._queue = MappedFileQueue(config.directory, config.file_size_bytes, self._allocator)
         self._placer = Placer(self._queue, config.store_host)
+        self._removal = FileRemoval(loop)
         self._flusher: Flusher | None = None
         self._listeners: list[LogListener] = []
         self._waiting: deque[tuple[int, float, Done]] = deque()
@@ -128,6 +130,7 @@ class CommitLog:
             await self._flusher.close()
             self._settle()
         self._refuse_waiting(self._refusal)
+        await self._removal.finish()
         self._queue.close()
         self._allocator.close()
 
@@ -202,6 +205,17 @@ class CommitLog:
             limit = min(file.write_position, end_offset - base)
             yield from walk_file(file, start_offset - base, limit)
             start_offset = file.end_offset
+
+    def sealed_files(self) -> Sequence[tuple[Path, int]]:
+        """See `ReplicatedLog.sealed_files`."""
+        limit = min(self._confirm_offset, self._queue.flushed_offset)
+        return [(file.path, file.end_offset) for file in self._queue.files[:-1] if file.end_offset <= limit]
+
+    def trim(self, before: int) -> int:
+        """See `ReplicatedLog.trim`; this log has no other members."""
+        limit = min(before, self._confirm_offset, self._queue.flushed_offset)
+        self._removal.start(self._queue, self._queue.take_before(limit))
+        return self.min_offset
 
     # -- settling
 

@@ -11,6 +11,7 @@ is not believed after it.
 Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from store.allocator import FileAllocator
@@ -181,9 +182,26 @@ class MappedFileQueue:
 
     def delete_before(self, offset: int) -> list[Path]:
         """Drop the files that end at or before `offset`, never the last one; answer which."""
-        doomed = [file for file in self.files[:-1] if file.end_offset <= offset]
-        self._delete(doomed)
+        doomed = self.take_before(offset)
+        self.remove(doomed)
         return [file.path for file in doomed]
+
+    def take_before(self, offset: int) -> list[MappedFile]:
+        """Let go of the files that end at or before `offset`, never the last one, for `remove`."""
+        doomed = [file for file in self.files[:-1] if file.end_offset <= offset]
+        del self.files[: len(doomed)]
+        return doomed
+
+    def remove(self, doomed: Sequence[MappedFile]) -> None:
+        """Close and delete files that were taken, oldest first; slow, and allowed in a thread.
+
+        Raises:
+            DiskFailedError: the folder could not be synced.
+        """
+        for file in doomed:
+            file.delete()
+        if doomed:
+            sync_directory(self.directory)
 
     def close(self) -> None:
         """Close all files and remove the ones made ahead. Flushing is the flusher's business."""
@@ -214,12 +232,8 @@ class MappedFileQueue:
         self._spares.clear()
 
     def _delete(self, doomed: list[MappedFile]) -> None:
-        if not doomed:
-            return
-        for file in doomed:
-            self.files.remove(file)
-            file.delete()
-        sync_directory(self.directory)
+        self.files = [file for file in self.files if file not in doomed]
+        self.remove(doomed)
 
     def _scan(self) -> list[Path]:
         """Files of the queue, sorted, after a check of names and lengths."""

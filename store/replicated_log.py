@@ -10,6 +10,7 @@ master/slave replication fit the same protocol. All run on the event loop's thre
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from ledgermq.message.draft import RecordDraft
@@ -105,6 +106,20 @@ class ReplicatedLog(Protocol):
 
         Raises:
             CorruptRecordError: a record that cannot be parsed lies in the range.
+        """
+
+    def sealed_files(self) -> Sequence[tuple[Path, int]]:
+        """`(path, end offset)` of the files that are written no more and confirmed to their ends, oldest first."""
+
+    def trim(self, before: int) -> int:
+        """Drop the oldest whole files that end at or before physical offset `before`; the new `min_offset`.
+
+        Files stay that hold what is not confirmed or not durable here, or what a member within reach still needs;
+        one out of reach gets the whole log anew when it is back. Bytes that readers hold stay valid. The files are
+        removed in a thread: on the disk soon, from the log at once.
+
+        Raises:
+            DiskFailedError: the log's own notes cannot be written; nothing was dropped.
         """
 
     async def close(self) -> None:

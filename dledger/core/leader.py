@@ -200,6 +200,12 @@ class Leader:
         )
         return received, durable
 
+    def needed_index(self) -> int:
+        """The first entry that a follower lacks to which there is a link; the log's next one when none lacks any."""
+        state = self._state
+        lacking = [peer.received_index for name, peer in self.peers.items() if name not in state.lost_links]
+        return min([state.terms.last_index, *lacking]) + 1
+
     # -- following
 
     def tick(self) -> bool:

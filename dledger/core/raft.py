@@ -218,6 +218,10 @@ class Raft(Member):
             state.terms.trim(source.first_index, source.prev_term)
             state.durable_index = max(state.durable_index, source.first_index - 1)
 
+    def needed_index(self) -> int | None:
+        """The first entry that a follower within reach lacks; None while this node does not lead."""
+        return self.leader.needed_index() if self.leader is not None else None
+
     def disk_stalled(self, *, is_stalled: bool) -> None:
         """A flush does not return: do not lead as long as that is so, and name a successor."""
         self.state.stalled = is_stalled

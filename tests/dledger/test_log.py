@@ -235,13 +235,22 @@ def test_a_truncation_is_on_disk_when_it_returns_or_is_the_disk_s_failure(
             log.truncate_after(1)
 
 
+def delete_before(log: EntryLog, position: int) -> list[str]:
+    """Drop old files and delete them; their names."""
+    taken = log.take_before(position)
+    if taken is None:
+        return []
+    log.data.remove(taken.data)
+    log.units.files.remove(taken.index)
+    return [file.path.name for file in taken.data]
+
+
 def test_deleting_moves_the_start_and_survives_a_restart(entry_log: LogOpener) -> None:
     log = entry_log()
     fill(log, 20, term=1)
     fill(log, 20, term=2)
-    assert log.delete_before(4095) == []
-    deleted = log.delete_before(2 * 4096 + 5)
-    assert [path.name for path in deleted] == [f"{0:020d}", f"{4096:020d}"]
+    assert delete_before(log, 4095) == []
+    assert delete_before(log, 2 * 4096 + 5) == [f"{0:020d}", f"{4096:020d}"]
     first = log.first_index
     assert log.first_position == 8192
     assert log.prev_term == log.term_at(first - 1) == 1
@@ -254,12 +263,10 @@ def test_deleting_moves_the_start_and_survives_a_restart(entry_log: LogOpener) -
     assert again.term_runs == log.term_runs
 
 
-def test_a_deletion_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_cut_short_is_finished(entry_log: LogOpener) -> None:
     log = entry_log()
     fill(log, 40)
-    with monkeypatch.context() as patch:
-        patch.setattr("store.mapped_file_queue.MappedFileQueue.delete_before", lambda queue, offset: [])
-        log.delete_before(2 * 4096)
+    log.take_before(2 * 4096)
     first = log.first_index
     log.close()
     again = entry_log()
@@ -270,7 +277,7 @@ def test_a_deletion_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pyt
 def test_a_reset_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> None:
     source, target = entry_log("source"), entry_log("target")
     fill(source, 40)
-    source.delete_before(2 * 4096)
+    delete_before(source, 2 * 4096)
     fill(target, 3, term=1)
     target.reset(source.first_index, source.first_position, source.prev_term)
     assert (target.last_index, target.generation) == (source.first_index - 1, 1)

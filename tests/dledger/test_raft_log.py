@@ -139,9 +139,10 @@ async def test_a_follower_behind_the_oldest_file_starts_anew(raft_cluster: Make)
         await cluster.append(leader, b"%03d" % i + bytes(3000))
     log = cluster.logs[leader]
     cluster.machines[leader].state = b"topics"
-    deleted = log.delete_before(log.confirm_offset)
-    assert len(deleted) >= 2
-    assert log.min_offset == 16384 * len(deleted)
+    paths = [path for path, _ in log.sealed_files()]
+    assert len(paths) >= 2
+    assert log.trim(log.confirm_offset) == log.min_offset == 16384 * len(paths)
+    await until(lambda: not any(path.exists() for path in paths), "files deleted")
     await cluster.start(lagging)
     await cluster.caught_up(lagging)
     assert cluster.logs[lagging].min_offset == log.min_offset
@@ -153,6 +154,44 @@ async def test_a_follower_behind_the_oldest_file_starts_anew(raft_cluster: Make)
     await cluster.start(lagging)
     await cluster.caught_up(lagging)
     assert cluster.bodies(lagging) == cluster.bodies(leader)
+
+
+async def test_a_leader_keeps_the_files_that_a_member_within_reach_has_not_received(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"first")
+    await cluster.caught_up()
+    lagging = followers(cluster, leader)[0]
+    log = cluster.logs[leader]
+    cluster.deafen(lagging)
+    for i in range(12):
+        await cluster.append(leader, b"%03d" % i + bytes(3000))
+    assert len(log.sealed_files()) >= 2
+    assert log.trim(log.confirm_offset) == 0
+    await cluster.kill(lagging)
+    await until(lambda: log.trim(log.confirm_offset) > 0, "a trim without the member that is gone")
+    assert log.min_offset <= log.confirm_offset
+
+
+async def test_a_member_that_trimmed_its_log_takes_part_and_finds_its_start_again(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    for i in range(12):
+        await cluster.append(leader, b"%03d" % i + bytes(3000))
+    await cluster.caught_up()
+    trimmed = {node_id: log.trim(log.confirm_offset) for node_id, log in cluster.logs.items()}
+    assert all(start > 0 for start in trimmed.values())
+    await cluster.append(leader, b"more")
+    await cluster.caught_up()
+    await cluster.stop()
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"and more")
+    await cluster.caught_up()
+    assert {node_id: log.min_offset for node_id, log in cluster.logs.items()} == trimmed
+    assert all(cluster.bodies(node_id)[-2:] == [b"more", b"and more"] for node_id in cluster.logs)
 
 
 async def test_listeners_hear_of_the_confirm_offset_before_done_is_called(raft_cluster: Make) -> None:

@@ -232,6 +232,13 @@ class MemoryLog:
             yield position, view[position : position + size]
             position += size
 
+    def sealed_files(self) -> list[tuple[Path, int]]:
+        return []
+
+    def trim(self, before: int) -> int:
+        self.min_offset = max(self.min_offset, before)
+        return self.min_offset
+
     async def close(self) -> None:
         pass
 

@@ -1,0 +1,67 @@
+"""The rules of cleaning: one verdict for each round. Pure: time, hour and disks come in.
+
+    used     max_used_ratio        forcible_ratio          warning_ratio
+    --------------|----------------------|-----------------------|----------->
+    by the hour   | past their time      | oldest files, even    | ... and no message is taken, until the
+    only          | at any hour          | before their time     | use is at forcible_ratio or below again
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (CleanCommitLogService, 5.3.3).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from store.cleaning.config import CleaningConfig
+from store.cleaning.disk_space import StoreSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a round has to do.
+
+    Attributes:
+        deletes: files past their time go.
+        at_once: and so do the oldest ones whatever their age.
+        refuses: no message is taken; None leaves it as it is.
+    """
+
+    deletes: bool
+    at_once: bool
+    refuses: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgedFile:
+    """A file of the log that is written no more: where it ends, and when it was changed last (ms)."""
+
+    end_offset: int
+    modified_ms: int
+
+
+def judge(config: CleaningConfig, space: StoreSpace, hour: int, *, by_hand: bool) -> Verdict:
+    """The verdict for disks as full as these, at this hour of the local day.
+
+    `by_hand`: an administrator wants files past their time to go now.
+    """
+    fullest = max(space.log.ratio, space.queues.ratio)
+    at_once = fullest > config.forcible_ratio
+    refuses = True if fullest > config.warning_ratio else None if at_once else False
+    if config.replicas_per_disk > 1:
+        share = space.store_bytes * config.replicas_per_disk / max(space.log.total, 1)
+        is_tight = share > min(config.max_used_ratio, config.logical_forcible_ratio)
+        at_once = at_once or share > config.logical_forcible_ratio
+    else:
+        is_tight = fullest > config.max_used_ratio
+    deletes = is_tight or at_once or by_hand or hour in config.delete_hours
+    return Verdict(deletes, at_once and config.forcibly, refuses)
+
+
+def expired(config: CleaningConfig, verdict: Verdict, files: Sequence[AgedFile], now_ms: int) -> list[int]:
+    """End offsets of those of `files` (oldest first) that go in this round: the oldest, up to the first that stays."""
+    ends: list[int] = []
+    for file in files if verdict.deletes else ():
+        is_past = now_ms >= file.modified_ms + config.reserved_ms
+        if not (is_past or verdict.at_once) or len(ends) == config.batch_max:
+            break
+        ends.append(file.end_offset)
+    return ends
