@@ -172,7 +172,14 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
+        first = self.unit(self.min_offset)
+        if first is not None and first[0] >= log_min_offset and first[:2] != (0, BLANK_SIZE):
+            return
         self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
+
+    def take_expired(self) -> list[QueueFile]:
+        """Let go of the files, but the last, whose units are all below `min_offset`; the caller deletes them."""
+        return self._files.take_before(self.min_offset)
 
     def clear(self) -> None:
         """Forget all units, to be filled from the log again."""

@@ -17,7 +17,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
@@ -30,6 +30,9 @@ from store.message_reader import MessageReader
 from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
+
+if TYPE_CHECKING:
+    from store.cleaning.cleaner import Cleaner
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,9 @@ class MessageStore(MessageReader):
         dispatched_offset: as above, moving.
         last_timestamp: store time (ms) of the last record dispatched by this process; 0 before the first.
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
+        cleaner: drops what is old; None before the store is opened.
+        disk_full: why no message is taken though the log would, or None; records of watched topics are taken all the
+            same, as consumers go on. Set by the cleaner.
     """
 
     def __init__(
@@ -93,6 +99,8 @@ class MessageStore(MessageReader):
         self.dispatched_offset = dispatched_offset
         self.last_timestamp = 0
         self.dispatch_error: StoreError | CorruptRecordError | None = None
+        self.cleaner: Cleaner | None = None
+        self.disk_full: str | None = None
         self._loop = loop
         self._listeners: list[StoreListener] = []
         self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
@@ -134,6 +142,8 @@ class MessageStore(MessageReader):
         """
         if not self._is_writable:
             raise self._why_not_writable()
+        if self.disk_full is not None and not all(draft.queue.is_watched for draft in drafts):
+            raise Refusal(Cause.DISK_FULL, self.disk_full, retry_after_ms=1000)
         max_offset = self.log.max_offset
         self._assign(drafts)
         try:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.checkpointer import Checkpointer
+from store.cleaning.cleaner import Cleaner, store_space
+from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
 from store.queue_reader import ColdLimits
@@ -33,6 +35,8 @@ class StoreConfig:
         root: the store's directory.
         checkpoint_interval_ms: between syncs of the queues.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
+        log_directory: whose disk is watched; None where the log lies under `root`.
+        cleaning: when old files go; None: never, and the disk is not watched.
     """
 
     root: Path
@@ -40,6 +44,8 @@ class StoreConfig:
     checkpoint_interval_ms: int = 10_000
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits | None = None
+    log_directory: Path | None = None
+    cleaning: CleaningConfig | None = None
 
 
 @dataclass(slots=True)
@@ -48,17 +54,20 @@ class OpenStore:
 
     Attributes:
         recovery: what opening had to do.
+        cleaner: runs only where the configuration says when.
     """
 
     store: MessageStore
     directory: StoreDirectory
     recovery: QueueRecovery
     checkpointer: Checkpointer
+    cleaner: Cleaner
 
     async def close(self) -> None:
         """Close everything; the directory counts as clean only if all of it is durable and dispatched."""
         is_clean = False
         try:
+            await self.cleaner.close()
             await self.store.log.close()
             self.store.close()
             is_clean = await self.checkpointer.close()
@@ -108,11 +117,21 @@ async def open_store(
         flushed_offset=flushed_offset or (lambda: replicated_log.confirm_offset),
         last_timestamp=recovery.last_timestamp or found.queues_timestamp,
     )
+    cleaner = store.cleaner = _make_cleaner(config, store)
     if prepare is not None:
         prepare(store)
     store.start()
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
-    return OpenStore(store, directory, recovery, checkpointer)
+    if config.cleaning is not None:
+        cleaner.start()
+    return OpenStore(store, directory, recovery, checkpointer, cleaner)
+
+
+def _make_cleaner(config: StoreConfig, store: MessageStore) -> Cleaner:
+    cleaning = config.cleaning or CleaningConfig()
+    log_directory = config.log_directory or config.root
+    count = cleaning.replicas_per_disk > 1
+    return Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
 
 
 async def open_classic_store(

@@ -121,6 +121,15 @@ class QueueFiles:
         if self._files:
             self._files[-1].clear_from(end * UNIT_SIZE - self._files[-1].start_bytes)
 
+    def take_before(self, unit: int) -> list[QueueFile]:
+        """Let go of the files that hold only units before `unit`, but the last one, for the caller to delete."""
+        size = self.file_units * UNIT_SIZE
+        taken = [file for file in self._files[:-1] if file.start_bytes + size <= unit * UNIT_SIZE]
+        del self._files[: len(taken)]
+        if self._old_file in taken:
+            self._old_file = None
+        return taken
+
     def clear(self) -> None:
         """Remove all files."""
         for file in self._files:

@@ -5,6 +5,7 @@
 Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 """
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,15 @@ class QueueTable:
                 self.get(topic, queue_id)
         for queue in self:
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
+
+    def delete(self, queue: ConsumeQueue) -> None:
+        """Drop one queue, its files and its folder."""
+        queue.clear()
+        del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        folder = self.directory / queue.topic / str(queue.queue_id)
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other queues of the topic are there
+            folder.parent.rmdir()
 
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic and their files; its records stay in the log."""
