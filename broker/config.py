@@ -98,6 +98,21 @@ class BrokerConfig:
     replica_timeout_ms: int = 3000
     """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
 
+    # cleaning: see `store.cleaning.config`; percentages are of a disk
+    delete_hours: frozenset[int] = frozenset({4})
+    file_reserved_ms: int = 72 * 3_600_000
+    clean_interval_ms: int = 10_000
+    clean_forcibly: bool = True
+    delete_batch_max: int = 10
+    delete_log_pause_ms: int = 100
+    delete_queue_pause_ms: int = 100
+    disk_max_used_percent: int = 75
+    disk_forcible_percent: int = 85
+    disk_warning_percent: int = 90
+    """Above it messages are refused."""
+    replicas_per_disk: int = 1
+    logical_disk_forcible_ratio: float = 0.8
+
     # messages, topics, groups
     max_message_size_bytes: int = 4 << 20
     max_topic_length: int = 127

@@ -11,6 +11,7 @@ from dledger.core.errors import RaftError
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
 from store.flusher import FlushMode
 from store.message_store import MessageStore
@@ -49,7 +50,12 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
     Raises:
         StoreError, DLedgerError, OSError: the directory is locked, not ours, or the disk or a port refuses.
     """
-    store_config = StoreConfig(root=config.store_dir, queue_file_size_bytes=config.consume_queue_file_size_bytes)
+    store_config = StoreConfig(
+        root=config.store_dir,
+        queue_file_size_bytes=config.consume_queue_file_size_bytes,
+        log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
+        cleaning=_cleaning_config(config),
+    )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
     log_config = CommitLogConfig(
@@ -133,6 +139,23 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
         election_max_ms=config.raft_election_timeout_ms * 3 // 2,
         preferred_leader=config.preferred_leader,
         append_timeout_ms=config.replica_timeout_ms,
+    )
+
+
+def _cleaning_config(config: BrokerConfig) -> CleaningConfig:
+    return CleaningConfig(
+        delete_hours=config.delete_hours,
+        reserved_ms=config.file_reserved_ms,
+        max_used_ratio=config.disk_max_used_percent / 100,
+        forcible_ratio=config.disk_forcible_percent / 100,
+        warning_ratio=config.disk_warning_percent / 100,
+        forcibly=config.clean_forcibly,
+        batch_max=config.delete_batch_max,
+        interval_ms=config.clean_interval_ms,
+        log_pause_ms=config.delete_log_pause_ms,
+        queue_pause_ms=config.delete_queue_pause_ms,
+        replicas_per_disk=config.replicas_per_disk,
+        logical_forcible_ratio=config.logical_disk_forcible_ratio,
     )
 
 

@@ -21,6 +21,10 @@ def _seconds(number: int) -> int:
     return values.positive(number) * 1000
 
 
+def _hours(number: int) -> int:
+    return values.not_negative(number) * 3_600_000
+
+
 def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -67,11 +71,22 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "brokerPermission": Binding("broker_permission", values.permission),
     "dLegerGroup": Binding("raft_group"),
     "dLegerPeers": Binding("raft_peers", values.raft_peers),
+    "cleanFileForciblyEnable": Binding("clean_forcibly"),
+    "cleanResourceInterval": Binding("clean_interval_ms", values.positive),
     "dLegerSelfId": Binding("raft_self_id"),
     "defaultTopicQueueNums": Binding("default_topic_queue_count", values.positive),
+    "deleteCommitLogFilesInterval": Binding("delete_log_pause_ms", values.not_negative),
+    "deleteConsumeQueueFilesInterval": Binding("delete_queue_pause_ms", values.not_negative),
+    "deleteFileBatchMax": Binding("delete_batch_max", values.positive),
+    "deleteWhen": Binding("delete_hours", values.hours, values.show_hours),
+    "diskMaxUsedSpaceRatio": Binding("disk_max_used_percent", values.percent),
+    "diskSpaceCleanForciblyRatio": Binding("disk_forcible_percent", values.percent),
+    "diskSpaceWarningLevelRatio": Binding("disk_warning_percent", values.percent),
+    "fileReservedTime": Binding("file_reserved_ms", _hours, lambda milliseconds: str(milliseconds // 3_600_000)),
     "flushConsumerOffsetInterval": Binding("consumer_offset_persist_interval_ms", values.positive),
     "flushDiskType": Binding("flush_mode", FlushMode),
     "flushIntervalCommitLog": Binding("flush_interval_ms", values.positive),
+    "logicalDiskSpaceCleanForciblyThreshold": Binding("logical_disk_forcible_ratio", values.ratio),
     "longPollingEnable": Binding("long_polling"),
     "mappedFileSizeCommitLog": Binding("commit_log_file_size_bytes", values.positive),
     "mappedFileSizeConsumeQueue": Binding("consume_queue_file_size_bytes", values.whole_units),
@@ -86,6 +101,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "raftHeartbeatInterval": Binding("raft_heartbeat_interval_ms", values.positive),
     "registerBrokerTimeoutMills": Binding("register_timeout_ms", values.positive),
     "registerNameServerPeriod": Binding("register_interval_ms", values.register_interval),
+    "replicasPerDiskPartition": Binding("replicas_per_disk", values.positive),
     "shortPollingTimeMills": Binding("short_polling_ms", values.positive),
     "slaveTimeout": Binding("replica_timeout_ms", values.positive),
     "storePathCommitLog": Binding("commit_log_dir", _path),

@@ -12,8 +12,8 @@ bitMapLengthConsumeQueueExt|int|64|f|Bits of the filter map in a consume queue's
 bottomMostCompressionTypeForConsumeQueueStore|text|zstd|f|Compression of the lowest level of consume queues in RocksDB.
 brokerRole|ASYNC_MASTER/SYNC_MASTER/SLAVE|ASYNC_MASTER|*|Place in classic replication of masters and slaves.
 checkCRCOnRecover|bool|true|d|Check the sums of records when the log is recovered.
-cleanFileForciblyEnable|bool|true|f|Delete old files before their time when the disk runs full.
-cleanResourceInterval|int|10000|f|Time in ms between two looks for files to delete.
+cleanFileForciblyEnable|bool|true|*|Delete old files before their time when the disk runs full.
+cleanResourceInterval|int|10000|*|Time in ms between two looks for files to delete.
 cleanRocksDBDirtyCQIntervalMin|long|60|f|Minutes between two clean-ups of consume queues in RocksDB.
 cleanSwapedMapInterval|long|300000|j|Time in ms between two clean-ups of swapped mappings.
 coldDataFlowControlEnable|bool|false|f|Limit the reading of messages that are no longer in memory.
@@ -33,24 +33,24 @@ compactionCqMappedFileSize|int|10485760|f|Bytes of a consume-queue file of compa
 compactionMappedFileSize|int|104857600|f|Bytes of a log file of compacted topics.
 compactionScheduleInternal|int|900000|f|Time in ms between two compactions.
 compactionThreadNum|int|6|f|Threads that compact.
-correctLogicMinOffsetForceInterval|int|300000|f|Time in ms after which first offsets of queues are corrected anyway.
-correctLogicMinOffsetSleepInterval|int|1|f|Pause in ms between corrections of first offsets.
+correctLogicMinOffsetForceInterval|int|300000|d|Time in ms after which first offsets of queues are corrected anyway.
+correctLogicMinOffsetSleepInterval|int|1|d|Pause in ms between corrections of first offsets.
 dLegerGroup|text||*|Name of the Raft group; members of other groups are refused.
 dLegerPeers|text||*|Members of the Raft group: n0-host:port;n1-host:port;n2-host:port.
 dLegerSelfId|text||*|Which of dLegerPeers this node is.
 dataReadAheadEnable|bool|true|d|Let the system read ahead in the log's files.
 debugLockEnable|bool|false|j|Log how long locks of the store are held.
 defaultQueryMaxNum|int|32|f|Most messages that a query by key gives.
-deleteCommitLogFilesInterval|int|100|f|Pause in ms between two deleted files of the log.
-deleteConsumeQueueFilesInterval|int|100|f|Pause in ms between two deleted files of consume queues.
-deleteFileBatchMax|int|10|f|Most files deleted in one round.
-deleteWhen|text|04|f|Hours of the day, divided by semicolons, at which old files are deleted.
-destroyMapedFileIntervalForcibly|int|120000|f|Time in ms after which a file in use is deleted anyway.
+deleteCommitLogFilesInterval|int|100|*|Pause in ms between two deleted files of the log.
+deleteConsumeQueueFilesInterval|int|100|*|Pause in ms between two deleted files of consume queues.
+deleteFileBatchMax|int|10|*|Most files deleted in one round.
+deleteWhen|text|04|*|Hours of the day, divided by semicolons, at which old files are deleted.
+destroyMapedFileIntervalForcibly|int|120000|d|Time in ms after which a file in use is deleted anyway.
 disappearTimeAfterStart|int|-1|d|Time in ms after the start before the broker registers.
 diskFallRecorded|bool|true|f|Keep count of how far consumers' reads lie behind.
-diskMaxUsedSpaceRatio|int|75|f|Percentage of a full disk from which old files are deleted.
-diskSpaceCleanForciblyRatio|int|85|f|Percentage of a full disk from which files are deleted before their time.
-diskSpaceWarningLevelRatio|int|90|f|Percentage of a full disk from which sends are refused.
+diskMaxUsedSpaceRatio|int|75|*|Percentage of a full disk from which old files are deleted.
+diskSpaceCleanForciblyRatio|int|85|*|Percentage of a full disk from which files are deleted before their time.
+diskSpaceWarningLevelRatio|int|90|*|Percentage of a full disk from which sends are refused.
 dispatchCqCacheNum|int|4096|j|Records handed to the consume-queue builders at once.
 dispatchCqThreads|int|10|j|Threads that build consume queues.
 dispatchFromSenderThread|bool|false|j|Build consume queues in the thread that stores the message.
@@ -73,7 +73,7 @@ enableScheduleAsyncDeliver|bool|false|f|Deliver delayed messages without waiting
 enableScheduleMessageStats|bool|true|f|Keep statistics of delayed messages.
 enabledAppendPropCRC|bool|false|f|Add a sum over the whole record to its properties.
 fastFailIfNoBufferInStorePool|bool|false|f|Refuse sends when the pool of write buffers is empty.
-fileReservedTime|int|72|f|Hours for which files are kept.
+fileReservedTime|int|72|*|Hours for which files are kept.
 flushCommitLogLeastPages|int|4|d|Fewest pages flushed at once; whatever waits is flushed at once here.
 flushCommitLogThoroughInterval|int|10000|d|Time in ms after which the log is flushed whatever waits.
 flushCommitLogTimed|bool|true|d|Flush at fixed times rather than when enough waits.
@@ -98,7 +98,7 @@ inSyncReplicas|int|1|f|Replicas a synchronous master waits for.
 logicQueueForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of consume queues are swapped anyway.
 logicQueueSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of consume queues.
 logicQueueSwapMapReserveFileNum|int|20|j|Newest consume-queue files whose mappings are not swapped.
-logicalDiskSpaceCleanForciblyThreshold|double|0.8|f|Part of a full disk, of several, from which its files are deleted.
+logicalDiskSpaceCleanForciblyThreshold|double|0.8|*|Part of a full disk, of several, from which its files are deleted.
 mappedFileSizeCommitLog|int|1073741824|*|Bytes of a file of the log.
 mappedFileSizeConsumeQueue|int|6000000|*|Bytes of a file of a consume queue, rounded up to whole units of 20.
 mappedFileSizeConsumeQueueExt|int|50331648|f|Bytes of a file of a consume queue's extension.
@@ -140,8 +140,8 @@ readOnlyCommitLogStorePaths|text||f|Folders of log files that are only read.
 readUnCommitted|bool|false|d|Show messages before replicas have them; never done here.
 realTimePersistRocksDBConfig|bool|true|f|Write configuration to RocksDB at each change.
 recheckReputOffsetFromCq|bool|false|d|Find out from consume queues where dispatch goes on.
-redeleteHangedFileInterval|int|120000|f|Time in ms between two attempts to delete a file in use.
-replicasPerDiskPartition|int|1|f|Replicas that share a disk.
+redeleteHangedFileInterval|int|120000|d|Time in ms between two attempts to delete a file in use.
+replicasPerDiskPartition|int|1|*|Replicas that share a disk.
 rocksdbCQDoubleWriteEnable|bool|false|f|Write consume queues to RocksDB, too.
 rocksdbCompressionType|text|lz4|f|Compression in RocksDB.
 rocksdbFlushWalFrequency|int|1024|f|Writes between two flushes of RocksDB's log.
