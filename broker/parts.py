@@ -18,6 +18,7 @@ from typing import Any
 from broker import names
 from broker.admin import AdminRequests
 from broker.appender import Appender
+from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
 from broker.config import BrokerConfig
@@ -132,6 +133,7 @@ class Parts:
             announce,
             spawn,
         )
+        self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.handler = BrokerRequestHandler(self._table(), self.clients)
 
@@ -269,6 +271,9 @@ class Parts:
             code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.admin.all_groups,
             code.GET_SUBSCRIPTIONGROUP_CONFIG: self.admin.group_config,
             code.GET_CONSUME_STATS: self.admin.consume_stats,
+            code.CLEAN_EXPIRED_CONSUMEQUEUE: self.cleaning.expired_queues,
+            code.CLEAN_UNUSED_TOPIC: self.cleaning.unused_topics,
+            code.DELETE_EXPIRED_COMMITLOG: self.cleaning.expired_log,
             code.GET_BROKER_CONFIG: self.admin.broker_config,
             code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
             TRANSFER_LEADERSHIP: self.transfer.transfer,
