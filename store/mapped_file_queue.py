@@ -58,6 +58,7 @@ class MappedFileQueue:
         self._mappings = mappings if mappings is not None else Mappings()
         self._deleted = deleted if deleted is not None else DeletedFiles()
         self._has_grown = False
+        self._committed: int | None = None
         self._spares: list[MappedFile] = []
         self._start_offset = 0  # of the first file, while there is none
         make_folder(directory)
@@ -93,6 +94,19 @@ class MappedFileQueue:
             return self._start_offset
         last = self.files[-1]
         return last.start_offset + last.write_position
+
+    @property
+    def committed_offset(self) -> int:
+        """End of what lies in the files, and not only in the transient pool."""
+        return self.max_offset if self._committed is None else self._committed
+
+    def track_commits(self) -> None:
+        """From now on `committed_offset` is what `note_committed` says."""
+        self._committed = self.max_offset
+
+    def note_committed(self, offset: int) -> None:
+        """Everything below `offset` lies in the files."""
+        self._committed = offset
 
     def last(self) -> MappedFile | None:
         """The file being written, or None."""
@@ -188,6 +202,8 @@ class MappedFileQueue:
             file.write_position = position
             file.flush_position = min(file.flush_position, position)
         self.flushed_offset = min(self.flushed_offset, offset)
+        if self._committed is not None:
+            self._committed = min(self._committed, offset)
         self._make_ahead()
 
     def reset_to(self, start_offset: int) -> None:
@@ -279,4 +295,4 @@ class MappedFileQueue:
     def _delete(self, doomed: list[MappedFile]) -> None:
         self.files = [file for file in self.files if file not in doomed]
         self._mappings.removed(doomed)
-        self.remove(doomed)
+        self.remove(doomed[::-1])  # from the end: a crash in between must leave no gap
