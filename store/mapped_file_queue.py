@@ -33,6 +33,7 @@ class MappedFileQueue:
         allocator: makes the next files ahead; without one, files are made when needed.
         mappings: how many files may be mapped at once.
         deleted: what becomes of files that are deleted under their readers.
+        ahead_max: 1 or 2 files ahead of the one being written (Java's DLedger does not start on more than one).
 
     Attributes:
         files: in order, without gaps; the last one is being written.
@@ -48,6 +49,7 @@ class MappedFileQueue:
         *,
         mappings: Mappings | None = None,
         deleted: DeletedFiles | None = None,
+        ahead_max: int = 2,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
@@ -57,6 +59,7 @@ class MappedFileQueue:
         self._allocator = allocator
         self._mappings = mappings if mappings is not None else Mappings()
         self._deleted = deleted if deleted is not None else DeletedFiles()
+        self._ahead_max = ahead_max
         self._has_grown = False
         self._committed: int | None = None
         self._spares: list[MappedFile] = []
@@ -268,7 +271,7 @@ class MappedFileQueue:
         """Ask for the next file, and for the one after it once the log has grown."""
         if self._allocator is None:
             return
-        for number in range(len(self._spares), 2 if self._has_grown else 1):
+        for number in range(len(self._spares), self._ahead_max if self._has_grown else 1):
             start = self._next_start() + number * self.file_size
             self._allocator.request(self.directory / file_name(start), start, self.file_size)
 
