@@ -171,7 +171,7 @@ class Group:
         ]
 
     def start(self, who: str) -> None:
-        """Start three of a kind; returns at once. Java's followers need a nameserver, to learn whom to copy tables from."""
+        """Start three of a kind; returns at once. Java's followers learn from a nameserver whose tables to copy."""
         if self._nameserver is None:
             argv = [sys.executable, "-P", "-m", "cli", "nameserver", "--set", f"listenPort={self._namesrv}"]
             with (self._home / "nameserver.log").open("wb") as out:

@@ -1,4 +1,4 @@
-"""What a broker serves of its store, taken over its port: two pictures of one directory must agree, whoever serves it."""
+"""What a broker serves of its store, asked over its port: two pictures of one directory agree, whoever serves it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

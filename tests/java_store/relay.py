@@ -101,7 +101,7 @@ class Relay:
             assert not {key: count for key, count in found.items() if count > 1}
 
     def _await_tables_on_disk(self, seat: Seat) -> None:
-        """Both brokers write tables now and then, and Java's followers copy them: what a kill may cost is not tested."""
+        """Both write tables now and then, and Java's followers copy them: what a kill may cost there is not tested."""
         wanted = self._rounds[-1].offsets
 
         def written() -> bool:
