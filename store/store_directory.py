@@ -11,9 +11,10 @@ from pathlib import Path
 
 from store.abort_file import AbortFile
 from store.checkpoint import CheckpointFile
+from store.config_file import write_config
 from store.errors import StoreFormatError
+from store.folders import make_folder
 from store.lock_file import LockFile
-from store.mapped_file import sync_directory
 
 FORMAT_NAME = "ledgermq.json"
 FORMAT_VERSION = 1
@@ -36,7 +37,7 @@ class StoreDirectory:
     """
 
     def __init__(self, root: Path, kind: str) -> None:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
         self.root = root
         self.kind = kind
         self._lock = LockFile(root)
@@ -54,7 +55,7 @@ class StoreDirectory:
     def config(self) -> Path:
         """Where topics, groups and consumer offsets are kept; made when missing."""
         path = self.root / "config"
-        path.mkdir(exist_ok=True)
+        make_folder(path)
         return path
 
     def close(self, *, clean: bool) -> None:
@@ -66,8 +67,8 @@ class StoreDirectory:
     def _check_format(self) -> None:
         path = self.root / FORMAT_NAME
         if not path.exists():
-            path.write_text(json.dumps({"format": FORMAT_VERSION, "kind": self.kind}) + "\n")
-            sync_directory(self.root)
+            content = json.dumps({"format": FORMAT_VERSION, "kind": self.kind}) + "\n"
+            write_config(path, content.encode())  # whole or not at all: half of one would be refused for ever
             return
         try:
             found = json.loads(path.read_bytes())
