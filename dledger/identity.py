@@ -21,8 +21,8 @@ from typing import Any
 from dledger.errors import WrongDirectoryError
 from dledger.small_file import remove_durably, write_durably
 from store.errors import StoreFormatError
-from store.folders import make_folder
 from store.flusher import FlushMode
+from store.folders import make_folder
 
 FORMAT_VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
