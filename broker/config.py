@@ -93,10 +93,31 @@ class BrokerConfig:
     """`cli.config` makes it SYNC in Raft mode when the file does not say."""
     flush_interval_ms: int = 500
     """ASYNC only: longest time between two flushes of the commit log."""
+    flush_least_pages: int = 4
+    """ASYNC, standalone: fewest pages of 4096 bytes worth a flush before the thorough interval is over; 0: any byte."""
+    flush_thorough_interval_ms: int = 10_000
+    flush_timed: bool = True
+    """ASYNC, standalone: flush at the interval only, not also when records were placed or committed."""
+    flush_wakes: bool = False
     sync_flush_timeout_ms: int = 5000
     """How long a batch may wait for the disk before its senders are told FLUSH_TIMEOUT."""
     replica_timeout_ms: int = 3000
     """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
+
+    # files of the standalone log: see `store.commit_log_config`
+    transient_pool: bool = False
+    transient_pool_count: int = 5
+    transient_pool_refuses: bool = False
+    commit_wakes: bool = True
+    commit_interval_ms: int = 200
+    commit_least_pages: int = 4
+    commit_thorough_interval_ms: int = 200
+    warms_up_files: bool = False
+    warm_up_flush_pages: int = 4096
+    mapped_file_swap: bool = True
+    mapped_file_count_max: int = 100
+    reads_ahead: bool = True
+    forced_delete_after_ms: int = 120_000
 
     # cleaning: see `store.cleaning.config`; percentages are of a disk
     delete_hours: frozenset[int] = frozenset({4})
@@ -122,6 +143,32 @@ class BrokerConfig:
     auto_create_topic: bool = True
     auto_create_group: bool = True
     consumer_offset_persist_interval_ms: int = 5000
+
+    # timers
+    timer_wheel_enable: bool = True
+    timer_precision_ms: int = 1000
+    """Length of a slot of the wheel; deliveries are to the millisecond whatever it is."""
+    timer_max_delay_s: int = 259_200
+    timer_roll_window_slots: int = 172_800
+    timer_log_file_size_bytes: int = 100 << 20
+    timer_flush_interval_ms: int = 1000
+    timer_slot_count_max: int = (1 << 31) - 1
+    """Timers in one slot from which on some are refused, and all from twice as many on (timerCongestNumEachSlot)."""
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
+    recall_enable: bool = False
+    recall_when_not_writable: bool = True
+
+    # transactions
+    reject_transactions: bool = False
+    transaction_check_interval_ms: int = 30_000
+    transaction_timeout_ms: int = 6000
+    """Age from which on a producer is asked about an undecided message."""
+    transaction_check_max: int = 15
+    transaction_op_interval_ms: int = 3000
+    """How long ends of transactions are gathered for one record of the op topic."""
+    transaction_op_size_bytes: int = 4096
+    transaction_metrics_interval_ms: int = 3000
 
     # pull
     long_polling: bool = True

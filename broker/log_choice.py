@@ -1,6 +1,7 @@
 """The one place where a broker's log is chosen: everything else knows the seam only."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -58,17 +59,9 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
     )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
-    log_config = CommitLogConfig(
-        directory=config.commit_log_path,
-        store_host=store_host,
-        file_size_bytes=config.commit_log_file_size_bytes,
-        flush_mode=_flush_mode(config),
-        flush_interval_ms=config.flush_interval_ms,
-        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
-    )
     return await open_classic_store(
         store_config,
-        log_config,
+        _commit_log_config(config, store_host),
         make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
         prepare=follower.prepare,
     )
@@ -119,6 +112,32 @@ def hand_over(replicated_log: ReplicatedLog, target: str | None) -> str:
 
 def _flushed_offset(raft_log: RaftLog) -> Callable[[], int]:
     return lambda: min(raft_log.flushed_offset, raft_log.confirm_offset)
+
+
+def _commit_log_config(config: BrokerConfig, store_host: bytes) -> CommitLogConfig:
+    return CommitLogConfig(
+        directory=config.commit_log_path,
+        store_host=store_host,
+        file_size_bytes=config.commit_log_file_size_bytes,
+        flush_mode=_flush_mode(config),
+        flush_interval_ms=config.flush_interval_ms,
+        flush_least_pages=config.flush_least_pages,
+        flush_thorough_interval_ms=config.flush_thorough_interval_ms,
+        flush_timed=config.flush_timed,
+        flush_wakes=config.flush_wakes,
+        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
+        pool_count=config.transient_pool_count if config.transient_pool else 0,
+        pool_refuses=config.transient_pool_refuses,
+        commit_wakes=config.commit_wakes,
+        commit_interval_ms=config.commit_interval_ms,
+        commit_least_pages=config.commit_least_pages,
+        commit_thorough_interval_ms=config.commit_thorough_interval_ms,
+        warms_up=config.warms_up_files,
+        warm_up_flush_pages=config.warm_up_flush_pages,
+        mapped_count_max=config.mapped_file_count_max if config.mapped_file_swap else sys.maxsize,
+        reads_ahead=config.reads_ahead,
+        forced_delete_after_ms=config.forced_delete_after_ms,
+    )
 
 
 def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -> RaftConfig:

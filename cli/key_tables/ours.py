@@ -41,7 +41,7 @@ EFFECTS = {
     "correctLogicMinOffsetForceInterval": "Corrected whenever files of the log go, and at each start.",
     "correctLogicMinOffsetSleepInterval": "Corrected in slices of five milliseconds.",
     "deleteWhen": "By the local time of the machine.",
-    "destroyMapedFileIntervalForcibly": "A file goes at once; who reads it keeps its bytes until it has done.",
+    "destroyMapedFileIntervalForcibly": "A file goes at once; readers keep its bytes as long, then its blocks are freed.",
     "diskMaxUsedSpaceRatio": "Kept within 10 and 95.",
     "diskSpaceCleanForciblyRatio": "Kept within 30 and 85.",
     "diskSpaceWarningLevelRatio": "Kept within 35 and 90; topics, groups and consumers' offsets are still taken.",
@@ -55,5 +55,13 @@ EFFECTS = {
     "slaveTimeout": "The time a batch may wait for a quorum.",
     "storePathConsumeQueue": "Always storePathRootDir/consumequeue.",
     "storePathDLedgerCommitLog": "Always storePathRootDir/dledger-SELFID/data.",
+    "commitLogSwapMapReserveFileNum": "Most files of the log mapped at once; others are mapped when read.",
+    "dataReadAheadEnable": "Of the standalone log.",
+    "flushCommitLogLeastPages": "Of the standalone log; a Raft log with ASYNC_FLUSH flushes whatever waits.",
+    "flushCommitLogTimed": "false also flushes when records were committed, or placed (wakeFlushWhenPutMessage).",
+    "transientStorePoolEnable": "Standalone only. Messages are acknowledged when committed; RocketMQ answers before.",
+    "useReentrantLockWhenPutMessage": "The event loop is the only writer of the log: there is no lock to choose.",
+    "wakeCommitWhenPutMessage": "true commits at the end of each turn; false by interval and pages.",
+    "warmMapedFileEnable": "Of the standalone log: zeros are written, flushed with SYNC_FLUSH, and the pages locked.",
 }
 """What a key does here, in words to add to its meaning."""

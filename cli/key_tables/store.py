@@ -23,12 +23,12 @@ combineCQEnableCheckSelf|bool|false|f|Compare both kinds of consume queue (5.4).
 combineCQLoadingCQTypes|text|default;defaultRocksDB|f|Kinds of consume queue that are loaded (5.4).
 combineCQMaxExtraSearchCommitLogFiles|int|3|f|Further log files searched when both kinds are aligned (5.4).
 combineCQPreferCQType|text|default|f|Kind of consume queue that is read when two kinds are kept (5.4).
-commitCommitLogLeastPages|int|4|f|Fewest pages copied at once from the pool of write buffers.
-commitCommitLogThoroughInterval|int|200|f|Time in ms after which the pool's buffers are copied whatever they hold.
-commitIntervalCommitLog|int|200|f|Time in ms between two copies from the pool of write buffers.
+commitCommitLogLeastPages|int|4|*|Fewest pages copied at once from the pool of write buffers.
+commitCommitLogThoroughInterval|int|200|*|Time in ms after which the pool's buffers are copied whatever they hold.
+commitIntervalCommitLog|int|200|*|Time in ms between two copies from the pool of write buffers.
 commitLogForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of the log are swapped anyway.
 commitLogSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of the log.
-commitLogSwapMapReserveFileNum|int|100|j|Newest log files whose mappings are not swapped.
+commitLogSwapMapReserveFileNum|int|100|*|Newest log files whose mappings are not swapped.
 compactionCqMappedFileSize|int|10485760|f|Bytes of a consume-queue file of compacted topics.
 compactionMappedFileSize|int|104857600|f|Bytes of a log file of compacted topics.
 compactionScheduleInternal|int|900000|f|Time in ms between two compactions.
@@ -38,14 +38,14 @@ correctLogicMinOffsetSleepInterval|int|1|d|Pause in ms between corrections of fi
 dLegerGroup|text||*|Name of the Raft group; members of other groups are refused.
 dLegerPeers|text||*|Members of the Raft group: n0-host:port;n1-host:port;n2-host:port.
 dLegerSelfId|text||*|Which of dLegerPeers this node is.
-dataReadAheadEnable|bool|true|d|Let the system read ahead in the log's files.
+dataReadAheadEnable|bool|true|*|Let the system read ahead in the log's files.
 debugLockEnable|bool|false|j|Log how long locks of the store are held.
 defaultQueryMaxNum|int|32|f|Most messages that a query by key gives.
 deleteCommitLogFilesInterval|int|100|*|Pause in ms between two deleted files of the log.
 deleteConsumeQueueFilesInterval|int|100|*|Pause in ms between two deleted files of consume queues.
 deleteFileBatchMax|int|10|*|Most files deleted in one round.
 deleteWhen|text|04|*|Hours of the day, divided by semicolons, at which old files are deleted.
-destroyMapedFileIntervalForcibly|int|120000|d|Time in ms after which a file in use is deleted anyway.
+destroyMapedFileIntervalForcibly|int|120000|*|Time in ms after which a file in use is deleted anyway.
 disappearTimeAfterStart|int|-1|d|Time in ms after the start before the broker registers.
 diskFallRecorded|bool|true|f|Keep count of how far consumers' reads lie behind.
 diskMaxUsedSpaceRatio|int|75|*|Percentage of a full disk from which old files are deleted.
@@ -72,18 +72,18 @@ enableRunningFlagsInFlush|bool|false|d|Note failed flushes in the store's flags 
 enableScheduleAsyncDeliver|bool|false|f|Deliver delayed messages without waiting for each.
 enableScheduleMessageStats|bool|true|f|Keep statistics of delayed messages.
 enabledAppendPropCRC|bool|false|f|Add a sum over the whole record to its properties.
-fastFailIfNoBufferInStorePool|bool|false|f|Refuse sends when the pool of write buffers is empty.
+fastFailIfNoBufferInStorePool|bool|false|*|Refuse sends when the pool of write buffers is empty.
 fileReservedTime|int|72|*|Hours for which files are kept.
-flushCommitLogLeastPages|int|4|d|Fewest pages flushed at once; whatever waits is flushed at once here.
-flushCommitLogThoroughInterval|int|10000|d|Time in ms after which the log is flushed whatever waits.
-flushCommitLogTimed|bool|true|d|Flush at fixed times rather than when enough waits.
+flushCommitLogLeastPages|int|4|*|Fewest pages worth a flush with ASYNC_FLUSH.
+flushCommitLogThoroughInterval|int|10000|*|Time in ms after which the log is flushed whatever waits.
+flushCommitLogTimed|bool|true|*|Flush at fixed times rather than when enough waits.
 flushConsumeQueueLeastPages|int|2|d|Fewest pages of a consume queue flushed at once.
 flushConsumeQueueThoroughInterval|int|60000|d|Time in ms after which consume queues are flushed whatever waits.
 flushDelayOffsetInterval|long|10000|f|Time in ms between two writes of the delay offsets to their file.
 flushDiskType|ASYNC_FLUSH/SYNC_FLUSH|ASYNC_FLUSH|*|Whether an acknowledgement waits for the disk.
 flushIntervalCommitLog|int|500|*|Time in ms between two flushes of the log with ASYNC_FLUSH.
 flushIntervalConsumeQueue|int|1000|d|Time in ms between two flushes of the consume queues.
-flushLeastPagesWhenWarmMapedFile|int|4096|j|Pages after which a file being warmed is flushed.
+flushLeastPagesWhenWarmMapedFile|int|4096|*|Pages after which a file being warmed is flushed.
 forceVerifyPropCRC|bool|false|f|Refuse records without the sum over the whole record.
 haFlowControlEnable|bool|false|f|Limit the rate of replication.
 haHousekeepingInterval|int|20000|f|Silence in ms after which a replication connection is closed.
@@ -103,7 +103,7 @@ mappedFileSizeCommitLog|int|1073741824|*|Bytes of a file of the log.
 mappedFileSizeConsumeQueue|int|6000000|*|Bytes of a file of a consume queue, rounded up to whole units of 20.
 mappedFileSizeConsumeQueueExt|int|50331648|f|Bytes of a file of a consume queue's extension.
 mappedFileSizeTimerLog|int|104857600|f|Bytes of a file of the timer's log.
-mappedFileSwapEnable|bool|true|j|Swap old mappings out.
+mappedFileSwapEnable|bool|true|*|Swap old mappings out.
 mapperFileSizeBatchConsumeQueue|int|13800000|f|Bytes of a file of a batch consume queue.
 maxAsyncPutMessageRequests|int|5000|d|Most sends that wait for their flush.
 maxBatchDeleteFilesNum|int|50|f|Most files deleted when replicas are aligned.
@@ -186,13 +186,13 @@ timerStopEnqueue|bool|false|f|Stop taking timers.
 timerWheelEnable|bool|true|f|Serve timer messages.
 topicQueueLockNum|int|32|j|Locks that queues share.
 totalReplicas|int|1|f|Replicas of a broker name that there should be.
-transientStorePoolEnable|bool|false|f|Write into a pool of buffers first.
-transientStorePoolSize|int|5|f|Buffers of the pool.
+transientStorePoolEnable|bool|false|*|Write into a pool of buffers first.
+transientStorePoolSize|int|5|*|Buffers of the pool.
 travelCqFileNumWhenGetMessage|int|1|d|Files of a consume queue that one pull may walk through.
 useABSLock|bool|false|j|Use an adaptive lock while appending.
 useReentrantLockWhenPutMessage|bool|true|j|Use a waiting lock rather than a spinning one while appending.
-wakeCommitWhenPutMessage|bool|true|f|Wake the copying of write buffers at each append.
-wakeFlushWhenPutMessage|bool|false|j|Wake the flushing thread at each append.
-warmMapedFileEnable|bool|false|j|Touch every page of a new file beforehand.
+wakeCommitWhenPutMessage|bool|true|*|Wake the copying of write buffers at each append.
+wakeFlushWhenPutMessage|bool|false|*|Wake the flushing thread at each append.
+warmMapedFileEnable|bool|false|*|Touch every page of a new file beforehand.
 writeWithoutMmap|bool|false|j|Write by file calls instead of by mapping (5.4).
 """
