@@ -102,6 +102,7 @@ async def open_store(
         return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=config.untrusted_walk_bytes)
 
     recovery = await asyncio.to_thread(recover)
+    directory.recovered()
     log.info("queues recovered: %s", recovery)
     store = MessageStore(
         replicated_log,

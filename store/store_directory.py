@@ -9,7 +9,7 @@ one is RocketMQ's, and is taken over as it is.
 import json
 from pathlib import Path
 
-from store.abort_file import AbortFile
+from store.abort_file import RAFT_ABORT_NAME, AbortFile
 from store.checkpoint import CheckpointFile
 from store.config_file import write_config
 from store.errors import StoreFormatError
@@ -44,8 +44,9 @@ class StoreDirectory:
         try:
             self._check_format()
             self.checkpoint = CheckpointFile(root)
-            self._abort = AbortFile(root)
-            self.was_clean = not self._abort.was_present
+            self._java_abort = AbortFile(root)
+            self._abort = AbortFile(root, RAFT_ABORT_NAME) if kind == "raft" else self._java_abort
+            self.was_clean = not (self._abort.was_present or self._java_abort.was_present)
             self._abort.create()
         except BaseException:
             self._lock.release()
@@ -57,6 +58,11 @@ class StoreDirectory:
         path = self.root / "config"
         make_folder(path)
         return path
+
+    def recovered(self) -> None:
+        """The queues agree with the log: from here on a crash is told by the own marker alone."""
+        if self._java_abort is not self._abort and self._java_abort.was_present:
+            self._java_abort.remove()
 
     def close(self, *, clean: bool) -> None:
         """Give the directory back; `clean` says that everything in it is durable and dispatched."""
