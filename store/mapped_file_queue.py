@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.allocator import FileAllocator
+from store.belonging import ensure_writable
 from store.deleted_files import DeletedFiles
 from store.disk import file_name, sync_directory
 from store.errors import RecordUnavailableError
@@ -73,7 +74,9 @@ class MappedFileQueue:
 
         Raises:
             StoreFormatError: a file with another name or length, or a gap between files; nothing was changed.
+            DiskFailedError: the directory is read-only.
         """
+        ensure_writable(self.directory)
         paths, leftovers = find_log_files(self.directory, self.file_size)
         for path in leftovers:
             path.unlink()

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from store.abort_file import RAFT_ABORT_NAME, AbortFile
+from store.belonging import ensure_store
 from store.checkpoint import CheckpointFile
 from store.config_file import write_config
 from store.errors import StoreFormatError
@@ -32,12 +33,13 @@ class StoreDirectory:
 
     Raises:
         StoreLockedError: another process has it.
-        StoreFormatError: another kind, or a newer format; nothing was changed.
-        DiskFailedError: it cannot be made or read.
+        StoreFormatError: another kind, a newer format, or something else's directory; nothing was changed.
+        DiskFailedError: it cannot be made, read or written.
     """
 
     def __init__(self, root: Path, kind: str) -> None:
         make_folder(root)
+        ensure_store(root)
         self.root = root
         self.kind = kind
         self._lock = LockFile(root)

@@ -41,7 +41,7 @@ EFFECTS = {
     "correctLogicMinOffsetForceInterval": "Corrected whenever files of the log go, and at each start.",
     "correctLogicMinOffsetSleepInterval": "Corrected in slices of five milliseconds.",
     "deleteWhen": "By the local time of the machine.",
-    "destroyMapedFileIntervalForcibly": "A file goes at once; readers keep its bytes as long, then its blocks are freed.",
+    "destroyMapedFileIntervalForcibly": "A file goes at once; readers keep its bytes as long, then they are freed.",
     "diskMaxUsedSpaceRatio": "Kept within 10 and 95.",
     "diskSpaceCleanForciblyRatio": "Kept within 30 and 85.",
     "diskSpaceWarningLevelRatio": "Kept within 35 and 90; topics, groups and consumers' offsets are still taken.",
