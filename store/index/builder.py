@@ -17,6 +17,7 @@ import numpy as np
 from store.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch
+from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
 from store.index.hashing import Hashes, index_hashes
 from store.index.index_file import Longs, Window
@@ -44,12 +45,14 @@ class IndexBuilder:
     """Made on any thread; from then on its methods may be called from any, and the files are its own.
 
     Attributes:
+        config: of the index.
         applied_offset: keys of every record below are in the files (not necessarily on disk).
         entries: put by this process.
         error: why nothing is put now, or None.
     """
 
-    def __init__(self, files: IndexFiles, start: IndexStart) -> None:
+    def __init__(self, config: IndexConfig, files: IndexFiles, start: IndexStart) -> None:
+        self.config = config
         self.applied_offset = start.resume_offset
         self.entries = 0
         self.error: StoreError | None = None

@@ -108,15 +108,18 @@ class IndexFiles:
         if self.files and cut.entry_count is not None:
             self.files[-1].cut_to(cut.entry_count, cut.end_timestamp)
 
-    def cut_at(self, physical_offset: int) -> Cut:
-        """The cut that drops the entries of records at or past an offset."""
-        count = len(self.files)
+    def cut_at(self, physical_offset: int, within: Cut | None = None) -> Cut:
+        """The cut that drops the entries of records at or past an offset; `within` drops others that cannot be read."""
+        count = within.file_count if within is not None else len(self.files)
+        limit = within.entry_count if within is not None else None
         while count and _first_offset(self.files[count - 1]) >= physical_offset:
-            count -= 1
-        if not count or self.files[count - 1].header.end_offset < physical_offset:
-            return Cut(count)
+            count, limit = count - 1, None
+        if not count:
+            return Cut(0)
         file = self.files[count - 1]
-        numbers = range(FIRST_ENTRY, file.header.entry_count)
+        if limit is None and file.header.end_offset < physical_offset:
+            return Cut(count)
+        numbers = range(FIRST_ENTRY, file.header.entry_count if limit is None else limit)
         entries = file.entries()
         kept = bisect_left(numbers, physical_offset, key=lambda number: int(entries[number]["offset"]))
         return Cut(count, FIRST_ENTRY + kept)
@@ -151,6 +154,17 @@ class IndexFiles:
             return 0, 0
         header = self.files[-1].header
         return header.end_timestamp, header.end_offset
+
+    def count_last(self, physical_offset: int) -> int:
+        """How many of the newest entries are of the record at an offset."""
+        count = 0
+        for file in reversed(self.files):
+            entries = file.entries()
+            for number in range(file.header.entry_count - 1, FIRST_ENTRY - 1, -1):
+                if int(entries[number]["offset"]) != physical_offset:
+                    return count
+                count += 1
+        return count
 
     def close(self) -> None:
         """Close all files. Syncing is the owner's business."""

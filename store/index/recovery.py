@@ -63,15 +63,8 @@ def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexS
     end, begin = log_.confirm_offset, log_.min_offset
     if start.resume_offset > end:
         log.warning("the index reaches %d, the log %d: entries behind are dropped", start.resume_offset, end)
-        return IndexStart(_sooner(start.cut, files.cut_at(end)), end)
+        return IndexStart(files.cut_at(end, start.cut), end)
     return replace(start, resume_offset=max(start.resume_offset, begin))
-
-
-def _sooner(one: Cut | None, other: Cut) -> Cut:
-    if one is None:
-        return other
-    ranks = [(cut.file_count, cut.entry_count if cut.entry_count is not None else 1 << 31) for cut in (one, other)]
-    return one if ranks[0] <= ranks[1] else other
 
 
 def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) -> IndexStart | None:
@@ -101,7 +94,9 @@ def _found(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, cl
     if not clean:
         return _checked(files, checkpoint.index_timestamp, end_offset)
     behind = _record_end(log_, end_offset)
-    return IndexStart(files.cut_at(end_offset), end_offset) if behind is None else IndexStart(None, behind)
+    if behind is None or not _is_whole(files, log_, end_offset):
+        return IndexStart(files.cut_at(end_offset), end_offset)
+    return IndexStart(None, behind)
 
 
 def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> IndexStart:
@@ -113,20 +108,20 @@ def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> Index
                 last = files.files[position - 1].header.end_offset if position else 0
                 return IndexStart(Cut(position), last)
             last = int(file.entries()[good - 1]["offset"])
-            return IndexStart(_sooner(Cut(position + 1, good), files.cut_at(last)), last)
+            return IndexStart(files.cut_at(last, Cut(position + 1, good)), last)
     return IndexStart(files.cut_at(end_offset), end_offset)
 
 
 def _good_entries(file: IndexFile) -> int:
-    """The first number whose entry cannot be one: offsets and seconds never fall within a file, save the first's."""
+    """The first number whose entry cannot be one: offsets do not fall within a file; all zeros were not written."""
     last_offset, entries = -1, file.entries()
     for start in range(FIRST_ENTRY, file.header.entry_count, _CHECKED_ENTRIES):
         some = entries[start : min(start + _CHECKED_ENTRIES, file.header.entry_count)]
         numbers = np.arange(start, start + len(some))
         falls = np.diff(some["offset"].astype(np.int64), prepend=last_offset) < 0
-        bad = (
-            falls | (some["hash"] < 0) | (some["seconds"] < 0) | (some["previous"] < 0) | (some["previous"] >= numbers)
-        )
+        bad = falls | (some["hash"] < 0) | (some["seconds"] < 0)
+        bad |= (some["previous"] < 0) | (some["previous"] >= numbers)
+        bad |= (some["offset"] == 0) & (some["hash"] == 0)
         if bad.any():
             return start + int(np.argmax(bad))
         last_offset = int(some["offset"][-1])
@@ -149,7 +144,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
             follows = None if behind is None else _first_keyed(log_, behind)
             if behind is not None and follows is not None and after.header.begin_offset > follows:
                 log.warning("the index lacks the key at %d: it is made again from there", follows)
-                return IndexStart(Cut(files.files.index(before) + 1), behind)
+                return IndexStart(files.cut_at(end), end)  # the last record before the gap may be there in part
     except CorruptRecordError as error:
         log.warning("the index cannot be compared with the log, and is taken as it is: %s", error)
     return None
@@ -165,6 +160,17 @@ def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
         if count >= _LOOK_RECORDS_MAX:
             break
     return None
+
+
+def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> bool:
+    """Whether the last record indexed is so with all its keys; it is where it is expired."""
+    if physical_offset < log_.min_offset:
+        return True
+    batch = KeyBatch(physical_offset)
+    for offset, record in log_.walk(physical_offset, log_.confirm_offset):
+        batch.add(offset, record)
+        break
+    return files.count_last(physical_offset) == len(batch.items)
 
 
 def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:

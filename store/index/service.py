@@ -15,20 +15,16 @@ import logging
 import time
 from collections.abc import Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import index_hash
-from ledgermq.message.index_unit import IndexLayout, key_text
-from store.checkpoint import Checkpoint, IndexProgress
+from ledgermq.message.index_unit import key_text
+from store.checkpoint import IndexProgress
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch
 from store.index.builder import IndexBuilder, QueryResult
-from store.index.file_set import IndexFiles
 from store.index.index_file import Window
-from store.index.recovery import IndexStart, choose_start
 from store.message_store import MessageStore
 from store.replicated_log import LogState, ReplicatedLog
 
@@ -49,48 +45,24 @@ _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexConfig:
-    """The index of a store.
-
-    Attributes:
-        directory: of the index files.
-        layout: their sizes (maxHashSlotNum, maxIndexNum).
-        is_safe: opening waits until the index holds all that is dispatched (messageIndexSafe); else it follows.
-        query_max: most offsets a query gives (maxMsgsNumBatch).
-    """
-
-    directory: Path
-    layout: IndexLayout = field(default_factory=IndexLayout)
-    is_safe: bool = False
-    query_max: int = 64
-
-
 class IndexService:
     """The index of one store; a `StoreListener`. Owned by the loop's thread.
 
     Args:
-        files: as opened, with `start` chosen for them.
+        builder: as `store.index.opening` made it; this service's from now on.
 
     Attributes:
-        config: as given.
+        config: the builder's.
         queries: answered so far.
     """
 
-    def __init__(
-        self,
-        config: IndexConfig,
-        store: MessageStore,
-        files: IndexFiles,
-        start: IndexStart,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self.config = config
+    def __init__(self, builder: IndexBuilder, store: MessageStore, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = builder.config
         self.queries = 0
         self._store = store
         self._loop = loop
-        self._builder = IndexBuilder(files, start)
-        self._cursor = start.resume_offset
+        self._builder = builder
+        self._cursor = builder.applied_offset
         self._under_way = 0
         self._settled = asyncio.Event()  # no batch is under way
         self._settled.set()
@@ -294,33 +266,3 @@ def _collect(batch: KeyBatch, log_: ReplicatedLog, end: int, slice_s: float | No
             return
         add(physical_offset, record)
     batch.end_offset = end
-
-
-def open_index(
-    config: IndexConfig,
-    store: MessageStore,
-    loop: asyncio.AbstractEventLoop,
-    files: IndexFiles,
-    start: IndexStart,
-) -> IndexService:
-    """The service over files whose start was chosen by `prepare_index`."""
-    service = IndexService(config, store, files, start, loop)
-    service.start()
-    return service
-
-
-def prepare_index(
-    config: IndexConfig, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool
-) -> tuple[IndexFiles, IndexStart]:
-    """Open the files and decide what to believe of them; blocks, for the thread that recovers the store.
-
-    Raises:
-        StoreFormatError: a file of another length or with an impossible header.
-        DiskFailedError: a file cannot be read.
-    """
-    files = IndexFiles(config.directory, config.layout)
-    try:
-        return files, choose_start(files, checkpoint, log_, clean=clean)
-    except BaseException:
-        files.close()
-        raise
