@@ -34,6 +34,7 @@ from store.replicated_log import Done, LogState, ReplicatedLog
 
 if TYPE_CHECKING:
     from store.cleaning.cleaner import Cleaner
+    from store.index.service import IndexService
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class MessageStore(MessageReader):
         last_timestamp: store time (ms) of the last record dispatched by this process; 0 before the first.
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
         cleaner: drops what is old; None before the store is opened.
+        index: answers queries by key; None where none is built.
         disk_full: why no message is taken though the log would, or None; records of watched topics are taken all the
             same, as consumers go on. Set by the cleaner.
     """
@@ -101,6 +103,7 @@ class MessageStore(MessageReader):
         self.last_timestamp = 0
         self.dispatch_error: StoreError | CorruptRecordError | None = None
         self.cleaner: Cleaner | None = None
+        self.index: IndexService | None = None
         self.disk_full: str | None = None
         self._loop = loop
         self._listeners: list[StoreListener] = []
