@@ -18,9 +18,10 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from store.batch_fields import Dispatch
 from store.checkpoint import Progress
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import InvalidTopicError
+from store.queue_kinds import entries_of
 from store.queue_table import QueueTable
 from store.replicated_log import ReplicatedLog
 
@@ -140,9 +141,13 @@ def _dispatch_range(
         if sys_flag & TRANSACTION_PREPARED:
             continue
         queue = get(topic, queue_id, offset)
-        if queue is None or (only is not None and queue not in only):
+        if queue is None or (only is not None and queue not in only and not queues.has_kinds):
             continue
-        if queue_offset > queue.max_offset and not is_whole:
+        if queues.has_kinds:
+            entries = _entries_of_kind(queues, offset, log_.read(offset, size), is_sound=is_sound)
+            lacking |= _put_entries(entries, only, is_whole=is_whole)
+            recovery.hidden += () if is_sound else (offset,)
+        elif queue_offset > queue.max_offset and not is_whole:
             lacking.add(queue)
         elif is_sound:
             queue.put(offset, size, code, queue_offset)
@@ -150,6 +155,29 @@ def _dispatch_range(
             log.error("the record at %d is damaged: nobody is shown unit %d of %r", offset, queue_offset, queue)
             queue.put(offset, BLANK_SIZE, 0, queue_offset)
             recovery.hidden += (offset,)
+    return lacking
+
+
+def _entries_of_kind(
+    queues: QueueTable, offset: int, record: memoryview, *, is_sound: bool
+) -> list[tuple[ConsumeQueue, QueueEntry]]:
+    """As the queues are to be told; nobody is shown a damaged record."""
+    entries = entries_of(queues, offset, record)
+    return entries if is_sound else [(queue, entry._replace(size=BLANK_SIZE, tags_code=0)) for queue, entry in entries]
+
+
+def _put_entries(
+    entries: list[tuple[ConsumeQueue, QueueEntry]], only: set[ConsumeQueue] | None, *, is_whole: bool
+) -> set[ConsumeQueue]:
+    """Put them (into `only` these queues); the queues that lack units before."""
+    lacking: set[ConsumeQueue] = set()
+    for queue, entry in entries:
+        if only is not None and queue not in only:
+            continue
+        if entry.queue_offset > queue.max_offset and not is_whole:
+            lacking.add(queue)
+        else:
+            queue.put_entry(entry)
     return lacking
 
 
