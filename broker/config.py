@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledgermq.message.index_unit import IndexLayout
+
 
 class LogMode(enum.StrEnum):
     """Which side of the replicated-log seam the broker stands on."""
@@ -177,6 +179,18 @@ class BrokerConfig:
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
 
+    # index by key: see `store.index.config`
+    index_enable: bool = True
+    index_safe: bool = False
+    """After an unclean stop the broker serves only when the index is complete again."""
+    index_slot_count: int = 5_000_000
+    index_entry_count: int = 20_000_000
+    """Of an index file; entry 0 is never used."""
+    default_query_max_count: int = 32
+    """Most messages that a query by unique key gives."""
+    query_max_count: int = 64
+    """Most messages that any query by key gives."""
+
     # nameservers
     register_interval_ms: int = 30_000
     register_timeout_ms: int = 24_000
@@ -226,7 +240,7 @@ class BrokerConfig:
 
     def problems(self) -> list[tuple[str, str]]:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
-        found = [*self._size_problems(), *self._time_problems(), *self._port_problems()]
+        found = [*self._size_problems(), *self._index_problems(), *self._time_problems(), *self._port_problems()]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()
         return found
@@ -240,6 +254,16 @@ class BrokerConfig:
             yield "max_message_size_bytes", f"{body} is too large: a file of {file} bytes must hold two such messages"
         if body + (1 << 16) > frame:
             yield "max_message_size_bytes", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
+
+    def _index_problems(self) -> Iterator[tuple[str, str]]:
+        layout = IndexLayout(self.index_slot_count, self.index_entry_count)
+        if layout.entries < 2:
+            yield "index_entry_count", f"{layout.entries} is too small: entry 0 is never used"
+        if layout.file_size >= 1 << 31:
+            yield (
+                "index_entry_count",
+                f"{layout.entries} is too large: files of {layout.file_size} bytes are over 2 GiB",
+            )
 
     def _time_problems(self) -> Iterator[tuple[str, str]]:
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms

@@ -11,10 +11,12 @@ from dledger.config import PeerAddress, RaftConfig
 from dledger.core.errors import RaftError
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
+from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
 from store.flusher import FlushMode
+from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
 from store.replicated_log import ReplicatedLog
@@ -56,6 +58,7 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
         queue_file_size_bytes=config.consume_queue_file_size_bytes,
         log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
         cleaning=_cleaning_config(config),
+        index=_index_config(config) if config.index_enable else None,
     )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
@@ -158,6 +161,15 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
         election_max_ms=config.raft_election_timeout_ms * 3 // 2,
         preferred_leader=config.preferred_leader,
         append_timeout_ms=config.replica_timeout_ms,
+    )
+
+
+def _index_config(config: BrokerConfig) -> IndexConfig:
+    return IndexConfig(
+        directory=config.store_dir / "index",
+        layout=IndexLayout(config.index_slot_count, config.index_entry_count),
+        is_safe=config.index_safe,
+        query_max=config.query_max_count,
     )
 
 

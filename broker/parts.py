@@ -31,6 +31,7 @@ from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
 from broker.pull import PullProcessor
+from broker.query import QueryRequests
 from broker.registration import Announcement, topics_body
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo, Totals
@@ -116,6 +117,7 @@ class Parts:
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
         self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh)
+        self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
@@ -250,6 +252,7 @@ class Parts:
             code.GET_MAX_OFFSET: self.offset_requests.max_offset,
             code.GET_MIN_OFFSET: self.offset_requests.min_offset,
             code.GET_EARLIEST_MSG_STORETIME: self.offset_requests.earliest_store_time,
+            code.QUERY_MESSAGE: self.query.query,
             code.VIEW_MESSAGE_BY_ID: self.offset_requests.view_message,
             code.HEART_BEAT: self.client_requests.heartbeat,
             code.UNREGISTER_CLIENT: self.client_requests.unregister,

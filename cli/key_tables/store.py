@@ -40,7 +40,7 @@ dLegerPeers|text||*|Members of the Raft group: n0-host:port;n1-host:port;n2-host
 dLegerSelfId|text||*|Which of dLegerPeers this node is.
 dataReadAheadEnable|bool|true|*|Let the system read ahead in the log's files.
 debugLockEnable|bool|false|j|Log how long locks of the store are held.
-defaultQueryMaxNum|int|32|f|Most messages that a query by key gives.
+defaultQueryMaxNum|int|32|*|Most messages that a query by key gives.
 deleteCommitLogFilesInterval|int|100|*|Pause in ms between two deleted files of the log.
 deleteConsumeQueueFilesInterval|int|100|*|Pause in ms between two deleted files of consume queues.
 deleteFileBatchMax|int|10|*|Most files deleted in one round.
@@ -111,11 +111,11 @@ maxChecksumRange|long|1073741824|f|Most bytes compared when replicas are checked
 maxConsumeQueueScan|int|20000|f|Most units scanned before lag is estimated.
 maxFilterMessageSize|int|16000|d|Bytes of units that one filtered pull looks at.
 maxHaTransferByteInSecond|long|104857600|f|Most bytes of replication in a second.
-maxHashSlotNum|int|5000000|f|Slots of an index file.
-maxIndexNum|int|20000000|f|Entries of an index file.
+maxHashSlotNum|int|5000000|*|Slots of an index file.
+maxIndexNum|int|20000000|*|Entries of an index file.
 maxLmqConsumeQueueNum|int|20000|f|Most light queues.
 maxMessageSize|int|4194304|*|Most bytes of a message's body.
-maxMsgsNumBatch|int|64|f|Most messages that one query by key looks at.
+maxMsgsNumBatch|int|64|*|Most messages that one query by key looks at.
 maxOffsetMapSize|int|104857600|f|Bytes of the table that compaction works with.
 maxRecoveryCommitlogFiles|int|30|d|Most files that a recovery looks at.
 maxSlaveResendLength|long|268435456|f|Most bytes that replicas compare when they are aligned.
@@ -126,8 +126,8 @@ maxTransferCountOnMessageInDisk|int|8|d|Most messages of one pull from disk.
 maxTransferCountOnMessageInMemory|int|32|*|Most messages of one pull.
 memTableFlushIntervalMs|long|3600000|f|Time in ms between two flushes of RocksDB's memory.
 messageDelayLevel|text|1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h|d|Delays by level.
-messageIndexEnable|bool|true|f|Build the index by message key.
-messageIndexSafe|bool|false|f|Check the index after an unclean stop.
+messageIndexEnable|bool|true|*|Build the index by message key.
+messageIndexSafe|bool|false|*|Check the index after an unclean stop.
 minInSyncReplicas|int|1|f|Fewest replicas with which a master goes on.
 offsetCheckInSlave|bool|false|d|Let a slave correct the offset of a pull it cannot serve.
 osPageCacheBusyTimeOutMills|long|1000|d|Time in ms of one append from which the broker counts as busy.
@@ -160,7 +160,7 @@ storePathCommitLog|text|<storePathRootDir/commitlog>|*|Folder of the log.
 storePathConsumeQueue|text|<storePathRootDir/consumequeue>|d|Folder of the consume queues; ignored upstream since 4.0.
 storePathDLedgerCommitLog|text|<storePathRootDir/dledger-SELFID/data>|d|Folder of the Raft log's data files.
 storePathEpochFile|text|<storePathRootDir/epochFileCheckpoint>|f|File of the masters' epochs.
-storePathIndex|text|<storePathRootDir/index>|f|Folder of the index files; upstream ignores the key.
+storePathIndex|text|<storePathRootDir/index>|d|Folder of the index files; upstream ignores the key.
 storePathRootDir|text|<home folder/store>|*|Folder of everything that the broker stores.
 storeType|text|default|f|Kind of store: files or RocksDB; files here.
 syncFlushTimeout|int|5000|*|Time in ms a batch may wait for the disk before its senders get code 10.
