@@ -34,7 +34,6 @@ from store.replicated_log import AppendReceipt
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _SMALL_FILE = "topics.json"
-_TOPICS, _QUEUES = 2, 2
 _START_MS = 1_700_000_000_000
 _HOUR_MS = 3_600_000
 
@@ -47,6 +46,8 @@ class ClassicSettings:
     file_size_bytes: int = 8192
     queue_file_size_bytes: int = 400
     body_size_max: int = 900
+    long_property: int = 600
+    topics: int = 2
     batch_max: int = 5
     steps: int = 14
 
@@ -170,13 +171,15 @@ class ClassicRun:
     def _draft(self) -> QueuedDraft:
         dice = self._dice
         draft = QueuedDraft()
-        queue = self._store.store.queues.get(f"T{dice.randrange(_TOPICS)}", dice.randrange(_QUEUES))
+        queue = self._store.store.queues.get(
+            f"T{dice.randrange(self._settings.topics)}", dice.randrange(self._settings.topics)
+        )
         tag = f"tag{self._number % 3}"
         draft.topic, draft.queue_id, draft.flag, draft.sys_flag = queue.topic_bytes, queue.queue_id, 0, 0
         draft.born_timestamp, draft.born_host, draft.reconsume_times = _START_MS, _HOST, 0
         draft.prepared_transaction_offset = 0
         draft.body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
-        long = "p" * dice.choice((0, 600))
+        long = "p" * dice.choice((0, self._settings.long_property))
         draft.properties = encode_properties({"KEYS": str(self._number), "long": long, "TAGS": tag})
         draft.tags_code = tags_code(tag)
         draft.size = record_size(len(draft.body), len(draft.topic), len(draft.properties), 0, v2=False)
