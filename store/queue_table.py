@@ -7,7 +7,7 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
@@ -39,6 +39,7 @@ class QueueTable:
         by_key: each queue twice, by its topic as text and as bytes; to be read only.
         has_kinds: not all queues are plain ones: whoever puts units goes by `store.queue_kinds`.
         light_count: queues whose names begin with %LMQ%.
+        on_deleted: told of each topic whose queues are dropped.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class QueueTable:
         self._ext_directory = directory.with_name("consumequeue_ext")
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self.on_deleted: list[Callable[[str], None]] = []
         self._watched: set[str] = set()
         make_folder(directory)
 
@@ -134,6 +136,8 @@ class QueueTable:
         for root in self._roots:
             if _topic_fault(topic) is None and (root / topic).exists():
                 shutil.rmtree(root / topic)
+        for tell in self.on_deleted:
+            tell(topic)
 
     def close(self) -> None:
         """Unmap all files."""
