@@ -263,6 +263,8 @@ def small_config(directory: Path, **changes: Any) -> BrokerConfig:
             "commit_log_file_size_bytes": 1 << 20,
             "max_message_size_bytes": 100_000,
             "consume_queue_file_size_bytes": 20_000,
+            "index_slot_count": 1000,
+            "index_entry_count": 4000,
             "consumer_offset_persist_interval_ms": 100,
             **changes,
         }
