@@ -168,12 +168,14 @@ class Desk:
     async def stop(self, *, save_tables: bool = True) -> None:
         if self._opened is None:
             return
+        self.parts.stop_deliveries()
+        await self.parts.deliveries.drain()
         if save_tables:
             await self.parts.offsets.drain()
             write_files(self.config.store_dir / "config", encode_files(self.parts.state))
-        self.parts.delay.stop()
         if self._timers is not None:
             await self._timers.close()
+        await self.follower.close()
         await self._opened.close()
         self._opened = None
 
