@@ -18,9 +18,11 @@ from store.checkpointer import Checkpointer
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
+from store.compaction.compaction_store import CompactionStore
+from store.compaction.config import CompactionConfig
 from store.index.config import IndexConfig
 from store.message_store import MessageStore
-from store.queue_kinds import PLAIN_ONLY, QueueKinds
+from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queue_reader import ColdLimits
 from store.queue_recovery import UNTRUSTED_WALK_BYTES, Dispatches, QueueRecovery, recover_queues
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
@@ -46,6 +48,8 @@ class StoreConfig:
         cleaning: when old files go; None: never, and the disk is not watched.
         kinds: of consume queues.
         index: of messages by key; None: none is built.
+        compaction: of topics by key; None: such topics are served as others are.
+        topic_attributes: of a topic; asked from the recovery of the queues on.
     """
 
     root: Path
@@ -57,6 +61,8 @@ class StoreConfig:
     cleaning: CleaningConfig | None = None
     kinds: QueueKinds = PLAIN_ONLY
     index: IndexConfig | None = None
+    compaction: CompactionConfig | None = None
+    topic_attributes: TopicAttributes = lambda _topic: {}
 
 
 @dataclass(slots=True)
@@ -85,12 +91,20 @@ class OpenStore:
             self.store.close()
             if self.store.index is not None:
                 await self.store.index.drain()
-            is_clean = await self.checkpointer.close()
+            is_compaction_durable = await self._close_compaction()
+            is_clean = await self.checkpointer.close() and is_compaction_durable
             if self.store.index is not None:
                 await self.store.index.close()
             self.store.queues.close()
         finally:
             self.directory.close(clean=is_clean)
+
+    async def _close_compaction(self) -> bool:
+        compaction = self.store.compaction
+        if compaction is None:
+            return True
+        await compaction.drain()
+        return await compaction.close()
 
 
 async def open_store(
@@ -143,22 +157,39 @@ async def open_store(
         sync_index=None if index is None else index.sync,
     )
     cleaner = store.cleaner = _make_cleaner(config, store)
+    compaction: CompactionStore | None = None
     try:
+        compaction = await asyncio.to_thread(_load_compaction, config, directory)
         if index is not None:
             store.index = _serve_index(index, store, loop)
+        if compaction is not None:
+            compaction.serve(store, flushed_offset or (lambda: replicated_log.confirm_offset))
+            cleaner.holds.append(compaction.hold)
         if prepare is not None:
             prepare(store)
+        if compaction is not None:
+            compaction.start()
         store.start()
         if store.index is not None and store.index.config.is_safe:
             await store.index.catch_up()
     except BaseException:
         if index is not None:
             await asyncio.to_thread(index.close)
+        if compaction is not None:
+            await compaction.close()
         raise
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
     if config.cleaning is not None:
         cleaner.start()
     return OpenStore(store, directory, recovery, checkpointer, cleaner)
+
+
+def _load_compaction(config: StoreConfig, directory: StoreDirectory) -> CompactionStore | None:
+    if config.compaction is None:
+        return None
+    compaction = CompactionStore(config.root, config.compaction, config.topic_attributes)
+    compaction.load(clean=directory.was_clean)
+    return compaction
 
 
 def _prepare_index(

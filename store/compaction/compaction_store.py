@@ -44,6 +44,8 @@ _RETRY_S: Final = 1.0
 _DURABLE_RETRY_S: Final = 0.05
 _DRAIN_S: Final = 5.0
 _DROPPED: Final = "dropped"
+_FOLDERS: Final = ("compactionLog", "compactionCq")
+_I64_MAX: Final = (1 << 63) - 1
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
 
@@ -87,23 +89,32 @@ class CompactionStore:
         self._positions.load()
         for path in self._directory.glob(f"{_DROPPED}-*"):
             shutil.rmtree(path, ignore_errors=True)
-        for path in sorted(self._directory.glob("compactionLog/*/*")):
+        for path in sorted(self._directory.glob(f"{_FOLDERS[0]}/*/*")):
             if path.is_dir() and path.name.isascii() and path.name.isdigit():
                 self._open(path.parent.name, int(path.name), clean=clean)
 
     # ---- following the store
 
-    def start(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
-        """Follow the store; before it starts. `durable_offset`: up to where its log is on disk."""
+    def serve(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
+        """Serve pulls of a store that is recovered. `durable_offset`: up to where its log is on disk."""
         self._store = store
         self._durable_offset = durable_offset
         self._loop = asyncio.get_running_loop()
-        store.add_listener(self)
+        store.compaction = self
         store.queues.on_deleted.append(self.drop)
+
+    def start(self) -> None:
+        """Follow the store, which is about to start and whose topics are known."""
+        self._store.add_listener(self)
         for compaction_log in self._logs.values():
             self._compact_in(compaction_log, self._interval_s())
         self._call_later("flush", self.config.flush_interval_ms / 1000, self._flush)
-        self.on_dispatched(list(store.queues))
+        self.on_dispatched(list(self._store.queues))
+
+    def hold(self) -> int:
+        """Physical offset of the first message that is still to be copied: the log must keep it."""
+        units = [queue.unit(kept.end_offset) for queue, kept in self._by_queue.items() if kept is not None]
+        return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """These queues have new messages."""
@@ -158,8 +169,7 @@ class CompactionStore:
             if (timer := self._timers.pop(compaction_log, None)) is not None:
                 timer.cancel()
         self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
-        if keys:
-            self._remove_folders(topic)
+        self._remove_folders(topic)
 
     async def drain(self) -> None:
         """Copy all that is dispatched and durable; for the end, when nothing new comes. Not for long."""
@@ -168,15 +178,16 @@ class CompactionStore:
                 while self._to_copy or self._syncing:
                     await asyncio.sleep(0.001)
 
-    async def close(self) -> None:
-        """Stop compacting, make what was copied durable, close all files."""
+    async def close(self) -> bool:
+        """Stop compacting, make what was copied durable, close all files; answer whether it is durable."""
         self._is_closing = True
         for timer in self._timers.values():
             timer.cancel()
         while self._running:
             await asyncio.wait(self._running)
-        await asyncio.to_thread(self._close_files)
+        is_durable = await asyncio.to_thread(self._close_files)
         self._executor.shutdown()
+        return is_durable
 
     # ---- inside
 
@@ -195,8 +206,7 @@ class CompactionStore:
 
     def _open(self, topic: str, queue_id: int, *, clean: bool) -> CompactionLog | None:
         place = Place(
-            self._directory / "compactionLog" / topic / str(queue_id),
-            self._directory / "compactionCq" / topic / str(queue_id),
+            self._directory / _FOLDERS[0] / topic / str(queue_id), self._directory / _FOLDERS[1] / topic / str(queue_id)
         )
         opened = CompactionLog(topic, queue_id, place, self.config)
         try:
@@ -318,26 +328,30 @@ class CompactionStore:
 
     def _remove_folders(self, topic: str) -> None:
         """Out of the way at once, so that a topic of the same name can be made; gone soon."""
+        found = [path for name in _FOLDERS if (path := self._directory / name / topic).exists()]
+        if not found:
+            return
         dropped = self._directory / f"{_DROPPED}-{time.monotonic_ns()}"
         dropped.mkdir()
-        for name in ("compactionLog", "compactionCq"):
-            source = self._directory / name / topic
-            if source.exists():
-                source.rename(dropped / name)
+        for path in found:
+            path.rename(dropped / path.parent.name)
         self._executor.submit(shutil.rmtree, dropped, ignore_errors=True)
 
-    def _close_files(self) -> None:
+    def _close_files(self) -> bool:
+        is_durable = True
         for compaction_log in self._logs.values():
             try:
                 if (segment := compaction_log.take_dirty()) is not None:
                     segment.sync()
             except StoreError as error:
                 log.error("%s is not durable: %s", compaction_log, error)
+                is_durable = False
             compaction_log.close()
         try:
             self._positions.save()
         except _FAULTS as error:
             log.error("the positions of compaction are not saved: %s", error)
+        return is_durable
 
     def _call_later(self, owner: object, delay_s: float, run: Callable[[], None]) -> None:
         self._timers[owner] = self._loop.call_later(delay_s, run)

@@ -1,0 +1,227 @@
+"""Compacted topics in a whole store: copied as they are dispatched, compacted beside it, pulled, dropped, reopened."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ledgermq.message.properties import encode_properties
+from ledgermq.message.record import decode_record, record_size
+from ledgermq.remoting.java_files import loads
+from store.commit_log import CommitLogConfig
+from store.compaction.compaction_store import CompactionStore
+from store.compaction.sparse_file import SparseFile
+from store.consume_queue import ConsumeQueue
+from store.errors import DiskFullError
+from store.flusher import FlushMode
+from store.message_store import QueuedDraft
+from store.opening import OpenStore, StoreConfig, open_classic_store
+from tests.store.compaction.support import SMALL
+from tests.store.support import HOST, eventually, put_all, queued
+
+
+def attributes(topic: str) -> Mapping[str, str]:
+    return {"cleanup.policy": "COMPACTION"} if topic.startswith("C") else {}
+
+
+async def open_store(root: Path, flush_mode: FlushMode = FlushMode.SYNC) -> OpenStore:
+    return await open_classic_store(
+        StoreConfig(root=root, queue_file_size_bytes=200, compaction=SMALL, topic_attributes=attributes),
+        CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=8192, flush_mode=flush_mode),
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(root: Path, flush_mode: FlushMode = FlushMode.SYNC) -> AsyncIterator[OpenStore]:
+    store = await open_store(root, flush_mode)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def keyed(queue: ConsumeQueue, key: str | None, body: bytes) -> QueuedDraft:
+    draft = queued(queue, body)
+    draft.properties = encode_properties({} if key is None else {"KEYS": key})
+    draft.size = record_size(len(body), len(draft.topic), len(draft.properties), 0, v2=False)
+    return draft
+
+
+async def send(store: OpenStore, topic: str, *messages: tuple[str | None, bytes]) -> ConsumeQueue:
+    queue = store.store.queues.get(topic, 0)
+    for start in range(0, len(messages), 20):
+        await put_all(store, [keyed(queue, key, body) for key, body in messages[start : start + 20]])
+    return queue
+
+
+def compaction_of(store: OpenStore) -> CompactionStore:
+    assert store.store.compaction is not None
+    return store.store.compaction
+
+
+async def copied(store: OpenStore, queue: ConsumeQueue) -> None:
+    def is_copied() -> bool:
+        found = compaction_of(store).log_of(queue.topic, queue.queue_id)
+        return found is not None and found.end_offset == queue.max_offset
+
+    await eventually(is_copied)
+
+
+def pull_all(store: OpenStore, queue: ConsumeQueue) -> list[tuple[int, str, bytes]]:
+    found: list[tuple[int, str, bytes]] = []
+    offset = 0
+    while offset < queue.max_offset:
+        result = store.store.get(queue, offset, 3, 1 << 20)
+        assert result.next_offset > offset
+        offset = result.next_offset
+        records = [decode_record(record) for record in result.records]
+        found += [(record.queue_offset, " ".join(record.keys), record.body) for record in records]
+    return found
+
+
+ROUNDS = [(f"k{number % 6}", b"%d" % number) for number in range(60)]
+
+
+async def test_pulls_get_the_compacted_messages_and_then_the_live_ones(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS)
+        other = await send(store, "D", *ROUNDS)
+        await copied(store, queue)
+        assert len(pull_all(store, queue)) == 60
+        await compaction_of(store).compact()
+        queue = await send(store, "C", ("k0", b"live"))
+        found = pull_all(store, queue)
+        assert len(found) < 20
+        assert {key: body for _, key, body in found} == {**dict(ROUNDS), "k0": b"live"}
+        assert found[-1] == (60, "k0", b"live")
+        assert len(pull_all(store, other)) == 60
+        assert store.store.min_offset(queue) == found[0][0]
+        assert store.store.min_offset(other) == 0
+    assert not (tmp_path / "compaction/compactionLog/D").exists()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_a_store_opened_again_goes_on_where_it_was(tmp_path: Path, killed: bool) -> None:
+    root = tmp_path / "store"
+    async with opened(root) as store:
+        queue = await send(store, "C", *ROUNDS)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        before = pull_all(store, queue)
+        if killed:
+            shutil.copytree(root, tmp_path / "killed")
+    if killed:
+        root = tmp_path / "killed"
+    else:
+        positions = loads((root / "compaction/position-checkpoint").read_bytes())
+        assert positions["empty"] is False
+        assert positions["queueOffsetMap"]["C_0"] > 0
+    async with opened(root) as store:
+        queue = store.store.queues.get("C", 0)
+        assert pull_all(store, queue) == before
+        await send(store, "C", *ROUNDS)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        assert {key: body for _, key, body in pull_all(store, queue)} == dict(ROUNDS)
+
+
+async def test_what_is_compacted_outlives_the_log_it_came_from(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS * 3)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        before = pull_all(store, queue)
+        store.store.log.trim(store.store.log.confirm_offset)
+        queue.correct_min_offset(store.store.log.min_offset)
+        assert queue.min_offset > 0
+        assert pull_all(store, queue) == before
+
+
+async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_path: Path) -> None:
+    """What a power cut takes back must not be in a compaction log, whose offsets others would then have."""
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", ("a", b"1"), ("b", b"2"))
+        await copied(store, queue)
+        compaction = compaction_of(store)
+        assert compaction.hold() == (1 << 63) - 1
+        durable = store.store.log.max_offset
+        compaction._durable_offset = lambda: durable
+        await send(store, "C", ("c", b"3"))
+        await asyncio.sleep(0)
+        assert compaction.hold() == durable
+        log_of = compaction.log_of("C", 0)
+        assert log_of is not None
+        assert log_of.end_offset == 2
+        assert [body for _, _, body in pull_all(store, queue)] == [b"1", b"2", b"3"]
+        compaction._durable_offset = lambda: 1 << 62
+        await copied(store, queue)
+
+
+async def test_with_its_topic_goes_all_that_was_kept_of_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        store.store.queues.delete_topic("C")
+        assert not (tmp_path / "compaction/compactionLog/C").exists()
+        queue = await send(store, "C", ("new", b"1"))
+        await copied(store, queue)
+        assert pull_all(store, queue) == [(0, "new", b"1")]
+    assert loads((tmp_path / "compaction/position-checkpoint").read_bytes()) == {"empty": True, "queueOffsetMap": {}}
+    assert not list((tmp_path / "compaction").glob("dropped-*"))
+
+
+async def test_a_log_that_cannot_be_opened_leaves_its_queue_uncompacted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS)
+        await copied(store, queue)
+    (tmp_path / "compaction/compactionLog/C/0/notes").write_text("mine")
+    async with opened(tmp_path) as store:
+        queue = store.store.queues.get("C", 0)
+        assert len(pull_all(store, queue)) == 60
+        assert "served uncompacted" in caplog.text
+    assert (tmp_path / "compaction/compactionLog/C/0/notes").read_text() == "mine"
+
+
+async def test_copying_waits_for_room_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.compaction.compaction_store._RETRY_S", 0.01)
+    is_full = False
+    real = SparseFile.write
+
+    def write(file: SparseFile, position: int, data: bytes) -> None:
+        if is_full:
+            raise DiskFullError(file.path, len(data))
+        real(file, position, data)
+
+    monkeypatch.setattr(SparseFile, "write", write)
+    async with opened(tmp_path) as store:
+        is_full = True
+        queue = await send(store, "C", ("a", b"1"))
+        await eventually(lambda: compaction_of(store).log_of("C", 0) is not None)
+        found = compaction_of(store).log_of("C", 0)
+        assert found is not None
+        await eventually(lambda: isinstance(found.fault, DiskFullError))
+        assert [body for _, _, body in pull_all(store, queue)] == [b"1"]
+        is_full = False
+        await copied(store, queue)
+        assert found.fault is None
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"queueOffsetMap":{"C_0":"x"}}'])
+async def test_a_damaged_checkpoint_costs_nothing_but_work(tmp_path: Path, damage: bytes) -> None:
+    async with opened(tmp_path) as store:
+        queue = await send(store, "C", *ROUNDS)
+        await copied(store, queue)
+        await compaction_of(store).compact()
+        before = pull_all(store, queue)
+    for path in (tmp_path / "compaction").glob("position-checkpoint*"):
+        path.write_bytes(damage)
+    async with opened(tmp_path) as store:
+        queue = store.store.queues.get("C", 0)
+        await compaction_of(store).compact()
+        assert pull_all(store, queue) == before
