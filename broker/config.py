@@ -114,6 +114,12 @@ class BrokerConfig:
     """How long a pull is held when `long_polling` is off."""
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
+    store_replies: bool = True
+    """Replies to requests are stored, too."""
+    property_filter: bool = False
+    """Consumers may filter by SQL over message properties."""
+    filter_retries: bool = False
+    """SQL filters apply to retried messages, too."""
 
     # nameservers
     register_interval_ms: int = 30_000

@@ -194,6 +194,7 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic("BenchmarkTest", 1024),
         topic(config.cluster_name, 16, inheritable),
         topic(config.broker_name, 1, inheritable),
+        topic(names.reply_topic(config.cluster_name), 1),
         topic("OFFSET_MOVED_EVENT", 1),
         topic(names.STATE_TOPIC, 1, 0),
     ]

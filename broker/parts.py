@@ -31,6 +31,7 @@ from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
 from broker.pull import PullProcessor
 from broker.registration import Announcement, topics_body
+from broker.request_reply import RequestReply
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo, Totals
 from broker.send import SendProcessor
@@ -109,6 +110,7 @@ class Parts:
             store_host,
             ids,
         )
+        self.request_reply = RequestReply(config, self.clients, self.send, self.appender, store_host, spawn)
         self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics)
         self.delay = DelayService(
             self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
@@ -238,6 +240,8 @@ class Parts:
             code.SEND_MESSAGE: self.send.send_v1,
             code.SEND_MESSAGE_V2: self.send.send_v2,
             code.SEND_BATCH_MESSAGE: self.send.send_batch,
+            code.SEND_REPLY_MESSAGE: self.request_reply.reply,
+            code.SEND_REPLY_MESSAGE_V2: self.request_reply.reply,
             code.CONSUMER_SEND_MSG_BACK: self.send_back.send_back,
             code.PULL_MESSAGE: self.pull.pull,
             code.LITE_PULL_MESSAGE: self.pull.pull,

@@ -11,7 +11,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
 from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
-from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
+from store.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
 
 _SIZE = struct.Struct(">i")
@@ -35,9 +35,13 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         accepts: TagsFilter | None = None,
+        matches: RecordFilter | None = None,
     ) -> GetResult:
-        """Messages of a queue from unit `offset` on; `accepts` is asked with the unit's tags code."""
-        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits)
+        """Messages of a queue from unit `offset` on.
+
+        `accepts` is asked with the unit's tags code, `matches` with the record.
+        """
+        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches)
 
     def look_up(self, physical_offset: int) -> memoryview | None:
         """The confirmed record that starts at `physical_offset`, or None when none does."""
