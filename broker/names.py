@@ -69,6 +69,11 @@ def is_system_topic(topic: str) -> bool:
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX)
 
 
+def system_topics(cluster: str, broker: str) -> set[str]:
+    """Topics of the system on a broker."""
+    return {*_SYSTEM_TOPICS, cluster, broker, reply_topic(cluster), STATE_TOPIC}
+
+
 def is_internal_topic(topic: str) -> bool:
     """Whether users may neither write nor read it: what the cluster tells itself through the log."""
     return topic.startswith("rmq_sys_ledgermq_")

@@ -21,6 +21,7 @@ from broker.appender import Appender
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
 from broker.config import BrokerConfig
+from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
 from broker.locks import QueueLocks
@@ -41,6 +42,7 @@ from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
+from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
@@ -116,7 +118,13 @@ class Parts:
             self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
-        self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh)
+        self.statistics = Statistics(loop.time, lambda: store.queues)
+        self.pull = PullProcessor(
+            config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh, self.statistics
+        )
+        self.consumer_admin = ConsumerAdmin(
+            config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
+        )
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
@@ -131,6 +139,8 @@ class Parts:
             role,
             store,
             self.runtime,
+            self.statistics,
+            self.consumer_admin,
             announce,
             spawn,
         )
@@ -220,6 +230,7 @@ class Parts:
                 self.held.release(self.store.queues.of_topic(name))
                 self.store.queues.delete_topic(name)
                 self.offsets.forget_topic(name)
+                self.statistics.forget_topic(name)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.forget_key(key)
@@ -264,6 +275,11 @@ class Parts:
             code.GET_CONSUMER_RUNNING_INFO: self.client_requests.running_info,
             code.CONSUME_MESSAGE_DIRECTLY: self.client_requests.consume_directly,
             code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,
+            code.UPDATE_AND_CREATE_TOPIC_LIST: self.admin.update_topics,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.admin.system_topics,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.admin.update_groups,
+            code.VIEW_BROKER_STATS_DATA: self.admin.view_statistics,
+            code.GET_BROKER_HA_STATUS: self.admin.replication_status,
             code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,
             code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
             code.GET_TOPIC_CONFIG: self.admin.topic_config,
@@ -273,6 +289,17 @@ class Parts:
             code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.admin.all_groups,
             code.GET_SUBSCRIPTIONGROUP_CONFIG: self.admin.group_config,
             code.GET_CONSUME_STATS: self.admin.consume_stats,
+            code.INVOKE_BROKER_TO_RESET_OFFSET: self.consumer_admin.reset_offset,
+            code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_admin.consumer_status,
+            code.QUERY_TOPIC_CONSUME_BY_WHO: self.consumer_admin.topic_consumers,
+            code.QUERY_CONSUME_TIME_SPAN: self.consumer_admin.time_span,
+            code.QUERY_CORRECTION_OFFSET: self.consumer_admin.correction_offsets,
+            code.CLONE_GROUP_OFFSET: self.consumer_admin.clone_offsets,
+            code.GET_BROKER_CONSUME_STATS: self.consumer_admin.all_consume_stats,
+            code.QUERY_CONSUME_QUEUE: self.consumer_admin.queue_units,
+            code.QUERY_TOPICS_BY_CONSUMER: self.consumer_admin.topics_of_group,
+            code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.consumer_admin.subscription_of_group,
+            code.GET_ALL_PRODUCER_INFO: self.consumer_admin.all_producers,
             code.GET_BROKER_CONFIG: self.admin.broker_config,
             code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
             TRANSFER_LEADERSHIP: self.transfer.transfer,

@@ -18,6 +18,7 @@ from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
+from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Counter, Statistics
 from broker.subscription import TAG, Subscription, make_subscription
 from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
@@ -50,6 +51,7 @@ class Pull:
         "count_max",
         "deadline",
         "fields",
+        "given",
         "is_held",
         "offset",
         "queue",
@@ -66,8 +68,10 @@ class Pull:
         wanted: Subscription,
         limits: tuple[int, int],
         suggested_broker_id: int,
+        given: tuple[Counter, Counter],
     ) -> None:
         self._processor = processor
+        self.given = given
         self.connection = connection
         self.command = command
         self.queue = queue
@@ -85,6 +89,10 @@ class Pull:
     @property
     def is_gone(self) -> bool:
         return self.connection.is_closed
+
+    def count_given(self, result: GetResult) -> None:
+        self.given[0].add(result.count)
+        self.given[1].add(result.size_bytes)
 
     def retry(self) -> bool:
         return self._processor.run(self, may_hold=True)
@@ -106,6 +114,7 @@ class PullProcessor:
         store: MessageStore,
         held: HeldPulls,
         refresh: SubscriptionRefresh,
+        statistics: Statistics,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -115,6 +124,7 @@ class PullProcessor:
         self._store = store
         self._held = held
         self._refresh = refresh
+        self._statistics = statistics
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0
@@ -147,7 +157,16 @@ class PullProcessor:
         queue_id = self._check_queue(topic_name, fields, connection)
         wanted = self._wanted(group, topic_name, flags, fields)
         queue = self._store.queues.get(topic_name, queue_id)
-        pull = Pull(self, connection, command, queue, wanted, self._limits(fields), group.broker_id)
+        pull = Pull(
+            self,
+            connection,
+            command,
+            queue,
+            wanted,
+            self._limits(fields),
+            group.broker_id,
+            self._counters(topic_name, group_name),
+        )
         if flags & COMMIT_OFFSET and self._role.writable:
             self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
         may_hold = bool(flags & SUSPEND)
@@ -159,6 +178,8 @@ class PullProcessor:
 
     def run(self, pull: Pull, *, may_hold: bool) -> bool:
         """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
+        if self._offsets.has_resets and self._answer_reset(pull):
+            return True
         wanted = pull.wanted
         result = self._store.get(
             pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
@@ -167,6 +188,7 @@ class PullProcessor:
         if status is GetStatus.FOUND:
             self.found += 1
             self.messages_out += result.count
+            pull.count_given(result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
             return True
         if may_hold and self._is_worth_waiting(pull, result):
@@ -174,6 +196,16 @@ class PullProcessor:
         self.missed += 1
         code, next_offset = self._nothing(pull, result)
         self._answer(pull, code, result, next_offset)
+        return True
+
+    def _answer_reset(self, pull: Pull) -> bool:
+        """Tell a group that was moved where it goes on; answers whether it was."""
+        queue, group = pull.queue, pull.command.ext["consumerGroup"]
+        offset = self._offsets.take_reset(queue.topic, group, queue.queue_id)
+        if offset is None:
+            return False
+        result = GetResult(GetStatus.OFFSET_RESET, offset, queue.min_offset, queue.max_offset, [])
+        self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, result, offset)
         return True
 
     def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
@@ -276,6 +308,10 @@ class PullProcessor:
             )
         if wanted.fault is not None:
             raise Refusal(fault, f"parse the consumer's subscription failed: {wanted.fault}")
+
+    def _counters(self, topic: str, group: str) -> tuple[Counter, Counter]:
+        key = f"{topic}@{group}"
+        return self._statistics.counter(GROUP_GET_NUMS, key), self._statistics.counter(GROUP_GET_SIZE, key)
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
         count = integer(fields, "maxMsgNums", low=1)
