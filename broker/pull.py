@@ -95,7 +95,7 @@ class Pull:
         self.given[1].add(result.size_bytes)
 
     def retry(self) -> bool:
-        return self._processor.run(self, may_hold=True)
+        return self._processor.run_again(self)
 
     def give_up(self) -> None:
         self._processor.run(self, may_hold=False)
@@ -175,6 +175,19 @@ class PullProcessor:
         if not self.run(pull, may_hold=may_hold):
             pull.is_held = True
             self._held.hold(pull)
+
+    def run_again(self, pull: Pull) -> bool:
+        """A held pull has news: run it under what its group subscribes to by now."""
+        fields = pull.command.ext
+        flags = integer(fields, "sysFlag")
+        if not flags & SUBSCRIPTION:
+            try:
+                group = self._check_group(fields["consumerGroup"], pull.queue.topic)
+                pull.wanted = self._wanted(group, pull.queue.topic, flags, fields)
+            except Refusal as refusal:
+                pull.connection.refuse(pull.command, refusal)
+                return True
+        return self.run(pull, may_hold=True)
 
     def run(self, pull: Pull, *, may_hold: bool) -> bool:
         """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
