@@ -28,6 +28,8 @@ class GetStatus(enum.Enum):
     MESSAGE_WAS_REMOVING = enum.auto()
     OFFSET_FOUND_NULL = enum.auto()
     OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_RESET = enum.auto()
+    """Not the store's: the group was moved (the broker's answer to a pull)."""
     OFFSET_OVERFLOW_ONE = enum.auto()
     OFFSET_TOO_SMALL = enum.auto()
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
