@@ -48,6 +48,9 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports
 test: $(BIN)/.dev ## every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both ways: every order of stops and kills, every mode (Java 17, Maven)
+	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store
+
 sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
@@ -71,4 +74,4 @@ bench: $(BIN)/.runtime ## the figures of benchmarks/README.md: against RocketMQ 
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test sim interop interop-all race bench clean
+.PHONY: help install demo compose-demo check test java-store sim interop interop-all race bench clean

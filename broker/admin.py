@@ -8,9 +8,11 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from broker import names
+from broker.attributes import GROUP_ATTRIBUTES, MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.clients import ClientTable
 from broker.config import BrokerConfig, LogMode
 from broker.config_text import properties_text
@@ -168,7 +170,10 @@ class AdminRequests:
         except JsonError as error:
             raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
         names.check_group_name(group.name)
-        if group == self._metadata.group(group.name):
+        before = self._metadata.group(group.name)
+        attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
+        group = replace(group, attributes=attributes)
+        if group == before:
             connection.respond(command, ResponseCode.SUCCESS)
             return
         self._metadata.put_group(group, self._answer_after(connection, command))
@@ -312,19 +317,13 @@ def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicC
         filter_type=filter_type,
         sys_flag=integer(fields, "topicSysFlag", 0, low=0, high=I32_MAX),
         order=boolean(fields, "order"),
-        attributes=_changed_attributes(fields.get("attributes", ""), before),
+        attributes=_attributes_from(fields.get("attributes", ""), before),
+        extra=before.extra if before is not None else {},
     )
 
 
-def _changed_attributes(text_: str, before: TopicConfig | None) -> dict[str, str]:
-    """`+key=value` sets, `-key` removes; the stored key has no sign."""
-    attributes = dict(before.attributes) if before is not None else {}
-    for entry in filter(None, (part.strip() for part in text_.split(","))):
-        sign, (key, _, value) = entry[0], entry[1:].partition("=")
-        if sign == "+" and key and value:
-            attributes[key] = value
-        elif sign == "-" and key:
-            attributes.pop(key, None)
-        else:
-            raise Refusal(Cause.SYSTEM_ERROR, f"field attributes: {entry[:100]!r} is neither +key=value nor -key")
-    return attributes
+def _attributes_from(change: str, before: TopicConfig | None) -> dict[str, str]:
+    parsed = parse_change(change)
+    if parsed.get(f"+{MESSAGE_TYPE}") == "MIXED":
+        raise Refusal(Cause.INVALID_PARAMETER, "MIXED message type is not supported.")
+    return change_attributes(TOPIC_ATTRIBUTES, None if before is None else before.attributes, parsed)

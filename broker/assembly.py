@@ -116,6 +116,7 @@ class Broker:
         follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
         self._open = await open_store_of(config, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
+        self._open.cleaner.holds.append(self._needed_of_log)
         await self._listen()
         self._run_timers(timers)
         gc.collect()
@@ -194,6 +195,14 @@ class Broker:
         """Tell the nameservers what is true now; returns when those that answer know, or after a second."""
         if self._registration is not None:
             await self._registration.announce()
+
+    def _needed_of_log(self) -> int:
+        """State records behind the tables on disk are replayed by the next start: the log must not lose them."""
+        parts, saver = self._parts, self._saver
+        if parts is None or saver is None:
+            return 0
+        is_saved = saver.saved_offset == parts.state.applied_offset
+        return parts.store.dispatched_offset if is_saved else saver.saved_offset
 
     def _ready(self) -> tuple[bool, str]:
         if self._parts is None or self._server is None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledgermq.message.index_unit import IndexLayout
+
 
 class LogMode(enum.StrEnum):
     """Which side of the replicated-log seam the broker stands on."""
@@ -93,10 +95,46 @@ class BrokerConfig:
     """`cli.config` makes it SYNC in Raft mode when the file does not say."""
     flush_interval_ms: int = 500
     """ASYNC only: longest time between two flushes of the commit log."""
+    flush_least_pages: int = 4
+    """ASYNC, standalone: fewest pages of 4096 bytes worth a flush before the thorough interval is over; 0: any byte."""
+    flush_thorough_interval_ms: int = 10_000
+    flush_timed: bool = True
+    """ASYNC, standalone: flush at the interval only, not also when records were placed or committed."""
+    flush_wakes: bool = False
     sync_flush_timeout_ms: int = 5000
     """How long a batch may wait for the disk before its senders are told FLUSH_TIMEOUT."""
     replica_timeout_ms: int = 3000
     """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
+
+    # files of the standalone log: see `store.commit_log_config`
+    transient_pool: bool = False
+    transient_pool_count: int = 5
+    transient_pool_refuses: bool = False
+    commit_wakes: bool = True
+    commit_interval_ms: int = 200
+    commit_least_pages: int = 4
+    commit_thorough_interval_ms: int = 200
+    warms_up_files: bool = False
+    warm_up_flush_pages: int = 4096
+    mapped_file_swap: bool = True
+    mapped_file_count_max: int = 100
+    reads_ahead: bool = True
+    forced_delete_after_ms: int = 120_000
+
+    # cleaning: see `store.cleaning.config`; percentages are of a disk
+    delete_hours: frozenset[int] = frozenset({4})
+    file_reserved_ms: int = 72 * 3_600_000
+    clean_interval_ms: int = 10_000
+    clean_forcibly: bool = True
+    delete_batch_max: int = 10
+    delete_log_pause_ms: int = 100
+    delete_queue_pause_ms: int = 100
+    disk_max_used_percent: int = 75
+    disk_forcible_percent: int = 85
+    disk_warning_percent: int = 90
+    """Above it messages are refused."""
+    replicas_per_disk: int = 1
+    logical_disk_forcible_ratio: float = 0.8
 
     # messages, topics, groups
     max_message_size_bytes: int = 4 << 20
@@ -107,6 +145,32 @@ class BrokerConfig:
     auto_create_topic: bool = True
     auto_create_group: bool = True
     consumer_offset_persist_interval_ms: int = 5000
+
+    # timers
+    timer_wheel_enable: bool = True
+    timer_precision_ms: int = 1000
+    """Length of a slot of the wheel; deliveries are to the millisecond whatever it is."""
+    timer_max_delay_s: int = 259_200
+    timer_roll_window_slots: int = 172_800
+    timer_log_file_size_bytes: int = 100 << 20
+    timer_flush_interval_ms: int = 1000
+    timer_slot_count_max: int = (1 << 31) - 1
+    """Timers in one slot from which on some are refused, and all from twice as many on (timerCongestNumEachSlot)."""
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
+    recall_enable: bool = False
+    recall_when_not_writable: bool = True
+
+    # transactions
+    reject_transactions: bool = False
+    transaction_check_interval_ms: int = 30_000
+    transaction_timeout_ms: int = 6000
+    """Age from which on a producer is asked about an undecided message."""
+    transaction_check_max: int = 15
+    transaction_op_interval_ms: int = 3000
+    """How long ends of transactions are gathered for one record of the op topic."""
+    transaction_op_size_bytes: int = 4096
+    transaction_metrics_interval_ms: int = 3000
 
     # pull
     long_polling: bool = True
@@ -120,6 +184,18 @@ class BrokerConfig:
     """Consumers may filter by SQL over message properties."""
     filter_retries: bool = False
     """SQL filters apply to retried messages, too."""
+
+    # index by key: see `store.index.config`
+    index_enable: bool = True
+    index_safe: bool = False
+    """After an unclean stop the broker serves only when the index is complete again."""
+    index_slot_count: int = 5_000_000
+    index_entry_count: int = 20_000_000
+    """Of an index file; entry 0 is never used."""
+    default_query_max_count: int = 32
+    """Most messages that a query by unique key gives."""
+    query_max_count: int = 64
+    """Most messages that any query by key gives."""
 
     # nameservers
     register_interval_ms: int = 30_000
@@ -170,7 +246,7 @@ class BrokerConfig:
 
     def problems(self) -> list[tuple[str, str]]:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
-        found = [*self._size_problems(), *self._time_problems(), *self._port_problems()]
+        found = [*self._size_problems(), *self._index_problems(), *self._time_problems(), *self._port_problems()]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()
         return found
@@ -184,6 +260,16 @@ class BrokerConfig:
             yield "max_message_size_bytes", f"{body} is too large: a file of {file} bytes must hold two such messages"
         if body + (1 << 16) > frame:
             yield "max_message_size_bytes", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
+
+    def _index_problems(self) -> Iterator[tuple[str, str]]:
+        layout = IndexLayout(self.index_slot_count, self.index_entry_count)
+        if layout.entries < 2:
+            yield "index_entry_count", f"{layout.entries} is too small: entry 0 is never used"
+        if layout.file_size >= 1 << 31:
+            yield (
+                "index_entry_count",
+                f"{layout.entries} is too large: files of {layout.file_size} bytes are over 2 GiB",
+            )
 
     def _time_problems(self) -> Iterator[tuple[str, str]]:
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms

@@ -1,6 +1,7 @@
 """The one place where a broker's log is chosen: everything else knows the seam only."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,9 +11,12 @@ from dledger.config import PeerAddress, RaftConfig
 from dledger.core.errors import RaftError
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
+from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
 from store.flusher import FlushMode
+from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
 from store.replicated_log import ReplicatedLog
@@ -49,20 +53,18 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
     Raises:
         StoreError, DLedgerError, OSError: the directory is locked, not ours, or the disk or a port refuses.
     """
-    store_config = StoreConfig(root=config.store_dir, queue_file_size_bytes=config.consume_queue_file_size_bytes)
+    store_config = StoreConfig(
+        root=config.store_dir,
+        queue_file_size_bytes=config.consume_queue_file_size_bytes,
+        log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
+        cleaning=_cleaning_config(config),
+        index=_index_config(config) if config.index_enable else None,
+    )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
-    log_config = CommitLogConfig(
-        directory=config.commit_log_path,
-        store_host=store_host,
-        file_size_bytes=config.commit_log_file_size_bytes,
-        flush_mode=_flush_mode(config),
-        flush_interval_ms=config.flush_interval_ms,
-        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
-    )
     return await open_classic_store(
         store_config,
-        log_config,
+        _commit_log_config(config, store_host),
         make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
         prepare=follower.prepare,
     )
@@ -115,6 +117,32 @@ def _flushed_offset(raft_log: RaftLog) -> Callable[[], int]:
     return lambda: min(raft_log.flushed_offset, raft_log.confirm_offset)
 
 
+def _commit_log_config(config: BrokerConfig, store_host: bytes) -> CommitLogConfig:
+    return CommitLogConfig(
+        directory=config.commit_log_path,
+        store_host=store_host,
+        file_size_bytes=config.commit_log_file_size_bytes,
+        flush_mode=_flush_mode(config),
+        flush_interval_ms=config.flush_interval_ms,
+        flush_least_pages=config.flush_least_pages,
+        flush_thorough_interval_ms=config.flush_thorough_interval_ms,
+        flush_timed=config.flush_timed,
+        flush_wakes=config.flush_wakes,
+        sync_flush_timeout_ms=config.sync_flush_timeout_ms,
+        pool_count=config.transient_pool_count if config.transient_pool else 0,
+        pool_refuses=config.transient_pool_refuses,
+        commit_wakes=config.commit_wakes,
+        commit_interval_ms=config.commit_interval_ms,
+        commit_least_pages=config.commit_least_pages,
+        commit_thorough_interval_ms=config.commit_thorough_interval_ms,
+        warms_up=config.warms_up_files,
+        warm_up_flush_pages=config.warm_up_flush_pages,
+        mapped_count_max=config.mapped_file_count_max if config.mapped_file_swap else sys.maxsize,
+        reads_ahead=config.reads_ahead,
+        forced_delete_after_ms=config.forced_delete_after_ms,
+    )
+
+
 def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -> RaftConfig:
     return RaftConfig(
         cluster=config.cluster_name,
@@ -133,6 +161,32 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
         election_max_ms=config.raft_election_timeout_ms * 3 // 2,
         preferred_leader=config.preferred_leader,
         append_timeout_ms=config.replica_timeout_ms,
+    )
+
+
+def _index_config(config: BrokerConfig) -> IndexConfig:
+    return IndexConfig(
+        directory=config.store_dir / "index",
+        layout=IndexLayout(config.index_slot_count, config.index_entry_count),
+        is_safe=config.index_safe,
+        query_max=config.query_max_count,
+    )
+
+
+def _cleaning_config(config: BrokerConfig) -> CleaningConfig:
+    return CleaningConfig(
+        delete_hours=config.delete_hours,
+        reserved_ms=config.file_reserved_ms,
+        max_used_ratio=config.disk_max_used_percent / 100,
+        forcible_ratio=config.disk_forcible_percent / 100,
+        warning_ratio=config.disk_warning_percent / 100,
+        forcibly=config.clean_forcibly,
+        batch_max=config.delete_batch_max,
+        interval_ms=config.clean_interval_ms,
+        log_pause_ms=config.delete_log_pause_ms,
+        queue_pause_ms=config.delete_queue_pause_ms,
+        replicas_per_disk=config.replicas_per_disk,
+        logical_forcible_ratio=config.logical_disk_forcible_ratio,
     )
 
 

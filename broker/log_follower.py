@@ -14,7 +14,7 @@ import orjson
 
 from broker.config import BrokerConfig
 from broker.parts import Parts
-from broker.state import ReplicatedState, StateFormatError
+from broker.state import NewerNames, ReplicatedState, StateFormatError
 from broker.state_files import encode_files, load_state, write_files
 from broker.state_saver import StateSaver
 from broker.timers import Timers
@@ -96,6 +96,10 @@ class LogFollower:
         replayed = parts.state_log.replay(store)
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
+        if state.newer:
+            log.warning("%s: another broker has written here since; its tables count", self._directory)
+            state.newer = NewerNames()
+            write_files(self._directory, encode_files(state))
         parts.follow()
 
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:

@@ -39,6 +39,12 @@ def _register_traffic(registry: Registry, parts: Parts) -> None:
     registry.counter("ledgermq_bytes_pulled_total", "Bytes of records given to pulls.").function(
         lambda: parts.pull.bytes_out
     )
+    registry.counter("ledgermq_key_queries_found_total", "Queries by key that found messages.").function(
+        lambda: parts.query.found
+    )
+    registry.counter("ledgermq_key_queries_missed_total", "Queries by key that found none.").function(
+        lambda: parts.query.missed
+    )
     registry.counter("ledgermq_delayed_delivered_total", "Delayed messages delivered.").function(
         lambda: parts.delay.delivered
     )
@@ -62,6 +68,16 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
     registry.gauge("ledgermq_dispatch_lag_bytes", "Confirmed and not yet in queues.").function(
         lambda: store.log.confirm_offset - store.dispatched_offset
     )
+    if (index := store.index) is not None:
+        registry.gauge("ledgermq_index_lag_bytes", "Dispatched and not yet in the index by key.").function(
+            lambda: index.lag_bytes
+        )
+        registry.counter("ledgermq_index_entries_total", "Entries made in the index by key.").function(
+            lambda: index.entries
+        )
+        registry.gauge("ledgermq_index_failed", "1 while the index by key cannot be written.").function(
+            lambda: int(index.error is not None)
+        )
     registry.gauge("ledgermq_state_applied_offset_bytes", "How far topics, groups and offsets are.").function(
         lambda: parts.state.applied_offset
     )

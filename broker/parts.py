@@ -18,6 +18,7 @@ from typing import Any
 from broker import names
 from broker.admin import AdminRequests
 from broker.appender import Appender
+from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
 from broker.config import BrokerConfig
@@ -31,6 +32,7 @@ from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
 from broker.pull import PullProcessor
+from broker.query import QueryRequests
 from broker.registration import Announcement, topics_body
 from broker.request_reply import RequestReply
 from broker.role import Role
@@ -125,6 +127,7 @@ class Parts:
         self.consumer_admin = ConsumerAdmin(
             config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
         )
+        self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
@@ -144,6 +147,7 @@ class Parts:
             announce,
             spawn,
         )
+        self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.handler = BrokerRequestHandler(self._table(), self.clients)
 
@@ -263,6 +267,7 @@ class Parts:
             code.GET_MAX_OFFSET: self.offset_requests.max_offset,
             code.GET_MIN_OFFSET: self.offset_requests.min_offset,
             code.GET_EARLIEST_MSG_STORETIME: self.offset_requests.earliest_store_time,
+            code.QUERY_MESSAGE: self.query.query,
             code.VIEW_MESSAGE_BY_ID: self.offset_requests.view_message,
             code.HEART_BEAT: self.client_requests.heartbeat,
             code.UNREGISTER_CLIENT: self.client_requests.unregister,
@@ -300,6 +305,9 @@ class Parts:
             code.QUERY_TOPICS_BY_CONSUMER: self.consumer_admin.topics_of_group,
             code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.consumer_admin.subscription_of_group,
             code.GET_ALL_PRODUCER_INFO: self.consumer_admin.all_producers,
+            code.CLEAN_EXPIRED_CONSUMEQUEUE: self.cleaning.expired_queues,
+            code.CLEAN_UNUSED_TOPIC: self.cleaning.unused_topics,
+            code.DELETE_EXPIRED_COMMITLOG: self.cleaning.expired_log,
             code.GET_BROKER_CONFIG: self.admin.broker_config,
             code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
             TRANSFER_LEADERSHIP: self.transfer.transfer,

@@ -45,7 +45,10 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """One topic on this broker: queues `[0, write_queues)` take sends, `[0, read_queues)` give messages."""
+    """One topic on this broker: queues `[0, write_queues)` take sends, `[0, read_queues)` give messages.
+
+    `extra` keeps members that this release gives no meaning, to hand them back unchanged.
+    """
 
     name: str
     read_queues: int
@@ -55,12 +58,14 @@ class TopicConfig:
     sys_flag: int = 0
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"topic {self.name} (read queues {self.read_queues}, write queues {self.write_queues}, perm {self.perm})"
 
     def to_json(self) -> dict[str, Any]:
         return {
+            **self.extra,
             "attributes": dict(self.attributes),
             "order": self.order,
             "perm": self.perm,
@@ -91,7 +96,22 @@ class TopicConfig:
             sys_flag=reader.integer("topicSysFlag", 0),
             order=reader.boolean("order", False),
             attributes=reader.texts("attributes"),
+            extra={name: kept for name, kept in reader.members.items() if name not in _TOPIC_FIELDS},
         )
+
+
+_TOPIC_FIELDS = frozenset(
+    {
+        "attributes",
+        "order",
+        "perm",
+        "readQueueNums",
+        "topicFilterType",
+        "topicName",
+        "topicSysFlag",
+        "writeQueueNums",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +127,14 @@ class GroupConfig:
     broker_id: int = 0
     broker_id_when_slow: int = 1
     sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        whole = {
             **_GROUP_DEFAULTS,
             **self.extra,
+            "attributes": dict(self.attributes),
             "brokerId": self.broker_id,
             "consumeBroadcastEnable": self.consume_broadcast_enable,
             "consumeEnable": self.consume_enable,
@@ -123,6 +145,7 @@ class GroupConfig:
             "retryQueueNums": self.retry_queues,
             "whichBrokerWhenConsumeSlowly": self.broker_id_when_slow,
         }
+        return {name: whole[name] for name in sorted(whole)}
 
     @classmethod
     def from_json(cls, value: Any) -> "GroupConfig":
@@ -142,12 +165,12 @@ class GroupConfig:
             broker_id=reader.integer("brokerId", 0),
             broker_id_when_slow=reader.integer("whichBrokerWhenConsumeSlowly", 1),
             sys_flag=reader.integer("groupSysFlag", 0),
+            attributes=reader.texts("attributes"),
             extra={name: kept for name, kept in reader.members.items() if _is_extra(name, kept)},
         )
 
 
 _GROUP_DEFAULTS: Mapping[str, Any] = {
-    "attributes": {},
     "consumeFromMinEnable": True,
     "consumeMessageOrderly": False,
     "consumeTimeoutMinute": 15,
@@ -155,6 +178,7 @@ _GROUP_DEFAULTS: Mapping[str, Any] = {
 }
 _GROUP_FIELDS = frozenset(
     {
+        "attributes",
         "brokerId",
         "consumeBroadcastEnable",
         "consumeEnable",

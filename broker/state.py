@@ -6,7 +6,7 @@ A change holds absolute values only, so applying one twice, or a run of them aga
 same tables. What is not committed yet is not here: the leader keeps it in overlays (`metadata`, `offsets`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -66,6 +66,37 @@ class StateChange:
             raise StateFormatError(place, str(error)) from error
 
 
+@dataclass(frozen=True, slots=True)
+class NewerNames:
+    """Names whose values on disk are newer than the log's records, because another program wrote the files since.
+
+    Attributes:
+        offsets: by `topic@group` and queue id.
+    """
+
+    topics: Set[str] = frozenset()
+    groups: Set[str] = frozenset()
+    offsets: Set[tuple[str, int]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups or self.offsets)
+
+    def without(self, change: StateChange) -> StateChange:
+        """What `change` says of other names only."""
+        keys = {key for key, _ in self.offsets}
+        offsets: dict[str, Mapping[int, int] | None] = {}
+        for key, queues in change.offsets.items():
+            if queues is not None:
+                offsets[key] = {number: value for number, value in queues.items() if (key, number) not in self.offsets}
+            elif key not in keys:
+                offsets[key] = None
+        return StateChange(
+            topics={name: value for name, value in change.topics.items() if name not in self.topics},
+            groups={name: value for name, value in change.groups.items() if name not in self.groups},
+            offsets=offsets,
+        )
+
+
 class ReplicatedState:
     """The tables as of the last applied change.
 
@@ -76,6 +107,8 @@ class ReplicatedState:
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
+        newer: what the files had that the log's records must not take back; empty when they are written anew.
+        file_extras: by file, members that this release gives no meaning, to be written back.
     """
 
     def __init__(self) -> None:
@@ -86,6 +119,17 @@ class ReplicatedState:
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
         self.applied_offset = 0
+        self.newer = NewerNames()
+        self.file_extras: dict[str, Mapping[str, Any]] = {}
+
+    def copy(self) -> "ReplicatedState":
+        """The tables as they are now, for another thread."""
+        copy = ReplicatedState()
+        copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
+        copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
+        copy.topic_version, copy.group_version = self.topic_version, self.group_version
+        copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
+        return copy
 
     def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:
         """Set what `change` says; `timestamp` (ms) and `physical_offset` are its record's."""

@@ -1,141 +1,260 @@
 """The replicated tables on disk, so that a restart replays only the log's tail.
 
-    config/topics.json, subscriptionGroup.json, consumerOffset.json   RocketMQ's own files and shapes
+    config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
     config/ledgermqState.json                                         how far the log is in them (written last)
 
 The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
-harmless. Each file is written whole beside its place, flushed, and renamed; the one before is kept as `.bak`, which is
-read when the main file is missing or broken.
+harmless. Each file is replaced whole (`store.config_file`); its `.bak` is read when it is missing or broken.
 
-Source: apache/rocketmq `common/.../ConfigManager.java`, `broker/.../topic/TopicConfigManager.java` and its peers.
+A Java broker reads these files and writes them anew, without the member `writtenBy` that is ours: so a table that
+Java has moved on is known by its absence, and the log's older records may add to it but not take it back. Members
+that this release gives no meaning are written back as they were, and the other files of `config/` are left alone.
+
+Source: apache/rocketmq `broker/.../topic/TopicConfigManager.java`, `broker/.../offset/ConsumerOffsetManager.java`,
+`broker/.../schedule/DelayOffsetSerializeWrapper.java`, `broker/.../subscription/SubscriptionGroupManager.java`.
 """
 
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
-import orjson
-
-from broker.state import ReplicatedState, StateFormatError
-from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import loads as lenient_loads
+from broker import names
+from broker.delay import PROGRESS_GROUP
+from broker.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, offset_key
+from ledgermq.remoting.java_files import dumps
+from ledgermq.remoting.refusal import Refusal
+from store.config_file import read_config, write_config
 from store.errors import StoreFormatError
 
-TOPICS_FILE = "topics.json"
-GROUPS_FILE = "subscriptionGroup.json"
-OFFSETS_FILE = "consumerOffset.json"
-STATE_FILE = "ledgermqState.json"
+TOPICS_FILE: Final = "topics.json"
+GROUPS_FILE: Final = "subscriptionGroup.json"
+OFFSETS_FILE: Final = "consumerOffset.json"
+DELAY_FILE: Final = "delayOffset.json"
+STATE_FILE: Final = "ledgermqState.json"
 
-_FORMAT = 1
-_PRETTY = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
+_FORMAT: Final = 1
+_MARK: Final = "writtenBy"
+_US: Final = "ledgermq"
+_DELAY_KEY: Final = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
+
+_Json = Mapping[str, Any]
+_C = TypeVar("_C")
 
 
 def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
     """`(name, content)` of each file, in the order in which they must be written."""
-    version = {"dataVersion": state.topic_version.to_json()}
-    topics = version | {"topicConfigTable": {name: topic.to_json() for name, topic in state.topics.items()}}
-    version = {"dataVersion": state.group_version.to_json()}
-    groups = version | {
-        "forbiddenTable": {},
-        "subscriptionGroupTable": {name: group.to_json() for name, group in state.groups.items()},
-    }
-    mark = {"format": _FORMAT, "appliedOffset": state.applied_offset, "removed": state.removed}
-    return [
-        (TOPICS_FILE, orjson.dumps(topics, option=_PRETTY)),
-        (GROUPS_FILE, orjson.dumps(groups, option=_PRETTY)),
-        (OFFSETS_FILE, orjson.dumps({"offsetTable": state.offsets}, option=_PRETTY)),
-        (STATE_FILE, orjson.dumps(mark, option=orjson.OPT_INDENT_2)),
-    ]
+    return [(name, encode(state)) for name, (encode, _) in _FILES.items()]
 
 
 def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
     """Replace the files, in order, each durable before the next. Blocks for flushes: not for the event loop.
 
     Raises:
-        OSError: the disk refused; files already replaced stay so, which is harmless.
+        OSError, DiskFailedError: the disk refused; files already replaced stay so, which is harmless.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files:
-        _replace(directory / name, content)
+        write_config(directory / name, content)
+
+
+class StateWriter:
+    """Writes the files again and again, those whose table has not changed left out. Lives in one thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._versions: dict[str, object] = {}
+
+    def write(self, state: ReplicatedState) -> None:
+        """Make the files say what `state` does, which nobody changes meanwhile; errors as `write_files`."""
+        for name, (encode, version) in _FILES.items():
+            present = version(state)
+            if name not in self._versions or self._versions[name] != present:
+                write_files(self._directory, [(name, encode(state))])
+                self._versions[name] = present
 
 
 def load_state(directory: Path) -> ReplicatedState:
     """The tables as they lay on disk; empty ones when there are none.
 
-    Where a Java broker wrote the tables, or one of them is broken and its `.bak` is read, nothing is known of how far
-    the log is in them: all of the log is to be replayed (`applied_offset` 0).
+    Where nothing is known of how far the log is in them, because no file says so or one of them is an older copy, all
+    of the log is to be replayed (`applied_offset` 0).
 
     Raises:
-        StoreFormatError: files that are not ours to read (a newer format, a field that is no such thing), by name.
+        StoreFormatError: a file and its `.bak` cannot be read, by name and place.
     """
-    loader = _Loader(directory)
-    topics, groups, offsets = loader.read(TOPICS_FILE), loader.read(GROUPS_FILE), loader.read(OFFSETS_FILE)
-    mark = loader.read(STATE_FILE) or {"format": _FORMAT, "appliedOffset": 0}
-    if mark.get("format") != _FORMAT or not isinstance(mark.get("appliedOffset"), int):
-        raise StoreFormatError(directory / STATE_FILE, f"says {mark}; this program knows format {_FORMAT}")
-    snapshot = {
-        "format": _FORMAT,
-        "appliedOffset": 0 if loader.has_met_broken else mark["appliedOffset"],
-        "topics": topics.get("topicConfigTable") or {},
-        "groups": groups.get("subscriptionGroupTable") or {},
-        "offsets": offsets.get("offsetTable") or {},
-        "removed": mark.get("removed") or {},
-        "topicVersion": topics.get("dataVersion") or {},
-        "groupVersion": groups.get("dataVersion") or {},
-    }
     state = ReplicatedState()
-    try:
-        state.restore(orjson.dumps(snapshot, option=orjson.OPT_NON_STR_KEYS))
-    except StateFormatError as error:
-        raise StoreFormatError(directory, f"holds tables that cannot be read: {error.detail}") from error
+    mark = read_config(directory / STATE_FILE, _Mark)
+    if mark is not None:
+        if mark.value.format != _FORMAT:  # a newer program's: its `.bak` would be none the better
+            raise StoreFormatError(directory / STATE_FILE, f"says format {mark.value.format!r}, known is {_FORMAT}")
+        state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
+    newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
+    is_older = mark is not None and mark.is_older
+    for name, decode in _TABLES.items():
+        found = read_config(directory / name, decode)
+        if found is None:
+            continue
+        table = found.value
+        table.fill(state)
+        state.file_extras[name] = {member: kept for member, kept in table.members.items() if member not in _MADE_HERE}
+        if mark is not None and mark.value.is_marking and table.members.get(_MARK) != _US:
+            newer[name].update(table.keys)
+        is_older |= found.is_older
+    if is_older:
+        state.applied_offset = 0
+    state.newer = NewerNames(newer[TOPICS_FILE], newer[GROUPS_FILE], newer[OFFSETS_FILE] | newer[DELAY_FILE])
     return state
 
 
-class _Loader:
-    """Reads each file, or its `.bak`; remembers whether a main file was there and broken."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.has_met_broken = False
-
-    def read(self, name: str) -> Mapping[str, Any]:
-        """The file's object; empty when there is neither the file nor its `.bak`."""
-        errors: list[StoreFormatError] = []
-        for path in (self._directory / name, self._directory / f"{name}.bak"):
-            try:
-                return _parse(path)
-            except FileNotFoundError:
-                continue
-            except StoreFormatError as error:
-                errors.append(error)
-                self.has_met_broken = True
-        if errors:
-            raise errors[0]
-        return {}
+# ---- out
 
 
-def _parse(path: Path) -> Mapping[str, Any]:
+def _topics_file(state: ReplicatedState) -> bytes:
+    table = {name: state.topics[name].to_json() for name in sorted(state.topics)}
+    return _file(state, TOPICS_FILE, dataVersion=state.topic_version.to_json(), topicConfigTable=table)
+
+
+def _groups_file(state: ReplicatedState) -> bytes:
+    table = {name: state.groups[name].to_json() for name in sorted(state.groups)}
+    return _file(state, GROUPS_FILE, dataVersion=state.group_version.to_json(), subscriptionGroupTable=table)
+
+
+def _offsets_file(state: ReplicatedState) -> bytes:
+    table = {key: _sorted(state.offsets[key]) for key in sorted(state.offsets) if key != _DELAY_KEY}
+    topics_of: dict[str, list[str]] = {}
+    for key in table:
+        topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+        topics_of.setdefault(group, []).append(topic)
+    return _file(state, OFFSETS_FILE, groupTopicMap=topics_of, offsetTable=table)
+
+
+def _delay_file(state: ReplicatedState) -> bytes:
+    """By level, which is the queue id plus one."""
+    levels = {queue_id + 1: offset for queue_id, offset in _sorted(state.offsets.get(_DELAY_KEY, {})).items()}
+    return _file(state, DELAY_FILE, offsetTable=levels)
+
+
+def _state_file(state: ReplicatedState) -> bytes:
+    mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
+    return dumps(mark)
+
+
+_Encode = Callable[[ReplicatedState], bytes]
+_Version = Callable[[ReplicatedState], object]
+_FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
+    TOPICS_FILE: (_topics_file, lambda state: state.topic_version),
+    GROUPS_FILE: (_groups_file, lambda state: state.group_version),
+    OFFSETS_FILE: (_offsets_file, lambda state: state.applied_offset),
+    DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
+    STATE_FILE: (_state_file, lambda state: state.applied_offset),
+}
+"""How each file is made, and what has changed when it must be made again; the mark comes last."""
+
+
+def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
+    """RocketMQ's members in its order, which is the alphabet's, and what else the file had."""
+    usual: _Json = {"dataVersion": DataVersion().to_json()} | ({"forbiddenTable": {}} if name == GROUPS_FILE else {})
+    whole = {**usual, **state.file_extras.get(name, {}), **members, _MARK: _US}
+    return dumps({member: whole[member] for member in sorted(whole)})
+
+
+def _sorted(queues: Mapping[int, int]) -> dict[int, int]:
+    return {queue_id: queues[queue_id] for queue_id in sorted(queues)}
+
+
+# ---- in
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One file's object, checked.
+
+    Attributes:
+        members: all that the file has.
+        keys: names of its values, as `NewerNames` has them.
+        fill: puts the values into an empty state.
+    """
+
+    members: _Json
+    keys: Set[Any]
+    fill: Callable[[ReplicatedState], None]
+
+
+def _topics(members: _Json) -> _Table:
+    topics = _configs(members, "topicConfigTable", TopicConfig.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.topics, state.topic_version = topics, version
+
+    return _Table(members, topics.keys(), fill)
+
+
+def _groups(members: _Json) -> _Table:
+    groups = _configs(members, "subscriptionGroupTable", GroupConfig.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.groups, state.group_version = groups, version
+
+    return _Table(members, groups.keys(), fill)
+
+
+def _offsets(members: _Json) -> _Table:
+    table = members.get("offsetTable") or {}
+    return _offset_table(members, {str(key): _numbers(queues) for key, queues in table.items()})
+
+
+def _delays(members: _Json) -> _Table:
+    levels = _numbers(members.get("offsetTable") or {})
+    progress = {level - 1: offset for level, offset in levels.items()}
+    return _offset_table(members, {_DELAY_KEY: progress} if progress else {})
+
+
+def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
+    def fill(state: ReplicatedState) -> None:
+        state.offsets |= offsets
+
+    return _Table(members, {(key, queue_id) for key, queues in offsets.items() for queue_id in queues}, fill)
+
+
+_TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
+    TOPICS_FILE: _topics,
+    GROUPS_FILE: _groups,
+    OFFSETS_FILE: _offsets,
+    DELAY_FILE: _delays,
+}
+_MADE_HERE: Final = frozenset({"topicConfigTable", "subscriptionGroupTable", "offsetTable", "groupTopicMap", _MARK})
+
+
+class _Mark:
+    """Our own file. `is_marking`: the tables beside it were written with the member `writtenBy`."""
+
+    def __init__(self, members: _Json) -> None:
+        self.format = members.get("format")
+        self.is_marking = members.get("marks") is True
+        applied = members.get("appliedOffset")
+        if not isinstance(applied, int):
+            raise ValueError(f"appliedOffset is {applied!r}, not a number")
+        self.applied_offset = applied
+        self.removed = {str(name): int(offset) for name, offset in (members.get("removed") or {}).items()}
+
+
+def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[str, _C]:
     try:
-        value = lenient_loads(path.read_bytes())
-    except JsonError as error:
-        raise StoreFormatError(path, f"is not JSON: {error}") from error
-    if not isinstance(value, Mapping):
-        raise StoreFormatError(path, "is not a JSON object")
-    return value
+        return {str(key): from_json(value) for key, value in (members.get(name) or {}).items()}
+    except Refusal as refusal:
+        raise ValueError(refusal.remark) from refusal
 
 
-def _replace(path: Path, content: bytes) -> None:
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        path.replace(path.with_name(path.name + ".bak"))
-    fresh.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+def _version(members: _Json) -> DataVersion:
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        return DataVersion.from_json(members.get("dataVersion") or {})
+    except Refusal as refusal:
+        raise ValueError(refusal.remark) from refusal
+
+
+def _numbers(table: Any) -> dict[int, int]:
+    return {int(number): int(offset) for number, offset in table.items()}

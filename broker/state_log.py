@@ -84,6 +84,8 @@ class StateLog:
             change = None
         if physical_offset >= self._state.applied_offset:
             if change is not None:
+                if self._state.newer:
+                    change = self._state.newer.without(change)
                 self._state.apply(change, decoded.store_timestamp, physical_offset)
             self._state.applied_offset = physical_offset + decoded.size
         return change

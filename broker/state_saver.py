@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from broker.state import ReplicatedState
-from broker.state_files import encode_files, write_files
+from broker.state_files import StateWriter
+from store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ class StateSaver:
     def __init__(self, state: ReplicatedState, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
         self._state = state
         self._directory = directory
+        self._writer = StateWriter(directory)
         self._loop = loop
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-state")
         self._running: asyncio.Future[None] | None = None
@@ -44,10 +46,9 @@ class StateSaver:
     async def _save(self) -> None:
         offset = self._state.applied_offset
         try:
-            files = encode_files(self._state)
-            await self._loop.run_in_executor(self._executor, write_files, self._directory, files)
+            await self._loop.run_in_executor(self._executor, self._writer.write, self._state.copy())
             self.saved_offset = offset
-        except OSError as error:
+        except (OSError, StoreError) as error:
             self.failures += 1
             log.error("topics, groups and offsets not saved to %s, the log has them: %s", self._directory, error)
         finally:

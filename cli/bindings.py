@@ -21,6 +21,10 @@ def _seconds(number: int) -> int:
     return values.positive(number) * 1000
 
 
+def _hours(number: int) -> int:
+    return values.not_negative(number) * 3_600_000
+
+
 def _show(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -65,18 +69,47 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "brokerName": Binding("broker_name"),
     "brokerNotActiveTimeoutMillis": Binding("namesrv_heartbeat_timeout_ms", values.positive),
     "brokerPermission": Binding("broker_permission", values.permission),
+    "commitCommitLogLeastPages": Binding("commit_least_pages", values.not_negative),
+    "commitCommitLogThoroughInterval": Binding("commit_thorough_interval_ms", values.not_negative),
+    "commitIntervalCommitLog": Binding("commit_interval_ms", values.positive),
+    "commitLogSwapMapReserveFileNum": Binding("mapped_file_count_max", values.positive),
     "dLegerGroup": Binding("raft_group"),
     "dLegerPeers": Binding("raft_peers", values.raft_peers),
+    "cleanFileForciblyEnable": Binding("clean_forcibly"),
+    "cleanResourceInterval": Binding("clean_interval_ms", values.positive),
     "dLegerSelfId": Binding("raft_self_id"),
+    "dataReadAheadEnable": Binding("reads_ahead"),
+    "defaultQueryMaxNum": Binding("default_query_max_count", values.positive),
     "defaultTopicQueueNums": Binding("default_topic_queue_count", values.positive),
     "enablePropertyFilter": Binding("property_filter"),
     "filterSupportRetry": Binding("filter_retries"),
+    "deleteCommitLogFilesInterval": Binding("delete_log_pause_ms", values.not_negative),
+    "deleteConsumeQueueFilesInterval": Binding("delete_queue_pause_ms", values.not_negative),
+    "deleteFileBatchMax": Binding("delete_batch_max", values.positive),
+    "deleteWhen": Binding("delete_hours", values.hours, values.show_hours),
+    "destroyMapedFileIntervalForcibly": Binding("forced_delete_after_ms", values.not_negative),
+    "diskMaxUsedSpaceRatio": Binding("disk_max_used_percent", values.percent),
+    "diskSpaceCleanForciblyRatio": Binding("disk_forcible_percent", values.percent),
+    "diskSpaceWarningLevelRatio": Binding("disk_warning_percent", values.percent),
+    "fastFailIfNoBufferInStorePool": Binding("transient_pool_refuses"),
+    "fileReservedTime": Binding("file_reserved_ms", _hours, lambda milliseconds: str(milliseconds // 3_600_000)),
+    "flushCommitLogLeastPages": Binding("flush_least_pages", values.not_negative),
+    "flushCommitLogThoroughInterval": Binding("flush_thorough_interval_ms", values.not_negative),
+    "flushCommitLogTimed": Binding("flush_timed"),
     "flushConsumerOffsetInterval": Binding("consumer_offset_persist_interval_ms", values.positive),
     "flushDiskType": Binding("flush_mode", FlushMode),
     "flushIntervalCommitLog": Binding("flush_interval_ms", values.positive),
+    "flushLeastPagesWhenWarmMapedFile": Binding("warm_up_flush_pages", values.not_negative),
+    "logicalDiskSpaceCleanForciblyThreshold": Binding("logical_disk_forcible_ratio", values.ratio),
+    "messageIndexEnable": Binding("index_enable"),
+    "messageIndexSafe": Binding("index_safe"),
     "longPollingEnable": Binding("long_polling"),
     "mappedFileSizeCommitLog": Binding("commit_log_file_size_bytes", values.positive),
     "mappedFileSizeConsumeQueue": Binding("consume_queue_file_size_bytes", values.whole_units),
+    "mappedFileSwapEnable": Binding("mapped_file_swap"),
+    "maxHashSlotNum": Binding("index_slot_count", values.positive),
+    "maxIndexNum": Binding("index_entry_count", values.positive),
+    "maxMsgsNumBatch": Binding("query_max_count", values.positive),
     "maxMessageSize": Binding("max_message_size_bytes", values.positive),
     "maxTopicLength": Binding("max_topic_length", values.positive),
     "maxTopics": Binding("max_topics", values.positive),
@@ -88,12 +121,18 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "raftHeartbeatInterval": Binding("raft_heartbeat_interval_ms", values.positive),
     "registerBrokerTimeoutMills": Binding("register_timeout_ms", values.positive),
     "registerNameServerPeriod": Binding("register_interval_ms", values.register_interval),
+    "replicasPerDiskPartition": Binding("replicas_per_disk", values.positive),
     "shortPollingTimeMills": Binding("short_polling_ms", values.positive),
     "slaveTimeout": Binding("replica_timeout_ms", values.positive),
     "storeReplyMessageEnable": Binding("store_replies"),
     "storePathCommitLog": Binding("commit_log_dir", _path),
     "storePathRootDir": Binding("store_dir", _path),
     "syncFlushTimeout": Binding("sync_flush_timeout_ms", values.positive),
+    "transientStorePoolEnable": Binding("transient_pool"),
+    "transientStorePoolSize": Binding("transient_pool_count", values.positive),
+    "wakeCommitWhenPutMessage": Binding("commit_wakes"),
+    "wakeFlushWhenPutMessage": Binding("flush_wakes"),
+    "warmMapedFileEnable": Binding("warms_up_files"),
 }
 
 NAMESRV_BINDINGS: Mapping[str, Binding] = {

@@ -8,6 +8,7 @@ from broker.config import RaftPeer
 from cli.keys import Key
 from dledger.config import parse_peers
 from dledger.errors import RaftConfigError
+from store.cleaning.config import parse_hours
 
 Value = bool | int | float | str
 
@@ -107,6 +108,45 @@ def not_negative(number: int) -> int:
     if number < 0:
         raise ValueRefusedError(f"is {number}, must be 0 or more")
     return number
+
+
+def percent(number: int) -> int:
+    """A part of a hundred.
+
+    Raises:
+        ValueRefusedError: not in [0, 100].
+    """
+    if not 0 <= number <= 100:
+        raise ValueRefusedError(f"is {number}, not a percentage from 0 to 100")
+    return number
+
+
+def ratio(number: float) -> float:
+    """A part of one.
+
+    Raises:
+        ValueRefusedError: not in [0, 1].
+    """
+    if not 0 <= number <= 1:
+        raise ValueRefusedError(f"is {number}, not a part from 0 to 1")
+    return number
+
+
+def hours(text: str) -> frozenset[int]:
+    """Hours of a day, `02;14`.
+
+    Raises:
+        ValueRefusedError: one of them is none.
+    """
+    try:
+        return parse_hours(text)
+    except ValueError as error:
+        raise ValueRefusedError(f"is {error}") from error
+
+
+def show_hours(found: frozenset[int]) -> str:
+    """As they are written in a file."""
+    return ";".join(f"{hour:02d}" for hour in sorted(found))
 
 
 def permission(number: int) -> int:

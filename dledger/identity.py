@@ -20,8 +20,9 @@ from typing import Any
 
 from dledger.errors import WrongDirectoryError
 from dledger.small_file import remove_durably, write_durably
-from store.errors import DiskFailedError, StoreFormatError
+from store.errors import StoreFormatError
 from store.flusher import FlushMode
+from store.folders import make_folder
 
 FORMAT_VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -61,10 +62,7 @@ def make_directory(store_dir: Path, node_id: str) -> Path:
         if other.is_dir() and other.name != f"dledger-{node_id}":
             raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
     directory = directory_of(store_dir, node_id)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DiskFailedError(directory, f"cannot be made: {error}") from error
+    make_folder(directory)
     return directory
 
 

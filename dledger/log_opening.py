@@ -60,8 +60,8 @@ def open_log(
         StoreFormatError: files of other lengths or names, gaps, or a newer format; nothing was changed.
         DiskFullError, DiskFailedError: the disk refused.
     """
-    data = MappedFileQueue(directory / "data", data_file_size, allocator)
-    index = MappedFileQueue(directory / "index", index_file_size, allocator)
+    data = MappedFileQueue(directory / "data", data_file_size, allocator, ahead_max=1)
+    index = MappedFileQueue(directory / "index", index_file_size, allocator, ahead_max=1)
     data.load()
     index.load()
     units = UnitIndex(index)

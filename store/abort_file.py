@@ -1,5 +1,8 @@
 """Abort file: there while a store is open, so that the next start knows of an unclean stop.
 
+A Raft store's has a name that Java does not know. Finding its own, Java's DLedger mode would cut good ends off the
+consume queues and never fill them again; without it, it keeps them and dispatches on from the committed index.
+
 Source: apache/rocketmq `store/.../DefaultMessageStore.java` (createTempFile).
 """
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from store.mapped_file import sync_directory
 
 ABORT_NAME = "abort"
+RAFT_ABORT_NAME = "ledgermq.abort"
 
 
 class AbortFile:
@@ -18,8 +22,8 @@ class AbortFile:
         was_present: the last run did not end cleanly.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / ABORT_NAME
+    def __init__(self, directory: Path, name: str = ABORT_NAME) -> None:
+        self.path = directory / name
         self.was_present = self.path.exists()
 
     def create(self) -> None:

@@ -1,9 +1,9 @@
-"""File allocator: one thread that makes the next file while the present one fills.
+"""File allocator: one thread that makes the next files while the present one fills.
 
-    loop thread   request(n+1) ............ fills file n ............ take(n+1)   request(n+2)
-    allocator               open, fallocate, mmap, fsync directory -->
+    loop thread   request(n+1), request(n+2) ......... fills file n ......... take(n+1)   request(n+3)
+    allocator               open, fallocate, fsync directory, perhaps warm -->
 
-Source: apache/rocketmq `store/.../AllocateMappedFileService.java` (5.3.3), one file ahead instead of two.
+Source: apache/rocketmq `store/.../AllocateMappedFileService.java` (5.3.3).
 """
 
 import time
@@ -25,9 +25,17 @@ class FileAllocator:
     Args:
         wait_s: how long `take` may hold its caller when the file is not ready.
         clock: seconds, monotonic.
+        make: makes one file, in the thread.
     """
 
-    def __init__(self, *, wait_s: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        wait_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[Path, int, int], MappedFile] = MappedFile,
+    ) -> None:
+        self._make = make
         self._wait_s = wait_s
         self._clock = clock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-allocator")
@@ -37,7 +45,7 @@ class FileAllocator:
     def request(self, path: Path, start_offset: int, size_bytes: int) -> None:
         """Start making a file, if that has not been started; errors show in `take`."""
         if path not in self._pending:
-            self._pending[path] = self._executor.submit(MappedFile, path, start_offset, size_bytes)
+            self._pending[path] = self._executor.submit(self._make, path, start_offset, size_bytes)
 
     def take(self, path: Path, start_offset: int, size_bytes: int) -> MappedFile:
         """The file, made by now or waited for.
@@ -72,6 +80,10 @@ class FileAllocator:
             future = self._pending.pop(path)
             if not future.cancel() and future.exception() is None:
                 future.result().delete()
+
+    def run(self, chore: Callable[[], None]) -> None:
+        """Do something about a file in the thread, when it has time."""
+        self._executor.submit(chore)
 
     def _forget_old_failure(self, path: Path) -> None:
         """A file that could not be made ahead may be possible by now."""

@@ -4,7 +4,7 @@
 |---|---|---|
 | 0-7    | commit log timestamp, i64 | ms; store time of the last flushed record |
 | 8-15   | queues timestamp, i64     | ms; store time of the last record in flushed queue files |
-| 16-23  | index timestamp, i64      | ms; kept as found |
+| 16-23  | index timestamp, i64      | ms; store time of the last record in flushed index files |
 | 24-31  | master flushed offset, i64 | kept as found |
 | 32-39  | confirm offset, i64       | |
 | 64-71  | `LEDGERMQ`                | our part, which RocketMQ does not look at and leaves alone |
@@ -14,6 +14,14 @@
 | 92-99  | dispatched offset, i64    | every record below has its unit, durable |
 | 100-107 | unit count, i64          | sum of all queues' `max_offset` at the dispatched offset |
 | 108-111 | CRC-32 of bytes 64-107, u32 | |
+| 128-135 | `LMQINDEX`               | the index's part, ours too |
+| 136-139 | version, i32 = 1         | |
+| 140-147 | commit log timestamp again, i64 | as above |
+| 148-155 | indexed offset, i64      | keys of every record below are in the index, durable |
+| 156-163 | index end timestamp, i64 | ms; store time of the last record entered |
+| 164-171 | index file, i64          | name of the last index file as a number; 0: there is none |
+| 172-175 | entry count, i32         | of that file: the next entry's number |
+| 176-179 | CRC-32 of bytes 128-175, u32 | |
 
 Big-endian, 4096 bytes. Source: apache/rocketmq `store/.../StoreCheckpoint.java` (5.3.3) for bytes 0-39.
 """
@@ -33,6 +41,9 @@ _SHARED = struct.Struct(">qqqqq")
 _OWN = struct.Struct(">8siqqqq")
 _CRC = struct.Struct(">I")
 _OWN_AT = 64
+_INDEX = struct.Struct(">8siqqqqi")
+_INDEX_AT = 128
+_INDEX_MAGIC = b"LMQINDEX"
 _MAGIC = b"LEDGERMQ"
 _VERSION = 1
 _SAFETY_MS = 3000
@@ -48,8 +59,18 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexProgress:
+    """The index's part: entries below `entry_count` of the file are of records below `dispatched_offset`, and all."""
+
+    dispatched_offset: int
+    end_timestamp: int
+    file_name: int
+    entry_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The file's content. `progress` is None where it cannot be relied on."""
+    """The file's content. `progress` and `index` are None where they cannot be relied on."""
 
     log_timestamp: int = 0
     queues_timestamp: int = 0
@@ -57,6 +78,7 @@ class Checkpoint:
     master_flushed_offset: int = 0
     confirm_offset: int = 0
     progress: Progress | None = None
+    index: IndexProgress | None = None
 
     @property
     def min_timestamp(self) -> int:
@@ -81,6 +103,12 @@ class Checkpoint:
             _OWN.pack_into(page, _OWN_AT, _MAGIC, _VERSION, *fields)
             end = _OWN_AT + _OWN.size
             _CRC.pack_into(page, end, crc32(page[_OWN_AT:end]))
+        if self.index is not None:
+            index = self.index
+            parts = (index.dispatched_offset, index.end_timestamp, index.file_name, index.entry_count)
+            _INDEX.pack_into(page, _INDEX_AT, _INDEX_MAGIC, _VERSION, self.log_timestamp, *parts)
+            end = _INDEX_AT + _INDEX.size
+            _CRC.pack_into(page, end, crc32(page[_INDEX_AT:end]))
         return bytes(page)
 
 
@@ -88,12 +116,21 @@ def decode_checkpoint(page: bytes) -> Checkpoint:
     """The content of a checkpoint file; a short or empty one counts as zeros."""
     page = page.ljust(CHECKPOINT_SIZE, b"\0")
     checkpoint = Checkpoint(*_SHARED.unpack_from(page))
+    checkpoint = replace(checkpoint, index=_decode_index(page, checkpoint.log_timestamp))
     magic, version, log_timestamp, *offsets = _OWN.unpack_from(page, _OWN_AT)
     end = _OWN_AT + _OWN.size
     is_ours = magic == _MAGIC and version == _VERSION and log_timestamp == checkpoint.log_timestamp
     if is_ours and _CRC.unpack_from(page, end)[0] == crc32(page[_OWN_AT:end]):
         return replace(checkpoint, progress=Progress(*offsets))
     return checkpoint
+
+
+def _decode_index(page: bytes, shared_timestamp: int) -> IndexProgress | None:
+    magic, version, log_timestamp, *parts = _INDEX.unpack_from(page, _INDEX_AT)
+    end = _INDEX_AT + _INDEX.size
+    is_ours = magic == _INDEX_MAGIC and version == _VERSION and log_timestamp == shared_timestamp
+    is_whole = _CRC.unpack_from(page, end)[0] == crc32(page[_INDEX_AT:end])
+    return IndexProgress(*parts) if is_ours and is_whole else None
 
 
 class CheckpointFile:

@@ -8,8 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from store.checkpoint import Checkpoint, CheckpointFile, Progress
+from store.checkpoint import Checkpoint, CheckpointFile, IndexProgress, Progress
 from store.errors import DiskFailedError
 from store.message_store import MessageStore
 from store.queue_file import QueueFile
@@ -23,6 +24,7 @@ class Checkpointer:
     Args:
         flushed_offset: up to where the log is durable now; a record's end.
         last_timestamp: store time (ms) of the last record dispatched before this store was opened.
+        sync_index: makes the index durable and says up to where, in the checkpointer's thread; None without an index.
     """
 
     def __init__(
@@ -33,12 +35,14 @@ class Checkpointer:
         *,
         flushed_offset: Callable[[], int],
         last_timestamp: int,
+        sync_index: Callable[[], IndexProgress | None] | None = None,
     ) -> None:
         self._file = file
         self._store = store
         self._loop = loop
         self._flushed_offset = flushed_offset
         self._queues_timestamp = last_timestamp
+        self._sync_index = sync_index
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
         self._timer: asyncio.TimerHandle | None = None
@@ -47,6 +51,10 @@ class Checkpointer:
     def run_every(self, interval_s: float) -> None:
         """From now on save at this interval."""
         self._timer = self._loop.call_later(interval_s, self._save_by_timer, interval_s)
+
+    def save(self) -> None:
+        """Save now, in the checkpointer's thread; returns at once."""
+        self._executor.submit(self._save, *self._capture())
 
     async def close(self) -> bool:
         """Save once more; answer whether the store is all durable and dispatched."""
@@ -58,7 +66,7 @@ class Checkpointer:
         return not self._has_failed and self._flushed_offset() >= self._store.dispatched_offset >= end
 
     def _save_by_timer(self, interval_s: float) -> None:
-        self._executor.submit(self._save, *self._capture())
+        self.save()
         self.run_every(interval_s)
 
     def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
@@ -80,6 +88,7 @@ class Checkpointer:
             master_flushed_offset=found.master_flushed_offset,
             confirm_offset=store.log.confirm_offset,
             progress=Progress(flushed, store.dispatched_offset, units),
+            index=found.index,
         )
 
     def _save(self, files: list[QueueFile], checkpoint: Checkpoint) -> None:
@@ -89,6 +98,9 @@ class Checkpointer:
         try:
             for file in files:
                 file.sync()
+            index = self._sync_index() if self._sync_index is not None else None
+            if index is not None:
+                checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
             self._file.save(checkpoint)
         except (OSError, DiskFailedError) as error:
             self._has_failed = True

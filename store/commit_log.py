@@ -1,9 +1,12 @@
 """Commit log: RocketMQ's classic log of records, and the replicated log of a broker that stands alone.
 
-    append ---> place (one write) ---> sync, or end of turn ---> confirm: listeners, then `done` of each batch
+                        directly: one pwrite into the file
+    append ---> place <                                       > [sync] ---> confirm: listeners, `done` of each batch
+                        by the pool: memory ---> commit (pwrite)
 
 SYNC_FLUSH: batches are acknowledged and confirmed by the sync that covers them, many batches a sync. ASYNC_FLUSH: at
-the end of the turn of the loop that placed them. A failed sync ends writing for good.
+the end of the turn of the loop that placed them; with a transient pool, by the commit that covers them. Nothing is
+confirmed, read or acknowledged that is not in the file. A failed write or sync ends writing for good.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
 """
@@ -14,50 +17,42 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.allocator import FileAllocator
+from store.batch_fields import Dispatch, log_dispatches
 from store.checkpoint import Checkpoint
+from store.commit_log_config import CommitLogConfig
+from store.committer import Committer
+from store.deleted_files import DeletedFiles
 from store.errors import (
     DiskFailedError,
     DiskFullError,
     RecordUnavailableError,
     StoreError,
 )
+from store.file_making import FileMaker
 from store.flusher import Flusher, FlushMode
 from store.mapped_file_queue import MappedFileQueue
+from store.mappings import Mappings
 from store.placing import Placer, walk_file
 from store.recovery import recover_log
 from store.refusals import refusal_of
 from store.removal import FileRemoval
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+from store.transient_pool import TransientPool
+
+__all__ = ["CommitLog", "CommitLogConfig"]
+
+LOOK_INTERVAL_S = 10.0
+"""Between two looks after idle mappings and deleted files."""
 
 log = logging.getLogger(__name__)
 
 _WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
 _DURABLE = AppendReceipt(generation=0, copies=1, durable_copies=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitLogConfig:
-    """A classic log.
-
-    Attributes:
-        directory: made when missing.
-        store_host: this broker's address as records hold it: 8 or 20 bytes.
-        flush_interval_ms: between syncs with ASYNC_FLUSH.
-        sync_flush_timeout_ms: after this a batch is refused with FLUSH_TIMEOUT; it stays in the log.
-    """
-
-    directory: Path
-    store_host: bytes
-    file_size_bytes: int = 1 << 30
-    flush_mode: FlushMode = FlushMode.ASYNC
-    flush_interval_ms: int = 500
-    sync_flush_timeout_ms: int = 5000
 
 
 class CommitLog:
@@ -80,17 +75,27 @@ class CommitLog:
         self._loop = loop
         self._clock = clock
         self._on_flushed = on_flushed
-        self._allocator = FileAllocator()
-        self._queue = MappedFileQueue(config.directory, config.file_size_bytes, self._allocator)
+        self._pool = _make_pool(config)
+        self._allocator = FileAllocator(make=_make_maker(config, self._pool))
+        self._queue = MappedFileQueue(
+            config.directory,
+            config.file_size_bytes,
+            self._allocator,
+            mappings=Mappings(config.mapped_count_max, reads_ahead=config.reads_ahead),
+            deleted=DeletedFiles(config.forced_delete_after_ms / 1000),
+        )
         self._placer = Placer(self._queue, config.store_host)
         self._removal = FileRemoval(loop)
         self._flusher: Flusher | None = None
+        self._committer: Committer | None = None
+        self._look_timer: asyncio.TimerHandle | None = None
         self._listeners: list[LogListener] = []
         self._waiting: deque[tuple[int, float, Done]] = deque()
         self._timeout: asyncio.TimerHandle | None = None
         self._settling = False
         self._confirm_offset = 0
         self._last_timestamp = 0
+        self._damaged: list[int] = []
         self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not recovered yet")
 
     # -- opening and closing
@@ -106,26 +111,48 @@ class CommitLog:
         Raises:
             StoreFormatError: a file of another length or name, a gap, or records behind a damaged place.
             DiskFailedError: the disk failed a sync.
+            DiskReadError: the disk cannot read a file.
+            PoolUnavailableError: there is no memory for the transient pool.
         """
+        if self._pool is not None:
+            self._pool.open()
         self._queue.load()
         scan = recover_log(self._queue, checkpoint, clean=clean)
         with contextlib.suppress(DiskFullError):  # senders will hear of it
             self._queue.prepare(0)
         self._confirm_offset = self._queue.max_offset
         self._last_timestamp = scan.last_timestamp
+        self._damaged = scan.damaged
         return scan.damaged
 
     def start(self) -> None:
         """Begin to take records; on the loop's thread."""
+        config = self.config
         self._flusher = Flusher(self._queue, self._loop, on_failed=self._fail, on_flushed=self._on_flushed)
-        if self.config.flush_mode is FlushMode.ASYNC:
-            self._flusher.flush_every(self.config.flush_interval_ms / 1000)
+        if config.flush_mode is FlushMode.ASYNC:
+            self._flusher.flush_every(
+                config.flush_interval_ms / 1000,
+                least_pages=config.flush_least_pages,
+                thorough_s=config.flush_thorough_interval_ms / 1000,
+            )
+        if self._pool is not None:
+            self._committer = Committer(self._queue, self._loop, on_committed=self._on_committed, on_failed=self._fail)
+            self._committer.commit_every(
+                config.commit_interval_ms / 1000,
+                least_pages=config.commit_least_pages,
+                thorough_s=config.commit_thorough_interval_ms / 1000,
+            )
+        self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)
         self._refusal = None
 
     async def close(self) -> None:
         """Flush, acknowledge what that makes durable, refuse the rest, stop the threads, close the files."""
         if self._refusal is None:
             self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        if self._committer is not None:
+            await self._committer.close()
         if self._flusher is not None:
             await self._flusher.close()
             self._settle()
@@ -133,6 +160,8 @@ class CommitLog:
         await self._removal.finish()
         self._queue.close()
         self._allocator.close()
+        if self._pool is not None:
+            self._pool.close()
 
     # -- the replicated log
 
@@ -153,8 +182,13 @@ class CommitLog:
 
     @property
     def confirm_offset(self) -> int:
-        """ASYNC_FLUSH: end of the last record of a finished turn; SYNC_FLUSH: of the last one flushed."""
+        """ASYNC_FLUSH: end of the last record of a finished turn, in its file; SYNC_FLUSH: of the last one flushed."""
         return self._confirm_offset
+
+    @property
+    def committed_offset(self) -> int:
+        """Everything below is in the files; what is above, up to `max_offset`, in the transient pool."""
+        return self._queue.committed_offset
 
     @property
     def flushed_offset(self) -> int:
@@ -183,14 +217,17 @@ class CommitLog:
         try:
             end = self._placer.place(drafts, self._last_timestamp)
         except StoreError as error:
+            if isinstance(error, DiskFailedError):
+                self._loop.call_soon(self._fail, error)
             raise refusal_of(error) from error
         self._waiting.append((end, self._loop.time() + self.config.sync_flush_timeout_ms / 1000, done))
         if self.config.flush_mode is FlushMode.SYNC:
-            self._flusher.request(end, self._on_synced)
+            if self._committer is None:
+                self._flusher.request(end, self._on_synced)
             self._arm_timeout()
-        elif not self._settling:
+        if not self._settling and (self._committer is not None or self.config.flush_mode is FlushMode.ASYNC):
             self._settling = True
-            self._loop.call_soon(self._settle)
+            self._loop.call_soon(self._end_turn)
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
         """See `ReplicatedLog.read`."""
@@ -206,6 +243,10 @@ class CommitLog:
             yield from walk_file(file, start_offset - base, limit)
             start_offset = file.end_offset
 
+    def dispatches(self, start_offset: int, end_offset: int) -> Iterator[Dispatch]:
+        """As `walk`, for recovery: by the thousand, and with a word on which are damaged."""
+        return log_dispatches(self._queue, start_offset, end_offset, frozenset(self._damaged))
+
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """See `ReplicatedLog.sealed_files`."""
         limit = min(self._confirm_offset, self._queue.flushed_offset)
@@ -219,14 +260,34 @@ class CommitLog:
 
     # -- settling
 
+    def _end_turn(self) -> None:
+        """What was placed in this turn is to be committed, or is in the file already."""
+        self._settling = False
+        if self._committer is None:
+            self._settle()
+        elif self.config.commit_wakes:
+            self._committer.request()
+        if self.config.flush_wakes:
+            self._flush_if_worth()
+
+    def _on_committed(self, committed_offset: int) -> None:
+        if self.config.flush_mode is FlushMode.SYNC and self._flusher is not None:
+            self._flusher.request(committed_offset, self._on_synced)
+            return
+        self._settle()
+        self._flush_if_worth()
+
+    def _flush_if_worth(self) -> None:
+        if self._flusher is not None and not self.config.flush_timed and self.config.flush_mode is FlushMode.ASYNC:
+            self._flusher.flush_if_worth()
+
     def _on_synced(self, _flushed_offset: int) -> None:
         self._settle()
 
     def _settle(self) -> None:
         """Confirm what may be confirmed, tell the listeners, then the senders."""
-        self._settling = False
         flushed = self._queue.flushed_offset
-        confirmed = flushed if self.config.flush_mode is FlushMode.SYNC else self._queue.max_offset
+        confirmed = flushed if self.config.flush_mode is FlushMode.SYNC else self._queue.committed_offset
         if confirmed > self._confirm_offset:
             self._confirm_offset = confirmed
             for listener in self._listeners:
@@ -251,7 +312,9 @@ class CommitLog:
         self._arm_timeout()
 
     def _fail(self, error: DiskFailedError) -> None:
-        """The first failed sync: nothing is acknowledged any more."""
+        """The first failed write or sync: nothing is acknowledged any more."""
+        if self._refusal is not None and self._refusal.cause is Cause.DISK_FAILED:
+            return
         self._refusal = Refusal(Cause.DISK_FAILED, str(error))
         log.error("the commit log takes no more records: %s", error)
         self._refuse_waiting(self._refusal)
@@ -265,3 +328,18 @@ class CommitLog:
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
+
+    def _look(self) -> None:
+        self._queue.look()
+        self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)
+
+
+def _make_pool(config: CommitLogConfig) -> TransientPool | None:
+    if config.pool_count == 0:
+        return None
+    return TransientPool(config.pool_count, config.file_size_bytes, refuses=config.pool_refuses)
+
+
+def _make_maker(config: CommitLogConfig, pool: TransientPool | None) -> FileMaker:
+    flush_pages = config.warm_up_flush_pages if config.flush_mode is FlushMode.SYNC else 0
+    return FileMaker(pool, warms_up=config.warms_up, flush_pages=flush_pages)

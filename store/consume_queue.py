@@ -13,8 +13,10 @@ Source: apache/rocketmq `store/.../ConsumeQueue.java` (5.3.3).
 """
 
 import mmap
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.errors import StoreError
@@ -25,6 +27,23 @@ BLANK_SIZE = 0x7FFFFFFF
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tags code."""
+
+
+class QueueEntry(NamedTuple):
+    """What a queue of whatever kind is told of one record.
+
+    Attributes:
+        queue_offset: of the record's first message.
+        store_timestamp: ms.
+        messages: in the record.
+    """
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    queue_offset: int
+    store_timestamp: int
+    messages: int = 1
 
 
 class ConsumeQueue:
@@ -62,6 +81,9 @@ class ConsumeQueue:
         "topic_bytes",
     )
 
+    unit_struct: ClassVar[struct.Struct] = UNIT
+    unit_size: ClassVar[int] = UNIT_SIZE
+
     def __init__(self, topic: str, queue_id: int, directory: Path, file_units: int) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -72,7 +94,7 @@ class ConsumeQueue:
         self.room_end = 0
         self.is_watched = False
         self.is_gapped = False
-        self._files = QueueFiles(directory, file_units)
+        self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
         self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
         self._base = 0
@@ -106,6 +128,18 @@ class ConsumeQueue:
         UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
         self.max_offset = queue_offset + 1
 
+    def put_entry(self, entry: QueueEntry) -> None:
+        """As `put`, for a queue of any kind.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored.
+        """
+        self.put(*entry[:4])
+
+    def tags_code(self, unit: Unit) -> int | None:
+        """The tags code of a unit; None when it is not known."""
+        return unit[2]
+
     def reserve(self, end_offset: int) -> None:
         """Make sure that units below `end_offset` can be stored: room on disk is asked for before a message is placed.
 
@@ -115,10 +149,10 @@ class ConsumeQueue:
         while self.room_end < end_offset:
             self._window_end = 0  # another file, or more of the present one, comes into it
             file = self._files.find_or_add(max(self.room_end, self.max_offset))
-            base = file.start_bytes // UNIT_SIZE
-            file.reserve(min(end_offset - base, self._files.file_units) * UNIT_SIZE)
+            base = file.start_bytes // self.unit_size
+            file.reserve(min(end_offset - base, self._files.file_units) * self.unit_size)
             file.map()  # or fail now, too
-            self.room_end = base + file.allocated_bytes // UNIT_SIZE
+            self.room_end = base + file.allocated_bytes // self.unit_size
 
     def units(self, offset: int, count: int) -> memoryview:
         """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
@@ -127,14 +161,14 @@ class ConsumeQueue:
             return memoryview(b"")
         if not self._files.is_last(file):
             self._keep_mapped(file)
-        base = file.start_bytes // UNIT_SIZE
+        base = file.start_bytes // self.unit_size
         end = min(offset + count, self.max_offset, base + self._files.file_units)
-        return file.view[(offset - base) * UNIT_SIZE : (end - base) * UNIT_SIZE]
+        return file.view[(offset - base) * self.unit_size : (end - base) * self.unit_size]
 
     def unit(self, offset: int) -> Unit | None:
         """One dispatched unit, or None outside `[min_offset, max_offset)`."""
         units = self.units(offset, 1)
-        return UNIT.unpack(units) if units else None
+        return self.unit_struct.unpack(units) if units else None
 
     def file_end(self, offset: int) -> int:
         """First unit of the file behind the one that holds unit `offset`."""
@@ -143,9 +177,14 @@ class ConsumeQueue:
     def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
         """`(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
         while units := self.units(start, max(end - start, 0)):
-            for unit in UNIT.iter_unpack(units):
+            for unit in self.unit_struct.iter_unpack(units):
                 yield start, unit
                 start += 1
+
+    def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
+        """`(first offset, offset behind, unit)` of up to `count` dispatched records, from the one that holds `offset`."""
+        for start, unit in self.iterate(offset, min(offset + count, self.max_offset)):
+            yield start, start + 1, unit
 
     def bisect(self, is_before: Callable[[Unit], bool]) -> int:
         """First dispatched unit for which `is_before`, which is true for a prefix of them, is false; else the end."""
@@ -164,7 +203,7 @@ class ConsumeQueue:
 
         With `scan` every unit of the last file is looked at, because nothing says that the good ones are a prefix.
         """
-        end = self.bisect(lambda unit: _is_good(unit, end_offset))
+        end = self.bisect(lambda unit: self._is_good(unit, end_offset))
         if scan:
             end = self._scan(end_offset, end)
             self._flushed_offset = self.min_offset
@@ -172,7 +211,14 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
+        first = self.unit(self.min_offset)
+        if first is not None and first[0] >= log_min_offset and first[:2] != (0, BLANK_SIZE):
+            return
         self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
+
+    def take_expired(self) -> list[QueueFile]:
+        """Let go of the files, but the last, whose units are all below `min_offset`; the caller deletes them."""
+        return self._files.take_before(self.min_offset)
 
     def clear(self) -> None:
         """Forget all units, to be filled from the log again."""
@@ -226,14 +272,14 @@ class ConsumeQueue:
         self.reserve(queue_offset + 1)
         self._fill_blanks(queue_offset, unit[0])
         self._open_window(queue_offset)
-        UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, *unit)
+        self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
         self.max_offset = queue_offset + 1
 
     def _put_again(self, queue_offset: int, unit: Unit) -> None:
         """The log is dispatched again: what is there must be equal, or is made so."""
         if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
             self._open_window(queue_offset)
-            UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, *unit)
+            self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
             self._flushed_offset = min(self._flushed_offset, queue_offset)
 
     def _fill_blanks(self, end: int, physical_offset: int) -> None:
@@ -241,9 +287,9 @@ class ConsumeQueue:
         while self.max_offset < end:
             self._open_window(self.max_offset)
             stop = min(end, self._window_end)
-            position = (self.max_offset - self._base) * UNIT_SIZE
+            position = (self.max_offset - self._base) * self.unit_size
             count = stop - self.max_offset
-            self._buffer[position : position + count * UNIT_SIZE] = blank * count
+            self._buffer[position : position + count * self.unit_size] = blank * count
             self.max_offset = stop
 
     def _open_window(self, offset: int) -> None:
@@ -254,7 +300,7 @@ class ConsumeQueue:
         assert file is not None, f"unit {offset} of {self} was not reserved"
         self._keep_mapped(file)
         self._buffer = file.buffer
-        self._base = file.start_bytes // UNIT_SIZE
+        self._base = file.start_bytes // self.unit_size
         self._window_end = min(self.room_end, self._base + self._files.file_units)
 
     def _keep_mapped(self, file: QueueFile) -> None:
@@ -264,8 +310,8 @@ class ConsumeQueue:
     def _scan(self, end_offset: int, limit: int) -> int:
         """First bad unit of the file that holds unit `limit - 1`, or `limit`."""
         start = max(limit - 1 - (limit - 1) % self._files.file_units, self.min_offset)
-        for index, unit in enumerate(UNIT.iter_unpack(self.units(start, limit - start))):
-            if not _is_good(unit, end_offset):
+        for index, unit in enumerate(self.unit_struct.iter_unpack(self.units(start, limit - start))):
+            if not self._is_good(unit, end_offset):
                 return start + index
         return limit
 
@@ -277,7 +323,6 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, end)
         self._flushed_offset = min(self._flushed_offset, end)
 
-
-def _is_good(unit: Unit, end_offset: int) -> bool:
-    physical_offset, size, _ = unit
-    return size == BLANK_SIZE or (size > 0 and 0 <= physical_offset <= end_offset - size)
+    def _is_good(self, unit: Unit, end_offset: int) -> bool:
+        physical_offset, size = unit[:2]
+        return size == BLANK_SIZE or (size > 0 and 0 <= physical_offset <= end_offset - size)

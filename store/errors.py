@@ -8,6 +8,8 @@ StoreError
 |- StoreLockedError         another process has the directory
 |- DiskFullError            no room for a file; nothing was placed; may succeed later
 |- DiskFailedError          the disk lost or refused bytes; final for this process
+|- DiskReadError            the disk cannot read bytes that it holds; everything else goes on
+|- PoolUnavailableError     the transient pool cannot be made, or has no buffer left
 '- AllocationPendingError   the next file is not ready in time; may succeed later
 """
 
@@ -89,6 +91,26 @@ class DiskFailedError(StoreError):
     def __init__(self, file: Path, detail: str) -> None:
         super().__init__(f"{file}: {detail}")
         self.file = file
+        self.detail = detail
+
+
+class DiskReadError(StoreError):
+    """The page at `position` of a file cannot be read: met before it is touched, and no reason to stop the rest."""
+
+    def __init__(self, file: Path, position: int, detail: str) -> None:
+        super().__init__(f"{file}: cannot be read at byte {position}: {detail}")
+        self.file = file
+        self.position = position
+        self.detail = detail
+
+
+class PoolUnavailableError(StoreError):
+    """The pool of `count` write buffers of `size_bytes` cannot be made, or all are in use; nothing was placed."""
+
+    def __init__(self, count: int, size_bytes: int, detail: str) -> None:
+        super().__init__(f"transient pool of {count} buffers of {size_bytes} bytes: {detail}")
+        self.count = count
+        self.size_bytes = size_bytes
         self.detail = detail
 
 

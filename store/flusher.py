@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from store.errors import DiskFailedError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+from store.thresholds import Threshold
 
 FlushDone = Callable[[int], None]
 
@@ -74,6 +75,7 @@ class Flusher:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._jobs_in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._threshold = Threshold(queue.file_size, 0, 0.0, loop.time())
         self._thread = threading.Thread(target=self._run, name="ledgermq-flush", daemon=True)
         self._thread.start()
         self.failed: DiskFailedError | None = None
@@ -90,8 +92,19 @@ class Flusher:
             self._waiting.append((offset, done))
             self._submit(offset)
 
-    def flush_every(self, interval_s: float) -> None:
-        """From now on flush whatever there is at this interval (ASYNC_FLUSH); 0 stops it."""
+    def flush_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
+        """From now on flush at this interval what reaches the threshold (ASYNC_FLUSH); 0 stops it."""
+        self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
+        self._set_timer(interval_s)
+
+    def flush_if_worth(self) -> None:
+        """Flush what there is, if it reaches the threshold and nothing is being flushed."""
+        queue, end = self._queue, self._queue.committed_offset
+        if self._jobs_in_flight == 0 and self._threshold.is_reached(queue.flushed_offset, end, self._loop.time()):
+            self._note_cut(end)
+            self._submit(end)
+
+    def _set_timer(self, interval_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -100,21 +113,18 @@ class Flusher:
 
     async def close(self) -> None:
         """Flush what is left (unless the disk has failed), then stop the thread."""
-        self.flush_every(0)
-        if self.failed is None and self._queue.flushed_offset < self._queue.max_offset:
+        self._set_timer(0)
+        if self.failed is None and self._queue.flushed_offset < self._queue.committed_offset:
             flushed: asyncio.Future[None] = self._loop.create_future()
             self._on_failed = _chain(self._on_failed, flushed)
-            self.request(self._queue.max_offset, lambda _: flushed.set_result(None))
+            self.request(self._queue.committed_offset, lambda _: flushed.set_result(None))
             await flushed
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
     def _flush_by_timer(self, interval_s: float) -> None:
-        end = self._queue.max_offset
-        if self._jobs_in_flight == 0 and end > self._queue.flushed_offset:
-            self._note_cut(end)
-            self._submit(end)
-        self.flush_every(interval_s)
+        self.flush_if_worth()
+        self._set_timer(interval_s)
 
     def _note_cut(self, offset: int) -> None:
         """After a cut, offsets asked for before it mean nothing: they wait for `offset` at most."""
@@ -164,8 +174,8 @@ class Flusher:
             if self._on_flushed is not None:
                 self._on_flushed(last.target, last.seconds)
         if self.failed is None and self._jobs_in_flight == 0 and self._waiting:
-            self._note_cut(self._queue.max_offset)
-            self._submit(self._queue.max_offset)
+            self._note_cut(self._queue.committed_offset)
+            self._submit(self._queue.committed_offset)
 
     def _advance(self, target: int, files: list[MappedFile]) -> None:
         for file in files:
@@ -178,7 +188,7 @@ class Flusher:
     def _fail(self, job: _Job) -> None:
         self.failed = DiskFailedError(self._queue.directory, f"sync failed, and is not tried again: {job.error}")
         self._waiting.clear()
-        self.flush_every(0)
+        self._set_timer(0)
         self._on_failed(self.failed)
 
 

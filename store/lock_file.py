@@ -13,7 +13,7 @@ import os
 import struct
 from pathlib import Path
 
-from store.abort_file import ABORT_NAME
+from store.abort_file import ABORT_NAME, RAFT_ABORT_NAME
 from store.errors import DiskFailedError, StoreLockedError
 
 LOCK_NAME = "lock"
@@ -59,6 +59,7 @@ class LockFile:
         pid: int = _FLOCK.unpack(fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))[4]
         if pid > 0:
             return pid
-        with contextlib.suppress(OSError, ValueError):
-            return int((self.path.parent / ABORT_NAME).read_text())  # the holder noted it there
+        for name in (ABORT_NAME, RAFT_ABORT_NAME):
+            with contextlib.suppress(OSError, ValueError):
+                return int((self.path.parent / name).read_text())  # the holder noted it there
         return None

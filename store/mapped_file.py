@@ -1,80 +1,67 @@
-"""Mapped file: one fixed-size piece of a log, named by its 20-digit start offset and written through mmap.
+"""Mapped file: one fixed-size piece of a log, named by its 20-digit start offset; written by pwrite, read by mmap.
 
     0            flush_position     write_position         size_bytes
     |--- durable ------|---- visible -----|------ zeros ------|
 
-The owner writes into `buffer` and moves `write_position`; the flusher moves `flush_position`. A transient pool would
-put a third position between them. Bytes behind `write_position` are zeros: recovery may take the first thing that
-does not parse for the end, and never finds a record there that was cut off long ago.
+The owner writes and moves `write_position`; the flusher moves `flush_position`. (`store.pooled_file` puts a third
+position between them.) Bytes behind `write_position` are zeros: recovery may take the first thing that does not parse
+for the end, and never finds a record there that was cut off long ago.
 
-The file is allocated before it is mapped, so a full disk is an exception here and never a SIGBUS at a store into the
-mapping. Readers keep slices of `view`; the mapping lives until the last of them is gone, whatever `close` and
-`delete` did to the file. Not thread-safe, except that the flusher may call `sync` on a pinned file.
+Two signals could kill the process at a touch of the mapping; neither does. A full disk is met when the file is
+allocated, before anything is written. A page that the disk cannot read is met in `ensure_readable`, which whoever
+reads bytes that may have left the memory calls first.
 
-Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3), without the transient pool.
+A file is mapped, and opened, when that is first needed, and may be unmapped whenever it is idle (`store.mappings`).
+Readers keep slices of `view`; a mapping lives until the last of them is gone, whatever `unmap`, `close` and `delete`
+did to the file. Not thread-safe, except that the flusher may call `sync` on a pinned file.
+
+Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3).
 """
 
 import contextlib
-import ctypes
 import errno
 import mmap
 import os
+import weakref
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from store import pages
+from store.disk import (
+    FILE_NAME_DIGITS,
+    allocate,
+    create_file,
+    file_name,
+    find_file,
+    punch,
+    sync_directory,
+    write_at,
+)
+from store.errors import DiskFailedError
 
-FILE_NAME_DIGITS = 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_PUNCH_HOLE_KEEP_SIZE = 0x03
+if TYPE_CHECKING:
+    from store.mappings import Mappings
+
+__all__ = ["CHUNK_BYTES", "FILE_NAME_DIGITS", "MappedFile", "allocate", "file_name", "punch", "sync_directory"]
+
+CHUNK_SHIFT = 16
+CHUNK_BYTES = 1 << CHUNK_SHIFT
+"""Readability is asked for, and remembered, by the chunk."""
+
 _CLEAR_BY_HAND_BYTES = 1 << 20
-
-_libc = ctypes.CDLL(None)
-
-
-def file_name(start_offset: int) -> str:
-    """20 decimal digits."""
-    return f"{start_offset:0{FILE_NAME_DIGITS}d}"
+_NOTHING = memoryview(b"")
 
 
-def sync_directory(directory: Path) -> None:
-    """Make created, renamed and deleted names durable.
-
-    Raises:
-        DiskFailedError: the sync failed.
-    """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise DiskFailedError(directory, f"directory sync failed: {error}") from error
-    finally:
-        os.close(descriptor)
-
-
-def allocate(descriptor: int, path: Path, start: int, size_bytes: int) -> None:
-    """Give `[start, start + size_bytes)` of a file real blocks that read as zeros; existing data stays.
-
-    Raises:
-        DiskFullError: no room; the file may hold a part of the blocks.
-        DiskFailedError: another error of the disk.
-    """
-    try:
-        os.posix_fallocate(descriptor, start, size_bytes)
-    except OSError as error:
-        if error.errno in _NO_ROOM:
-            raise DiskFullError(path, size_bytes) from error
-        raise DiskFailedError(path, f"allocation failed: {error}") from error
-
-
-def punch(descriptor: int, start: int, end: int) -> bool:
-    """Make `[start, end)` of a file read as zeros by giving its blocks back; False where the file system cannot."""
-    return not _libc.fallocate(
-        descriptor, ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_longlong(start), ctypes.c_longlong(end - start)
-    )
+@cache
+def _unknown(size_bytes: int) -> bytes:
+    """What is known of the chunks of a file of this length that is not mapped."""
+    return bytes((size_bytes >> CHUNK_SHIFT) + 1)
 
 
 class MappedFile:
-    """One mapped file; opened, or created and allocated when missing.
+    """One file; found, or created and allocated when missing.
 
     Args:
         path: where; the name is `file_name(start_offset)` for files of a log.
@@ -82,9 +69,12 @@ class MappedFile:
         size_bytes: exact length.
 
     Attributes:
-        buffer: the mapping; target of `pack_into` and of slice stores.
-        view: the same bytes, for slices without a copy.
-        fd: kept open as long as the file lives: an error of the disk is reported once per open description.
+        known: one byte for each chunk: not 0 when the file is mapped and this chunk and the next one were found
+            readable lately.
+        mapped: `view` where `known` says so; empty while the file is not mapped.
+        fd: its descriptor, or -1 while none is needed. Open from the first write to the last sync: an error of the
+            disk is reported once per open description.
+        mappings: who is told of each mapping, and may undo it.
 
     Raises:
         StoreFormatError: the file exists with another length.
@@ -93,16 +83,20 @@ class MappedFile:
     """
 
     __slots__ = (
+        "_buffer",
         "_is_allocated",
-        "_is_closing",
+        "_is_closed",
+        "_is_locked",
+        "_left_behind",
         "_pins",
-        "buffer",
         "fd",
         "flush_position",
+        "known",
+        "mapped",
+        "mappings",
         "path",
         "size_bytes",
         "start_offset",
-        "view",
         "write_position",
     )
 
@@ -112,16 +106,19 @@ class MappedFile:
         self.size_bytes = size_bytes
         self.write_position = 0
         self.flush_position = 0
+        self.mappings: Mappings | None = None
+        self.fd = -1
         self._pins = 0
-        self._is_closing = False
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            self._is_allocated = self._prepare()
-            self.buffer = mmap.mmap(self.fd, size_bytes)
-        except BaseException:
-            os.close(self.fd)
-            raise
-        self.view = memoryview(self.buffer)
+        self._is_closed = False
+        self._is_locked = False
+        self._buffer: mmap.mmap | None = None
+        self.mapped = _NOTHING
+        self.known: bytes | bytearray = _unknown(size_bytes)
+        self._left_behind: weakref.ref[mmap.mmap] | None = None
+        found = find_file(path, size_bytes)
+        if found is None:
+            self.fd = create_file(path, size_bytes)
+        self._is_allocated = found is None or found
 
     def __repr__(self) -> str:
         return f"<MappedFile {self.path.name} {self.flush_position}/{self.write_position}/{self.size_bytes}>"
@@ -131,6 +128,103 @@ class MappedFile:
         """Offset in the log just behind the last byte of the file, written or not."""
         return self.start_offset + self.size_bytes
 
+    @property
+    def last_modified_ms(self) -> int:
+        """When the file was last written, ms since the epoch, by its time stamp on disk.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        return self.path.stat().st_mtime_ns // 1_000_000
+
+    # -- mapping
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The mapping; target of `pack_into` and of slice stores. Raises as `map`."""
+        return self._buffer if self._buffer is not None else self.map()
+
+    @property
+    def view(self) -> memoryview:
+        """The same bytes, for slices without a copy. Raises as `map`."""
+        if self._buffer is None:
+            self.map()
+        return self.mapped
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether there is a mapping at present."""
+        return self._buffer is not None
+
+    def map(self) -> mmap.mmap:
+        """Map the file, if it is not mapped.
+
+        Raises:
+            DiskFailedError: no; the process may have too many files open.
+            ValueError: it was closed.
+        """
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._buffer is None:
+            try:
+                buffer = mmap.mmap(self._descriptor(), self.size_bytes)
+            except OSError as error:
+                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
+            self.mapped = memoryview(buffer)
+            self.forget_known()
+            self._buffer = buffer
+            if self.mappings is not None:
+                self.mappings.added(self)
+        return self._buffer
+
+    def unmap(self) -> None:
+        """Let go of the mapping, and of the descriptor unless a sync may still need it; both come back when needed.
+
+        Readers' slices, and whoever is using `buffer` in another thread, keep the mapping alive for themselves.
+        """
+        self._drop_mapping()
+        if self.flush_position == self.size_bytes:
+            self._close_descriptor()
+
+    def ensure_readable(self, start: int, end: int) -> None:
+        """Have the pages of `[start, end)` in memory, and those of at least one chunk behind.
+
+        Raises:
+            DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
+        """
+        first, last = start >> CHUNK_SHIFT, max(end - 1, start) >> CHUNK_SHIFT
+        if self.known.find(0, first, last + 1) < 0:
+            return
+        low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self.size_bytes)
+        if not pages.populate(self.buffer, low, high):
+            pages.read_through(self._descriptor(), self.path, low, high)
+        if isinstance(self.known, bytearray):
+            self.known[first : last + 1] = b"\x01" * (last + 1 - first)
+
+    def forget_known(self) -> None:
+        """Ask again for what is read from now on: it may have left the memory since."""
+        self.known = bytearray(_unknown(self.size_bytes))
+
+    def lock(self) -> OSError | None:
+        """Read all pages ahead and keep them in memory; the error when that is not allowed."""
+        pages.will_need(self.buffer)
+        error = pages.lock(self.buffer)
+        self._is_locked = error is None
+        return error
+
+    def unlock(self) -> None:
+        """Undo `lock`. Like `cool` it may run in a thread, whatever happens to the file meanwhile."""
+        if self._is_locked:
+            self._is_locked = False
+            self._tell_pages(pages.unlock)
+
+    def cool(self) -> None:
+        """The file is full and old: give back what this process holds of its pages; readers get them again."""
+        self.unlock()
+        self._tell_pages(pages.forget)
+
+    # -- writing
+
     def ensure_allocated(self) -> None:
         """Fill holes of a file that was found on disk (an allocation cut short, a copy made sparse).
 
@@ -138,7 +232,7 @@ class MappedFile:
             DiskFullError: no room.
         """
         if not self._is_allocated:
-            allocate(self.fd, self.path, 0, self.size_bytes)
+            allocate(self._descriptor(), self.path, 0, self.size_bytes)
             self._is_allocated = True
 
     def write(self, data: memoryview) -> None:
@@ -147,79 +241,111 @@ class MappedFile:
         One call costs a batch half of what the page faults of storing it into fresh mapped pages would.
 
         Raises:
+            DiskFullError: a file system that needs room for each write has none; nothing of it counts as written.
             DiskFailedError: the disk refused; nothing of it counts as written.
         """
         position = self.write_position
-        try:
-            written = os.pwrite(self.fd, data, position)
-            while written < len(data):
-                written += os.pwrite(self.fd, data[written:], position + written)
-        except OSError as error:
-            raise DiskFailedError(self.path, f"write of {len(data)} bytes at {position} failed: {error}") from error
+        write_at(self.fd if self.fd >= 0 else self._descriptor(), self.path, data, position)
         self.write_position = position + len(data)
 
+    def fill(self) -> None:
+        """The file takes no more: count what was not written as written."""
+        self.write_position = self.size_bytes
+
     def clear_from(self, position: int) -> None:
-        """Zero everything from `position` to the end of the file, cheaply however much that is."""
+        """Zero everything from `position` to the end of the file, cheaply however much that is.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
         stale = self.write_position - position
         if stale <= _CLEAR_BY_HAND_BYTES:
             self._zero(position, max(self.write_position, position))
-        elif punch(self.fd, position, self.size_bytes):
+        elif punch(self._descriptor(), position, self.size_bytes):
             self._is_allocated = False
         else:
             self._zero(position, self.size_bytes)
 
     def sync(self) -> None:
-        """Make every store into the mapping so far durable, without the GIL; for the flusher, on a pinned file.
+        """Make every store so far durable, without the GIL; for the flusher, on a pinned file.
 
         Raises:
             OSError: as `os.fdatasync`; never to be tried again.
         """
-        os.fdatasync(self.fd)
+        descriptor = self._descriptor()
+        if descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        os.fdatasync(descriptor)
+
+    # -- closing
 
     def pin(self) -> None:
-        """Keep the descriptor open across a sync, even when the file is closed or deleted meanwhile."""
+        """Keep a descriptor open across a sync, even when the file is closed or deleted meanwhile."""
+        self._descriptor()
         self._pins += 1
 
     def unpin(self) -> None:
         """Undo one `pin`."""
         self._pins -= 1
-        if self._is_closing and self._pins == 0:
-            os.close(self.fd)
+        if self._is_closed:
+            self._close_descriptor()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether readers still hold slices of a file that was closed."""
+        return self._left_behind is not None and self._left_behind() is not None
 
     def close(self) -> None:
         """Let go of the file; slices that readers hold stay valid."""
-        if self._is_closing:
+        if self._is_closed:
             return
-        self._is_closing = True
-        self.view.release()
-        with contextlib.suppress(BufferError):  # readers hold slices: unmapped with the last of them
-            self.buffer.close()
-        if self._pins == 0:
-            os.close(self.fd)
+        self._is_closed = True
+        buffer, view = self._buffer, self.mapped
+        self._drop_mapping()
+        if buffer is not None:
+            view.release()
+            try:
+                buffer.close()
+            except BufferError:  # readers hold slices: unmapped with the last of them
+                self._left_behind = weakref.ref(buffer)
+        self._close_descriptor()
 
     def delete(self) -> None:
         """Close and remove the file. The caller syncs the directory."""
         self.close()
         self.path.unlink(missing_ok=True)
 
-    def _prepare(self) -> bool:
-        """Create or check the file behind `fd`; answer whether it has all its blocks."""
-        status = os.fstat(self.fd)
-        if status.st_size == self.size_bytes:
-            return status.st_blocks * 512 >= self.size_bytes
-        if status.st_size != 0:
-            raise StoreFormatError(self.path, f"is {status.st_size} bytes long, must be {self.size_bytes}")
-        try:
-            os.ftruncate(self.fd, self.size_bytes)  # the length first: a crash in between leaves a loadable file
-            allocate(self.fd, self.path, 0, self.size_bytes)
-        except (OSError, DiskFullError, DiskFailedError):
-            self.path.unlink(missing_ok=True)
-            raise
-        sync_directory(self.path.parent)
-        return True
+    def reclaim(self) -> None:
+        """Give the blocks of a deleted, pinned file back although readers hold slices: these read as zeros."""
+        punch(self.fd, 0, self.size_bytes)
+
+    # -- inside
+
+    def _drop_mapping(self) -> None:
+        self._buffer, self.mapped, self.known = None, _NOTHING, _unknown(self.size_bytes)
+        self._is_locked = False
+
+    def _tell_pages(self, advice: Callable[[mmap.mmap], None]) -> None:
+        """In a thread: the mapping may go meanwhile, and that is as good."""
+        buffer = self._buffer
+        if buffer is not None:
+            with contextlib.suppress(ValueError):  # it is closed
+                advice(buffer)
+
+    def _descriptor(self) -> int:
+        if self.fd < 0 and not self._is_closed:
+            try:
+                self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise DiskFailedError(self.path, f"cannot be opened: {error}") from error
+        return self.fd
+
+    def _close_descriptor(self) -> None:
+        if self._pins == 0 and self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def _zero(self, start: int, end: int) -> None:
-        zeros = bytes(min(_CLEAR_BY_HAND_BYTES, max(end - start, 0)))
+        zeros = memoryview(bytes(min(_CLEAR_BY_HAND_BYTES, max(end - start, 0))))
         for position in range(start, end, _CLEAR_BY_HAND_BYTES):
-            stop = min(position + _CLEAR_BY_HAND_BYTES, end)
-            self.buffer[position:stop] = zeros[: stop - position]
+            write_at(self._descriptor(), self.path, zeros[: end - position], position)

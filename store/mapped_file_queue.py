@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.allocator import FileAllocator
-from store.errors import RecordUnavailableError, StoreFormatError
-from store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name, sync_directory
-
-_EMPTY_PROBE_BYTES = 64
+from store.belonging import ensure_writable
+from store.deleted_files import DeletedFiles
+from store.disk import file_name, sync_directory
+from store.errors import RecordUnavailableError
+from store.folders import make_folder
+from store.log_files import find_log_files
+from store.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
+from store.mappings import Mappings
 
 
 class MappedFileQueue:
@@ -27,7 +31,10 @@ class MappedFileQueue:
     Args:
         directory: made when missing.
         file_size: bytes of each file.
-        allocator: makes the next file ahead; without one, files are made when needed.
+        allocator: makes the next files ahead; without one, files are made when needed.
+        mappings: how many files may be mapped at once.
+        deleted: what becomes of files that are deleted under their readers.
+        ahead_max: 1 or 2 files ahead of the one being written (Java's DLedger does not start on more than one).
 
     Attributes:
         files: in order, without gaps; the last one is being written.
@@ -35,16 +42,30 @@ class MappedFileQueue:
         generation: number of cuts so far.
     """
 
-    def __init__(self, directory: Path, file_size: int, allocator: FileAllocator | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        file_size: int,
+        allocator: FileAllocator | None = None,
+        *,
+        mappings: Mappings | None = None,
+        deleted: DeletedFiles | None = None,
+        ahead_max: int = 2,
+    ) -> None:
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.flushed_offset = 0
         self.generation = 0
         self._allocator = allocator
+        self._mappings = mappings if mappings is not None else Mappings()
+        self._deleted = deleted if deleted is not None else DeletedFiles()
+        self._ahead_max = ahead_max
+        self._has_grown = False
+        self._committed: int | None = None
         self._spares: list[MappedFile] = []
         self._start_offset = 0  # of the first file, while there is none
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
 
     def load(self) -> None:
         """Open what the directory holds; every file counts as full and flushed until recovery cuts the tail.
@@ -53,18 +74,18 @@ class MappedFileQueue:
 
         Raises:
             StoreFormatError: a file with another name or length, or a gap between files; nothing was changed.
+            DiskFailedError: the directory is read-only.
         """
-        paths = self._scan()
-        starts = [int(path.name) for path in paths]
-        kept = self._without_leftovers(paths, starts)
-        for path in paths[kept:]:
+        ensure_writable(self.directory)
+        paths, leftovers = find_log_files(self.directory, self.file_size)
+        for path in leftovers:
             path.unlink()
-        if kept < len(paths):
+        if leftovers:
             sync_directory(self.directory)
-        for path, start in zip(paths[:kept], starts[:kept], strict=True):
-            file = MappedFile(path, start, self.file_size)
+        for path in paths:
+            file = MappedFile(path, int(path.name), self.file_size)
             file.write_position = file.flush_position = self.file_size
-            self.files.append(file)
+            self._join(file)
         self.flushed_offset = self.max_offset
 
     @property
@@ -80,6 +101,19 @@ class MappedFileQueue:
         last = self.files[-1]
         return last.start_offset + last.write_position
 
+    @property
+    def committed_offset(self) -> int:
+        """End of what lies in the files, and not only in the transient pool."""
+        return self.max_offset if self._committed is None else self._committed
+
+    def track_commits(self) -> None:
+        """From now on `committed_offset` is what `note_committed` says."""
+        self._committed = self.max_offset
+
+    def note_committed(self, offset: int) -> None:
+        """Everything below `offset` lies in the files."""
+        self._committed = offset
+
     def last(self) -> MappedFile | None:
         """The file being written, or None."""
         return self.files[-1] if self.files else None
@@ -93,17 +127,22 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def slice(self, offset: int, size_bytes: int) -> memoryview:
-        """Written bytes without a copy.
+        """Written bytes without a copy; in memory when this returns.
 
         Raises:
             RecordUnavailableError: not inside one file, or not written.
+            DiskReadError: the disk cannot read them.
         """
-        file = self.file_at(offset)
-        if file is not None:
-            position = offset - file.start_offset
-            end = position + size_bytes
-            if end <= file.write_position:
-                return file.view[position:end]
+        files = self.files
+        if files:
+            index, position = divmod(offset - files[0].start_offset, self.file_size)
+            if 0 <= index < len(files):
+                file = files[index]
+                end = position + size_bytes
+                if end <= file.write_position:
+                    if size_bytes > CHUNK_BYTES or not file.known[position >> CHUNK_SHIFT]:
+                        file.ensure_readable(position, end)
+                    return file.mapped[position:end]
         raise RecordUnavailableError(offset, size_bytes, self.min_offset, self.max_offset)
 
     def prepare(self, count: int) -> None:
@@ -136,9 +175,11 @@ class MappedFileQueue:
         """
         self.prepare(1)
         if self.files:
-            self.files[-1].write_position = self.file_size
+            self._has_grown = True
+            self.files[-1].fill()
+            self._retire()
         file = self._spares.pop(0)
-        self.files.append(file)
+        self._join(file)
         self._make_ahead()
         return file
 
@@ -167,6 +208,8 @@ class MappedFileQueue:
             file.write_position = position
             file.flush_position = min(file.flush_position, position)
         self.flushed_offset = min(self.flushed_offset, offset)
+        if self._committed is not None:
+            self._committed = min(self._committed, offset)
         self._make_ahead()
 
     def reset_to(self, start_offset: int) -> None:
@@ -190,6 +233,7 @@ class MappedFileQueue:
         """Let go of the files that end at or before `offset`, never the last one, for `remove`."""
         doomed = [file for file in self.files[:-1] if file.end_offset <= offset]
         del self.files[: len(doomed)]
+        self._mappings.removed(doomed)
         return doomed
 
     def remove(self, doomed: Sequence[MappedFile]) -> None:
@@ -199,16 +243,23 @@ class MappedFileQueue:
             DiskFailedError: the folder could not be synced.
         """
         for file in doomed:
-            file.delete()
+            self._deleted.delete(file)
         if doomed:
             sync_directory(self.directory)
+
+    def look(self) -> None:
+        """Call every few seconds: idle mappings, and files deleted under readers, are attended to."""
+        self._mappings.look()
+        self._deleted.look()
 
     def close(self) -> None:
         """Close all files and remove the ones made ahead. Flushing is the flusher's business."""
         self._drop_spares()
+        self._mappings.removed(self.files)
         for file in self.files:
             file.close()
         self.files.clear()
+        self._deleted.close()
 
     def _next_start(self) -> int:
         return self.files[-1].end_offset if self.files else self._start_offset
@@ -220,9 +271,25 @@ class MappedFileQueue:
         return self._allocator.take(path, start, self.file_size)
 
     def _make_ahead(self) -> None:
-        if self._allocator is not None and not self._spares:
-            start = self._next_start()
+        """Ask for the next file, and for the one after it once the log has grown."""
+        if self._allocator is None:
+            return
+        for number in range(len(self._spares), self._ahead_max if self._has_grown else 1):
+            start = self._next_start() + number * self.file_size
             self._allocator.request(self.directory / file_name(start), start, self.file_size)
+
+    def _join(self, file: MappedFile) -> None:
+        self.files.append(file)
+        file.mappings = self._mappings
+        if file.is_mapped:
+            self._mappings.added(file)
+
+    def _retire(self) -> None:
+        """In the allocator's thread: the file just filled need not stay in memory, the one before it is cold."""
+        if self._allocator is not None:
+            self._allocator.run(self.files[-1].unlock)
+            if len(self.files) > 1:
+                self._allocator.run(self.files[-2].cool)
 
     def _drop_spares(self) -> None:
         if self._allocator is not None:
@@ -233,34 +300,5 @@ class MappedFileQueue:
 
     def _delete(self, doomed: list[MappedFile]) -> None:
         self.files = [file for file in self.files if file not in doomed]
-        self.remove(doomed)
-
-    def _scan(self) -> list[Path]:
-        """Files of the queue, sorted, after a check of names and lengths."""
-        paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
-        for path in paths:
-            if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
-                raise StoreFormatError(path, f"is not named by a start offset of {FILE_NAME_DIGITS} digits")
-        for path in paths:
-            length = path.stat().st_size
-            if length != self.file_size and not (length == 0 and path == paths[-1]):
-                raise StoreFormatError(path, f"is {length} bytes long, must be {self.file_size}")
-        return paths
-
-    def _without_leftovers(self, paths: list[Path], starts: list[int]) -> int:
-        """How many files, from the first, belong to the log."""
-        count = len(paths)
-        if count and paths[-1].stat().st_size == 0:
-            count -= 1
-        for index in range(1, count):
-            expected = starts[index - 1] + self.file_size
-            if starts[index] != expected:
-                if all(_is_blank(path) for path in paths[index:count]):
-                    return index
-                raise StoreFormatError(paths[index], f"follows a gap: a file that starts at {expected} is missing")
-        return count
-
-
-def _is_blank(path: Path) -> bool:
-    with path.open("rb") as file:
-        return not any(file.read(_EMPTY_PROBE_BYTES))
+        self._mappings.removed(doomed)
+        self.remove(doomed[::-1])  # from the end: a crash in between must leave no gap

@@ -6,6 +6,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, lookMe
 
 import struct
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
@@ -13,6 +14,9 @@ from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
 from store.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
+
+if TYPE_CHECKING:
+    from store.compaction.compaction_store import CompactionStore
 
 _SIZE = struct.Struct(">i")
 
@@ -22,10 +26,12 @@ class MessageReader:
 
     Attributes:
         log: what is read.
+        compaction: serves compacted topics; None where none are compacted.
     """
 
     def __init__(self, log: ReplicatedLog, cold_limits: ColdLimits) -> None:
         self.log = log
+        self.compaction: CompactionStore | None = None
         self._cold_limits = cold_limits
 
     def get(
@@ -41,6 +47,10 @@ class MessageReader:
 
         `accepts` is asked with the unit's tags code, `matches` with the record.
         """
+        if self.compaction is not None and queue is not None:
+            result = self.compaction.read(queue, offset, max_count, max_bytes, accepts)
+            if result is not None:
+                return result.only(matches) if matches is not None else result
         return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches)
 
     def look_up(self, physical_offset: int) -> memoryview | None:
@@ -52,6 +62,11 @@ class MessageReader:
         except (RecordUnavailableError, CorruptRecordError, ValueError):
             return None
         return record if is_record and dispatch_fields(record, 0)[4] == physical_offset else None
+
+    def min_offset(self, queue: ConsumeQueue) -> int:
+        """The first queue offset that can be read: in a compacted queue maybe long before the log's first message."""
+        first = self.compaction.first_offset(queue) if self.compaction is not None else None
+        return queue.min_offset if first is None else first
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:
         """Store time (ms) of the message at a queue offset; -1 when it is not there."""

@@ -17,19 +17,24 @@ import struct
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.consume_queue import ConsumeQueue
+from store.consume_queue import ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import DiskFullError, InvalidTopicError, StoreError
 from store.message_reader import MessageReader
+from store.queue_kinds import Taken, assign, entries_of, entries_of_draft
 from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
+
+if TYPE_CHECKING:
+    from store.cleaning.cleaner import Cleaner
+    from store.index.service import IndexService
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +82,10 @@ class MessageStore(MessageReader):
         dispatched_offset: as above, moving.
         last_timestamp: store time (ms) of the last record dispatched by this process; 0 before the first.
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
+        cleaner: drops what is old; None before the store is opened.
+        index: answers queries by key; None where none is built.
+        disk_full: why no message is taken though the log would, or None; records of watched topics are taken all the
+            same, as consumers go on. Set by the cleaner.
     """
 
     def __init__(
@@ -93,6 +102,9 @@ class MessageStore(MessageReader):
         self.dispatched_offset = dispatched_offset
         self.last_timestamp = 0
         self.dispatch_error: StoreError | CorruptRecordError | None = None
+        self.cleaner: Cleaner | None = None
+        self.index: IndexService | None = None
+        self.disk_full: str | None = None
         self._loop = loop
         self._listeners: list[StoreListener] = []
         self._kept: deque[tuple[int, Sequence[QueuedDraft]]] = deque()
@@ -134,12 +146,21 @@ class MessageStore(MessageReader):
         """
         if not self._is_writable:
             raise self._why_not_writable()
+        if self.disk_full is not None and not all(draft.queue.is_watched for draft in drafts):
+            raise Refusal(Cause.DISK_FULL, self.disk_full, retry_after_ms=1000)
         max_offset = self.log.max_offset
-        self._assign(drafts)
+        taken: Taken | None = None
+        if self.queues.has_kinds:
+            taken = assign(self.queues, drafts)
+        else:
+            self._assign(drafts)
         try:
             self.log.append(drafts, done)
         except BaseException:
-            _take_back(drafts)
+            if taken is None:
+                _take_back(drafts)
+            else:
+                taken.give_back()
             raise
         if drafts:
             if not self._kept:
@@ -255,10 +276,16 @@ class MessageStore(MessageReader):
 
     def _dispatch_drafts(self, drafts: Sequence[QueuedDraft]) -> None:
         touched = self._touched
+        has_kinds = self.queues.has_kinds
         for draft in drafts:
             if draft.sys_flag & TRANSACTION_PREPARED:
                 continue
             queue = draft.queue
+            if has_kinds:
+                self._put_entries(entries_of_draft(self.queues, draft))
+                if queue.is_watched:
+                    self._tell_state_record(draft.physical_offset, self.log.read(draft.physical_offset, draft.size))
+                continue
             queue.put(draft.physical_offset, draft.size, draft.tags_code, draft.queue_offset)
             touched[queue] = None
             if queue.is_watched:
@@ -277,14 +304,22 @@ class MessageStore(MessageReader):
             if not sys_flag & TRANSACTION_PREPARED:
                 queue = find((topic, queue_id)) or self._new_queue(topic, queue_id, physical_offset)
                 if queue is not None:
-                    queue.put(physical_offset, size, code, queue_offset)
-                    touched[queue] = None
+                    if self.queues.has_kinds:
+                        self._put_entries(entries_of(self.queues, physical_offset, record))
+                    else:
+                        queue.put(physical_offset, size, code, queue_offset)
+                        touched[queue] = None
                     if queue.is_watched:
                         self._tell_state_record(physical_offset, record)
             self.last_timestamp = timestamp
             self.dispatched_offset = physical_offset + size
         self.dispatched_offset = end_offset
         return True
+
+    def _put_entries(self, entries: Iterable[tuple[ConsumeQueue, QueueEntry]]) -> None:
+        for queue, entry in entries:
+            queue.put_entry(entry)
+            self._touched[queue] = None
 
     def _new_queue(self, topic: bytes, queue_id: int, physical_offset: int) -> ConsumeQueue | None:
         try:

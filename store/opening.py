@@ -12,15 +12,24 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from store.checkpointer import Checkpointer
+from store.cleaning.cleaner import Cleaner, store_space
+from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
+from store.index.config import IndexConfig
 from store.message_store import MessageStore
+from store.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, Dispatches, QueueRecovery, recover_queues
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
+
+if TYPE_CHECKING:
+    from store.index.builder import IndexBuilder
+    from store.index.service import IndexService
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +42,10 @@ class StoreConfig:
         root: the store's directory.
         checkpoint_interval_ms: between syncs of the queues.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
+        log_directory: whose disk is watched; None where the log lies under `root`.
+        cleaning: when old files go; None: never, and the disk is not watched.
+        kinds: of consume queues.
+        index: of messages by key; None: none is built.
     """
 
     root: Path
@@ -40,6 +53,10 @@ class StoreConfig:
     checkpoint_interval_ms: int = 10_000
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits | None = None
+    log_directory: Path | None = None
+    cleaning: CleaningConfig | None = None
+    kinds: QueueKinds = PLAIN_ONLY
+    index: IndexConfig | None = None
 
 
 @dataclass(slots=True)
@@ -48,20 +65,29 @@ class OpenStore:
 
     Attributes:
         recovery: what opening had to do.
+        cleaner: runs only where the configuration says when.
     """
 
     store: MessageStore
     directory: StoreDirectory
     recovery: QueueRecovery
     checkpointer: Checkpointer
+    cleaner: Cleaner
 
     async def close(self) -> None:
         """Close everything; the directory counts as clean only if all of it is durable and dispatched."""
         is_clean = False
         try:
+            await self.cleaner.close()
+            if self.store.index is not None:
+                await self.store.index.finish()
             await self.store.log.close()
             self.store.close()
+            if self.store.index is not None:
+                await self.store.index.drain()
             is_clean = await self.checkpointer.close()
+            if self.store.index is not None:
+                await self.store.index.close()
             self.store.queues.close()
         finally:
             self.directory.close(clean=is_clean)
@@ -73,27 +99,34 @@ async def open_store(
     replicated_log: ReplicatedLog,
     *,
     flushed_offset: Callable[[], int] | None = None,
+    dispatches: Dispatches | None = None,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
 
-    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `prepare` is called before
-    the store starts, to add listeners that must see every record it dispatches.
+    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `dispatches` is what
+    recovery walks the log by, where that has a faster way. `prepare` is called before the store starts, to add
+    listeners that must see every record it dispatches.
 
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
     """
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
-    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes)
+    queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds)
     found = directory.checkpoint.found
 
     def recover() -> QueueRecovery:
         queues.load()
-        return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=config.untrusted_walk_bytes)
+        walk_bytes = config.untrusted_walk_bytes
+        return recover_queues(
+            replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, dispatches=dispatches
+        )
 
     recovery = await asyncio.to_thread(recover)
+    directory.recovered()
     log.info("queues recovered: %s", recovery)
+    index = await asyncio.to_thread(_prepare_index, config.index, directory, replicated_log)
     store = MessageStore(
         replicated_log,
         queues,
@@ -107,12 +140,51 @@ async def open_store(
         loop,
         flushed_offset=flushed_offset or (lambda: replicated_log.confirm_offset),
         last_timestamp=recovery.last_timestamp or found.queues_timestamp,
+        sync_index=None if index is None else index.sync,
     )
-    if prepare is not None:
-        prepare(store)
-    store.start()
+    cleaner = store.cleaner = _make_cleaner(config, store)
+    try:
+        if index is not None:
+            store.index = _serve_index(index, store, loop)
+        if prepare is not None:
+            prepare(store)
+        store.start()
+        if store.index is not None and store.index.config.is_safe:
+            await store.index.catch_up()
+    except BaseException:
+        if index is not None:
+            await asyncio.to_thread(index.close)
+        raise
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
-    return OpenStore(store, directory, recovery, checkpointer)
+    if config.cleaning is not None:
+        cleaner.start()
+    return OpenStore(store, directory, recovery, checkpointer, cleaner)
+
+
+def _prepare_index(
+    config: IndexConfig | None, directory: StoreDirectory, replicated_log: ReplicatedLog
+) -> "IndexBuilder | None":
+    """Open the index's files and see what is to be believed of them; numpy is loaded only where there is an index."""
+    if config is None:
+        return None
+    from store.index.opening import prepare_index
+
+    return prepare_index(config, directory.checkpoint, replicated_log, clean=directory.was_clean)
+
+
+def _serve_index(builder: "IndexBuilder", store: MessageStore, loop: asyncio.AbstractEventLoop) -> "IndexService":
+    from store.index.service import IndexService
+
+    service = IndexService(builder, store, loop)
+    service.start()
+    return service
+
+
+def _make_cleaner(config: StoreConfig, store: MessageStore) -> Cleaner:
+    cleaning = config.cleaning or CleaningConfig()
+    log_directory = config.log_directory or config.root
+    count = cleaning.replicas_per_disk > 1
+    return Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
 
 
 async def open_classic_store(
@@ -132,10 +204,15 @@ async def open_classic_store(
     try:
         damaged = await asyncio.to_thread(commit_log.recover, directory.checkpoint.found, clean=directory.was_clean)
         for offset in damaged:
-            log.error("the record at %d has a damaged body; it is kept and will be served as it is", offset)
+            log.error("the record at %d is damaged; it is kept, and shown to nobody", offset)
         commit_log.start()
         return await open_store(
-            config, directory, commit_log, flushed_offset=lambda: commit_log.flushed_offset, prepare=prepare
+            config,
+            directory,
+            commit_log,
+            flushed_offset=lambda: commit_log.flushed_offset,
+            dispatches=commit_log.dispatches,
+            prepare=prepare,
         )
     except BaseException:
         await commit_log.close()

@@ -16,11 +16,12 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
 from store.errors import RecordTooLargeError
-from store.mapped_file import MappedFile
+from store.mapped_file import CHUNK_BYTES, MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
 _PREFIX = struct.Struct(">ii")
 _SCRATCH_BYTES = 1 << 20
+_WINDOW_BYTES = 4 * CHUNK_BYTES
 
 
 class Placer:
@@ -65,7 +66,7 @@ class Placer:
         for draft in drafts:
             left = file.size_bytes - file.write_position
             if draft.size + BLANK_SIZE_MIN > left:
-                _PREFIX.pack_into(file.buffer, file.write_position, left, BLANK_MAGIC)
+                file.write(memoryview(_PREFIX.pack(left, BLANK_MAGIC)))
                 file = self._queue.roll()
             self._write(file, (draft,), draft.size, timestamp)
 
@@ -83,15 +84,19 @@ class Placer:
 
 
 def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield `(physical_offset, record)` of the records in `[position, limit)` of one file.
+    """Yield `(physical_offset, record)` of the records in `[position, limit)` of one file; all of it in memory.
 
     Raises:
         CorruptRecordError: something that is neither a record nor a blank.
+        DiskReadError: the disk cannot read it.
     """
     base = file.start_offset
     view = file.view
     unpack = _PREFIX.unpack_from
+    readable = position
     while limit - position >= BLANK_SIZE_MIN:
+        if position + BLANK_SIZE_MIN > readable:
+            readable = _ensure_readable(file, position, limit)
         size, magic = unpack(view, position)
         if magic == BLANK_MAGIC:
             return
@@ -100,8 +105,17 @@ def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int
             raise CorruptRecordError(base + position, f"size {size}, magic {magic & 0xFFFFFFFF:#010x} in {file.path}")
         if end > limit:
             return
+        if end > readable:
+            readable = _ensure_readable(file, position, limit, end)
         yield base + position, view[position:end]
         position = end
+
+
+def _ensure_readable(file: MappedFile, position: int, limit: int, end: int = 0) -> int:
+    """Have a window from `position` on, up to `end` at least, in memory; answer where it ends."""
+    window = min(max(end, position + _WINDOW_BYTES), limit)
+    file.ensure_readable(position, window)
+    return window
 
 
 def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:

@@ -8,7 +8,6 @@ Files are named by the position in bytes of their first unit.
 
 from pathlib import Path
 
-from ledgermq.message.queue_unit import UNIT_SIZE
 from store.errors import StoreFormatError
 from store.mapped_file import FILE_NAME_DIGITS, file_name
 from store.queue_file import QueueFile
@@ -20,13 +19,15 @@ class QueueFiles:
     Args:
         directory: made with the first file.
         file_units: units of each file.
+        unit_size: bytes.
     """
 
-    __slots__ = ("_files", "_old_file", "directory", "file_units")
+    __slots__ = ("_files", "_old_file", "directory", "file_units", "unit_size")
 
-    def __init__(self, directory: Path, file_units: int) -> None:
+    def __init__(self, directory: Path, file_units: int, unit_size: int) -> None:
         self.directory = directory
         self.file_units = file_units
+        self.unit_size = unit_size
         self._files: list[QueueFile] = []
         self._old_file: QueueFile | None = None
 
@@ -43,7 +44,7 @@ class QueueFiles:
         for path in paths:
             if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
                 raise StoreFormatError(path, f"is not named by a start position of {FILE_NAME_DIGITS} digits")
-        size = self.file_units * UNIT_SIZE
+        size = self.file_units * self.unit_size
         files = [QueueFile(path, int(path.name), size) for path in paths]
         for index, file in enumerate(files):
             if file.start_bytes % size or file.start_bytes != files[0].start_bytes + index * size:
@@ -57,19 +58,19 @@ class QueueFiles:
     @property
     def start(self) -> int:
         """First unit of the first file."""
-        return self._files[0].start_bytes // UNIT_SIZE if self._files else 0
+        return self._files[0].start_bytes // self.unit_size if self._files else 0
 
     @property
     def end(self) -> int:
         """First unit behind the last file."""
-        return self._files[-1].start_bytes // UNIT_SIZE + self.file_units if self._files else 0
+        return self._files[-1].start_bytes // self.unit_size + self.file_units if self._files else 0
 
     def find(self, unit: int) -> QueueFile | None:
         """The file that holds a unit."""
         files = self._files
         if not files:
             return None
-        index = (unit - files[0].start_bytes // UNIT_SIZE) // self.file_units
+        index = (unit - files[0].start_bytes // self.unit_size) // self.file_units
         return files[index] if 0 <= index < len(files) else None
 
     def find_or_add(self, unit: int) -> QueueFile:
@@ -80,7 +81,7 @@ class QueueFiles:
         """
         file = self.find(unit)
         if file is None:
-            size = self.file_units * UNIT_SIZE
+            size = self.file_units * self.unit_size
             start = unit // self.file_units * size
             assert not self._files or unit // self.file_units * self.file_units == self.end, f"unit {unit} skips a file"
             file = QueueFile(self.directory / file_name(start), start, size)
@@ -114,12 +115,21 @@ class QueueFiles:
 
         A first file that begins there stays: past 0, its name alone says where the queue goes on.
         """
-        while self._files and self._files[-1].start_bytes >= end * UNIT_SIZE:
-            if len(self._files) == 1 and self._files[0].start_bytes == end * UNIT_SIZE > 0:
+        while self._files and self._files[-1].start_bytes >= end * self.unit_size:
+            if len(self._files) == 1 and self._files[0].start_bytes == end * self.unit_size > 0:
                 break
             self._files.pop().delete()
         if self._files:
-            self._files[-1].clear_from(end * UNIT_SIZE - self._files[-1].start_bytes)
+            self._files[-1].clear_from(end * self.unit_size - self._files[-1].start_bytes)
+
+    def take_before(self, unit: int) -> list[QueueFile]:
+        """Let go of the files that hold only units before `unit`, but the last one, for the caller to delete."""
+        size = self.file_units * self.unit_size
+        taken = [file for file in self._files[:-1] if file.start_bytes + size <= unit * self.unit_size]
+        del self._files[: len(taken)]
+        if self._old_file in taken:
+            self._old_file = None
+        return taken
 
     def clear(self) -> None:
         """Remove all files."""

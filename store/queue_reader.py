@@ -59,6 +59,14 @@ class GetResult:
         """Records found."""
         return len(self.records)
 
+    def only(self, matches: RecordFilter) -> "GetResult":
+        """The same, of wanted records only."""
+        if self.status is not GetStatus.FOUND:
+            return self
+        kept = [record for record in self.records if matches(record)]
+        status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, self.next_offset, self.min_offset, self.max_offset, kept, sum(map(len, kept)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdLimits:
@@ -95,7 +103,11 @@ def read_queue(
     result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
     if status is not GetStatus.FOUND:
         return result
-    units = queue.units(offset, max(_SCAN_BYTES_MIN // UNIT_SIZE, max_count))
+    scan_count = max(_SCAN_BYTES_MIN // UNIT_SIZE, max_count)
+    if type(queue) is not ConsumeQueue:
+        _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
+        return result
+    units = queue.units(offset, scan_count)
     if not units:
         result.status = GetStatus.OFFSET_FOUND_NULL
         result.next_offset = queue.file_end(offset)
@@ -151,3 +163,35 @@ def _collect(
     result.status = GetStatus.FOUND if records else status
     result.next_offset = offset
     result.size_bytes = total
+
+
+def _collect_of_kind(
+    log: ReplicatedLog,
+    queue: ConsumeQueue,
+    offset: int,
+    scan_count: int,
+    limits: tuple[int, int],
+    accepts: TagsFilter | None,
+    cold: ColdLimits,
+    result: GetResult,
+) -> None:
+    """As `_collect`, for queues whose units are not to be taken as they are."""
+    max_count, max_bytes = limits
+    status, messages = GetStatus.NO_MATCHED_MESSAGE, 0
+    for start, end, unit in queue.records_from(offset, scan_count):
+        if start == offset and unit[0] < log.max_offset - cold.memory_bytes:
+            max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+        if result.records and (messages + end - start > max_count or result.size_bytes + unit[1] > max_bytes):
+            break
+        result.next_offset = end
+        code = queue.tags_code(unit)
+        if accepts is not None and code is not None and not accepts(code):
+            continue
+        try:
+            result.records.append(log.read(*unit[:2]))
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        else:
+            result.size_bytes += unit[1]
+            messages += end - start
+    result.status = GetStatus.FOUND if result.records else status

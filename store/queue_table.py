@@ -1,17 +1,24 @@
 """Queue table: from (topic, queue id) to its consume queue, by one look-up.
 
-    consumequeue/<topic>/<queue id>/<20 digits>
+    consumequeue/<topic>/<queue id>/<20 digits>           batchconsumequeue/ and consumequeue_ext/ alike
 
 Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 """
 
+import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
 from ledgermq.message.queue_unit import UNIT_SIZE
+from store.batch_queue import BatchQueue
 from store.consume_queue import ConsumeQueue
 from store.errors import InvalidTopicError, StoreFormatError
+from store.ext_files import ExtFiles
+from store.ext_queue import ExtQueue
+from store.folders import make_folder
+from store.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 
 QueueStarts = dict[str, dict[int, int]]
 """By topic and queue id, a queue offset."""
@@ -26,17 +33,29 @@ class QueueTable:
     Args:
         directory: `consumequeue`; made when missing.
         file_size_bytes: of each queue file; rounded up to whole units, as RocketMQ does.
+        kinds: which kinds of queues there are; those of others lie beside `directory`.
 
     Attributes:
         by_key: each queue twice, by its topic as text and as bytes; to be read only.
+        has_kinds: not all queues are plain ones: whoever puts units goes by `store.queue_kinds`.
+        light_count: queues whose names begin with %LMQ%.
+        on_deleted: told of each topic whose queues are dropped.
     """
 
-    def __init__(self, directory: Path, file_size_bytes: int = QUEUE_FILE_SIZE_BYTES) -> None:
+    def __init__(
+        self, directory: Path, file_size_bytes: int = QUEUE_FILE_SIZE_BYTES, kinds: QueueKinds = PLAIN_ONLY
+    ) -> None:
         self.directory = directory
+        self.kinds = kinds
+        self.has_kinds = kinds.ext or kinds.multi_dispatch
+        self.light_count = 0
+        self._batch_directory = directory.with_name("batchconsumequeue")
+        self._ext_directory = directory.with_name("consumequeue_ext")
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self.on_deleted: list[Callable[[str], None]] = []
         self._watched: set[str] = set()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
 
     def load(self) -> None:
         """Open every queue on disk; `ConsumeQueue.recover` follows.
@@ -44,14 +63,11 @@ class QueueTable:
         Raises:
             StoreFormatError: a folder or file that is none of a queue's.
         """
-        for topic_directory in sorted(self.directory.iterdir()):
-            fault = _topic_fault(topic_directory.name) if topic_directory.is_dir() else "is not a folder"
-            if fault is not None:
-                raise StoreFormatError(topic_directory, fault)
-            for directory in sorted(topic_directory.iterdir()):
-                if not (directory.is_dir() and directory.name.isascii() and directory.name.isdigit()):
-                    raise StoreFormatError(directory, "is not a folder named by a queue id")
-                self.get(topic_directory.name, int(directory.name)).load()
+        for topic, queue_id in _folders(self.directory):
+            self._add(topic, queue_id, is_batch=False).load()
+        if self._batch_directory.is_dir():
+            for topic, queue_id in _folders(self._batch_directory):
+                self._add(topic, queue_id, is_batch=True).load()
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
         """The queue, made when missing (on disk only with its first unit).
@@ -60,7 +76,7 @@ class QueueTable:
             InvalidTopicError: the topic cannot name a folder, or the queue id is negative.
         """
         queue = self.by_key.get((topic, queue_id))
-        return queue if queue is not None else self._add(topic, queue_id)
+        return queue if queue is not None else self._add(topic, queue_id, is_batch=None)
 
     def find(self, topic: bytes | str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it is there."""
@@ -99,20 +115,40 @@ class QueueTable:
         for queue in self:
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
 
+    def delete(self, queue: ConsumeQueue) -> None:
+        """Drop one queue, its files and its folder."""
+        queue.clear()
+        del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
+        for root in self._roots:
+            folder = root / queue.topic / str(queue.queue_id)
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # other queues of the topic are there
+                folder.parent.rmdir()
+
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic and their files; its records stay in the log."""
         for queue in self.of_topic(topic):
             queue.clear()
             del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
-        if _topic_fault(topic) is None and (self.directory / topic).exists():
-            shutil.rmtree(self.directory / topic)
+        if topic.startswith(LIGHT_PREFIX):
+            self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
+        for root in self._roots:
+            if _topic_fault(topic) is None and (root / topic).exists():
+                shutil.rmtree(root / topic)
+        for tell in self.on_deleted:
+            tell(topic)
 
     def close(self) -> None:
         """Unmap all files."""
         for queue in self:
             queue.close()
 
-    def _add(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
+    @property
+    def _roots(self) -> tuple[Path, Path, Path]:
+        return self.directory, self._batch_directory, self._ext_directory
+
+    def _add(self, topic: bytes | str, queue_id: int, *, is_batch: bool | None) -> ConsumeQueue:
         try:
             text = topic.decode() if isinstance(topic, bytes) else topic
         except UnicodeDecodeError as error:
@@ -120,10 +156,39 @@ class QueueTable:
         fault = _topic_fault(text) or ("has a negative queue id" if queue_id < 0 else None)
         if fault is not None:
             raise InvalidTopicError(topic, fault)
-        queue = ConsumeQueue(text, queue_id, self.directory / text / str(queue_id), self._file_units)
+        queue = self._make(text, queue_id, is_batch=self.kinds.is_batch(text) if is_batch is None else is_batch)
         queue.is_watched = text in self._watched
         self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
+        self.light_count += text.startswith(LIGHT_PREFIX)
         return queue
+
+    def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> ConsumeQueue:
+        folder = Path(topic) / str(queue_id)
+        if is_batch:
+            self.has_kinds = True
+            units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
+            return BatchQueue(topic, queue_id, self._batch_directory / folder, units)
+        if self.kinds.ext or (self._ext_directory / folder).is_dir():
+            self.has_kinds = True
+            ext = ExtFiles(self._ext_directory / folder, self.kinds.ext_file_size_bytes)
+            return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, ext=ext, writes=self.kinds.ext)
+        return ConsumeQueue(topic, queue_id, self.directory / folder, self._file_units)
+
+
+def _folders(root: Path) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of each queue's folder.
+
+    Raises:
+        StoreFormatError: a folder or file that is none of a queue's.
+    """
+    for topic_directory in sorted(root.iterdir()):
+        fault = _topic_fault(topic_directory.name) if topic_directory.is_dir() else "is not a folder"
+        if fault is not None:
+            raise StoreFormatError(topic_directory, fault)
+        for directory in sorted(topic_directory.iterdir()):
+            if not (directory.is_dir() and directory.name.isascii() and directory.name.isdigit()):
+                raise StoreFormatError(directory, "is not a folder named by a queue id")
+            yield topic_directory.name, int(directory.name)
 
 
 def _topic_fault(topic: str) -> str | None:

@@ -18,6 +18,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ledgermq.message.buffers import Readable
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK, MAGIC_V1, MAGIC_V2, check_record, dispatch_fields
@@ -25,6 +27,7 @@ from store.checkpoint import Checkpoint
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+from store.record_batches import RecordBatch, read_batch
 
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
@@ -40,18 +43,23 @@ class LogScan:
     """What a scan found.
 
     Attributes:
+        start_offset: where it began.
         end_offset: end of the last record that counts.
         last_timestamp: its store time (ms), or 0 when none was seen.
         damaged: physical offsets of records inside the log whose bodies fail their CRC.
     """
 
-    end_offset: int
+    start_offset: int
+    end_offset: int = -1
     last_timestamp: int = 0
     damaged: list[int] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.end_offset = max(self.start_offset, self.end_offset)
+
 
 def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) -> LogScan:
-    """Cut loaded files behind their last record; what is kept is durable when this returns.
+    """Cut loaded files behind their last record; what is kept is durable when this returns, and so is the cut.
 
     Raises:
         StoreFormatError: damaged (see above); nothing was changed.
@@ -62,10 +70,10 @@ def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) 
         start = progress.flushed_offset
     else:
         start = _scan_start(queue.files, clean=clean, min_timestamp=checkpoint.min_timestamp)
-    scan = scan_log(queue.files, start)
+    scan = scan_log(queue.files, start, torn=not clean)
     _look_behind(queue, scan.end_offset, clean=clean)
     queue.truncate_to(scan.end_offset)
-    for file in queue.unflushed(start, queue.max_offset):
+    for file in queue.unflushed(start, queue.max_offset + 1):
         try:
             file.sync()
         except OSError as error:
@@ -74,41 +82,47 @@ def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) 
     return scan
 
 
-def scan_log(files: Sequence[MappedFile], start_offset: int) -> LogScan:
-    """Walk the records from `start_offset` (a record's start or end, or a file's start) to where they end."""
+def scan_log(files: Sequence[MappedFile], start_offset: int, *, torn: bool = False) -> LogScan:
+    """Walk the records from `start_offset` (a record's start or end, or a file's start) to where they end.
+
+    `torn`: the power may have been cut, so that sectors are lost anywhere in what was written last.
+    """
     scan = LogScan(start_offset)
     doubtful: list[int] = []
     for file in files:
         if file.end_offset <= start_offset:
             continue
         position = max(start_offset - file.start_offset, 0)
-        if not _scan_file(file, position, scan, doubtful):
+        if not _scan_file(file, position, scan, doubtful, torn):
             break
     return scan
 
 
-def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[int]) -> bool:
+def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[int], torn: bool) -> bool:
     """Scan one file into `scan`; answer whether the log goes on in the next one."""
     while True:
-        try:
-            size = _check(file.buffer, position, file, check_crc=True)
-            is_good = True
-        except CorruptRecordError:
-            try:
-                size = _check(file.buffer, position, file, check_crc=False)
-            except CorruptRecordError:
-                return False
-            is_good = False
-        if size == BLANK:
-            return True
-        if is_good:
-            scan.damaged += doubtful
-            doubtful.clear()
-            scan.last_timestamp = dispatch_fields(file.buffer, position)[5]
-            scan.end_offset = file.start_offset + position + size
+        batch = read_batch(file, position, file.size_bytes, check=True, torn=torn)
+        sound = np.flatnonzero(batch.sound)
+        bad = (batch.starts[~batch.sound] + file.start_offset).tolist()
+        if len(sound):
+            last = sound[-1]
+            scan.end_offset = file.start_offset + int(batch.ends[last])
+            scan.last_timestamp = _stored(file, batch, int(last))
+            doubtful += bad
+            scan.damaged += [offset for offset in doubtful if offset < scan.end_offset]
+            doubtful[:] = [offset for offset in doubtful if offset >= scan.end_offset]
         else:
-            doubtful.append(file.start_offset + position)
-        position += size
+            doubtful += bad
+        if batch.is_end:
+            return batch.is_blank
+        position = batch.end
+
+
+def _stored(file: MappedFile, batch: RecordBatch, index: int) -> int:
+    """Store time (ms) of a record of a batch."""
+    if batch.common[index]:
+        return int(batch.heads["stored"][index])
+    return dispatch_fields(file.buffer, int(batch.starts[index]))[5]
 
 
 def _check(buffer: Readable, position: int, file: MappedFile, *, check_crc: bool) -> int:

@@ -1,7 +1,7 @@
 """How a log refuses what its files cannot take. Every log on the store's files says it alike."""
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError, StoreError
+from store.errors import AllocationPendingError, DiskFullError, PoolUnavailableError, RecordTooLargeError, StoreError
 
 
 def refusal_of(error: StoreError) -> Refusal:
@@ -9,7 +9,7 @@ def refusal_of(error: StoreError) -> Refusal:
     match error:
         case DiskFullError():
             return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
-        case AllocationPendingError():
+        case AllocationPendingError() | PoolUnavailableError():
             return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
         case RecordTooLargeError():
             return Refusal(Cause.MESSAGE_ILLEGAL, str(error))

@@ -9,11 +9,13 @@ one is RocketMQ's, and is taken over as it is.
 import json
 from pathlib import Path
 
-from store.abort_file import AbortFile
+from store.abort_file import RAFT_ABORT_NAME, AbortFile
+from store.belonging import ensure_store
 from store.checkpoint import CheckpointFile
+from store.config_file import write_config
 from store.errors import StoreFormatError
+from store.folders import make_folder
 from store.lock_file import LockFile
-from store.mapped_file import sync_directory
 
 FORMAT_NAME = "ledgermq.json"
 FORMAT_VERSION = 1
@@ -31,20 +33,22 @@ class StoreDirectory:
 
     Raises:
         StoreLockedError: another process has it.
-        StoreFormatError: another kind, or a newer format; nothing was changed.
-        DiskFailedError: it cannot be made or read.
+        StoreFormatError: another kind, a newer format, or something else's directory; nothing was changed.
+        DiskFailedError: it cannot be made, read or written.
     """
 
     def __init__(self, root: Path, kind: str) -> None:
-        root.mkdir(parents=True, exist_ok=True)
+        make_folder(root)
+        ensure_store(root)
         self.root = root
         self.kind = kind
         self._lock = LockFile(root)
         try:
             self._check_format()
             self.checkpoint = CheckpointFile(root)
-            self._abort = AbortFile(root)
-            self.was_clean = not self._abort.was_present
+            self._java_abort = AbortFile(root)
+            self._abort = AbortFile(root, RAFT_ABORT_NAME) if kind == "raft" else self._java_abort
+            self.was_clean = not (self._abort.was_present or self._java_abort.was_present)
             self._abort.create()
         except BaseException:
             self._lock.release()
@@ -54,8 +58,13 @@ class StoreDirectory:
     def config(self) -> Path:
         """Where topics, groups and consumer offsets are kept; made when missing."""
         path = self.root / "config"
-        path.mkdir(exist_ok=True)
+        make_folder(path)
         return path
+
+    def recovered(self) -> None:
+        """The queues agree with the log: from here on a crash is told by the own marker alone."""
+        if self._java_abort is not self._abort and self._java_abort.was_present:
+            self._java_abort.remove()
 
     def close(self, *, clean: bool) -> None:
         """Give the directory back; `clean` says that everything in it is durable and dispatched."""
@@ -66,8 +75,8 @@ class StoreDirectory:
     def _check_format(self) -> None:
         path = self.root / FORMAT_NAME
         if not path.exists():
-            path.write_text(json.dumps({"format": FORMAT_VERSION, "kind": self.kind}) + "\n")
-            sync_directory(self.root)
+            content = json.dumps({"format": FORMAT_VERSION, "kind": self.kind}) + "\n"
+            write_config(path, content.encode())  # whole or not at all: half of one would be refused for ever
             return
         try:
             found = json.loads(path.read_bytes())

@@ -12,8 +12,8 @@ bitMapLengthConsumeQueueExt|int|64|f|Bits of the filter map in a consume queue's
 bottomMostCompressionTypeForConsumeQueueStore|text|zstd|f|Compression of the lowest level of consume queues in RocksDB.
 brokerRole|ASYNC_MASTER/SYNC_MASTER/SLAVE|ASYNC_MASTER|*|Place in classic replication of masters and slaves.
 checkCRCOnRecover|bool|true|d|Check the sums of records when the log is recovered.
-cleanFileForciblyEnable|bool|true|f|Delete old files before their time when the disk runs full.
-cleanResourceInterval|int|10000|f|Time in ms between two looks for files to delete.
+cleanFileForciblyEnable|bool|true|*|Delete old files before their time when the disk runs full.
+cleanResourceInterval|int|10000|*|Time in ms between two looks for files to delete.
 cleanRocksDBDirtyCQIntervalMin|long|60|f|Minutes between two clean-ups of consume queues in RocksDB.
 cleanSwapedMapInterval|long|300000|j|Time in ms between two clean-ups of swapped mappings.
 coldDataFlowControlEnable|bool|false|f|Limit the reading of messages that are no longer in memory.
@@ -23,34 +23,34 @@ combineCQEnableCheckSelf|bool|false|f|Compare both kinds of consume queue (5.4).
 combineCQLoadingCQTypes|text|default;defaultRocksDB|f|Kinds of consume queue that are loaded (5.4).
 combineCQMaxExtraSearchCommitLogFiles|int|3|f|Further log files searched when both kinds are aligned (5.4).
 combineCQPreferCQType|text|default|f|Kind of consume queue that is read when two kinds are kept (5.4).
-commitCommitLogLeastPages|int|4|f|Fewest pages copied at once from the pool of write buffers.
-commitCommitLogThoroughInterval|int|200|f|Time in ms after which the pool's buffers are copied whatever they hold.
-commitIntervalCommitLog|int|200|f|Time in ms between two copies from the pool of write buffers.
+commitCommitLogLeastPages|int|4|*|Fewest pages copied at once from the pool of write buffers.
+commitCommitLogThoroughInterval|int|200|*|Time in ms after which the pool's buffers are copied whatever they hold.
+commitIntervalCommitLog|int|200|*|Time in ms between two copies from the pool of write buffers.
 commitLogForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of the log are swapped anyway.
 commitLogSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of the log.
-commitLogSwapMapReserveFileNum|int|100|j|Newest log files whose mappings are not swapped.
+commitLogSwapMapReserveFileNum|int|100|*|Newest log files whose mappings are not swapped.
 compactionCqMappedFileSize|int|10485760|f|Bytes of a consume-queue file of compacted topics.
 compactionMappedFileSize|int|104857600|f|Bytes of a log file of compacted topics.
 compactionScheduleInternal|int|900000|f|Time in ms between two compactions.
 compactionThreadNum|int|6|f|Threads that compact.
-correctLogicMinOffsetForceInterval|int|300000|f|Time in ms after which first offsets of queues are corrected anyway.
-correctLogicMinOffsetSleepInterval|int|1|f|Pause in ms between corrections of first offsets.
+correctLogicMinOffsetForceInterval|int|300000|d|Time in ms after which first offsets of queues are corrected anyway.
+correctLogicMinOffsetSleepInterval|int|1|d|Pause in ms between corrections of first offsets.
 dLegerGroup|text||*|Name of the Raft group; members of other groups are refused.
 dLegerPeers|text||*|Members of the Raft group: n0-host:port;n1-host:port;n2-host:port.
 dLegerSelfId|text||*|Which of dLegerPeers this node is.
-dataReadAheadEnable|bool|true|d|Let the system read ahead in the log's files.
+dataReadAheadEnable|bool|true|*|Let the system read ahead in the log's files.
 debugLockEnable|bool|false|j|Log how long locks of the store are held.
-defaultQueryMaxNum|int|32|f|Most messages that a query by key gives.
-deleteCommitLogFilesInterval|int|100|f|Pause in ms between two deleted files of the log.
-deleteConsumeQueueFilesInterval|int|100|f|Pause in ms between two deleted files of consume queues.
-deleteFileBatchMax|int|10|f|Most files deleted in one round.
-deleteWhen|text|04|f|Hours of the day, divided by semicolons, at which old files are deleted.
-destroyMapedFileIntervalForcibly|int|120000|f|Time in ms after which a file in use is deleted anyway.
+defaultQueryMaxNum|int|32|*|Most messages that a query by key gives.
+deleteCommitLogFilesInterval|int|100|*|Pause in ms between two deleted files of the log.
+deleteConsumeQueueFilesInterval|int|100|*|Pause in ms between two deleted files of consume queues.
+deleteFileBatchMax|int|10|*|Most files deleted in one round.
+deleteWhen|text|04|*|Hours of the day, divided by semicolons, at which old files are deleted.
+destroyMapedFileIntervalForcibly|int|120000|*|Time in ms after which a file in use is deleted anyway.
 disappearTimeAfterStart|int|-1|d|Time in ms after the start before the broker registers.
 diskFallRecorded|bool|true|f|Keep count of how far consumers' reads lie behind.
-diskMaxUsedSpaceRatio|int|75|f|Percentage of a full disk from which old files are deleted.
-diskSpaceCleanForciblyRatio|int|85|f|Percentage of a full disk from which files are deleted before their time.
-diskSpaceWarningLevelRatio|int|90|f|Percentage of a full disk from which sends are refused.
+diskMaxUsedSpaceRatio|int|75|*|Percentage of a full disk from which old files are deleted.
+diskSpaceCleanForciblyRatio|int|85|*|Percentage of a full disk from which files are deleted before their time.
+diskSpaceWarningLevelRatio|int|90|*|Percentage of a full disk from which sends are refused.
 dispatchCqCacheNum|int|4096|j|Records handed to the consume-queue builders at once.
 dispatchCqThreads|int|10|j|Threads that build consume queues.
 dispatchFromSenderThread|bool|false|j|Build consume queues in the thread that stores the message.
@@ -72,18 +72,18 @@ enableRunningFlagsInFlush|bool|false|d|Note failed flushes in the store's flags 
 enableScheduleAsyncDeliver|bool|false|f|Deliver delayed messages without waiting for each.
 enableScheduleMessageStats|bool|true|f|Keep statistics of delayed messages.
 enabledAppendPropCRC|bool|false|f|Add a sum over the whole record to its properties.
-fastFailIfNoBufferInStorePool|bool|false|f|Refuse sends when the pool of write buffers is empty.
-fileReservedTime|int|72|f|Hours for which files are kept.
-flushCommitLogLeastPages|int|4|d|Fewest pages flushed at once; whatever waits is flushed at once here.
-flushCommitLogThoroughInterval|int|10000|d|Time in ms after which the log is flushed whatever waits.
-flushCommitLogTimed|bool|true|d|Flush at fixed times rather than when enough waits.
+fastFailIfNoBufferInStorePool|bool|false|*|Refuse sends when the pool of write buffers is empty.
+fileReservedTime|int|72|*|Hours for which files are kept.
+flushCommitLogLeastPages|int|4|*|Fewest pages worth a flush with ASYNC_FLUSH.
+flushCommitLogThoroughInterval|int|10000|*|Time in ms after which the log is flushed whatever waits.
+flushCommitLogTimed|bool|true|*|Flush at fixed times rather than when enough waits.
 flushConsumeQueueLeastPages|int|2|d|Fewest pages of a consume queue flushed at once.
 flushConsumeQueueThoroughInterval|int|60000|d|Time in ms after which consume queues are flushed whatever waits.
 flushDelayOffsetInterval|long|10000|f|Time in ms between two writes of the delay offsets to their file.
 flushDiskType|ASYNC_FLUSH/SYNC_FLUSH|ASYNC_FLUSH|*|Whether an acknowledgement waits for the disk.
 flushIntervalCommitLog|int|500|*|Time in ms between two flushes of the log with ASYNC_FLUSH.
 flushIntervalConsumeQueue|int|1000|d|Time in ms between two flushes of the consume queues.
-flushLeastPagesWhenWarmMapedFile|int|4096|j|Pages after which a file being warmed is flushed.
+flushLeastPagesWhenWarmMapedFile|int|4096|*|Pages after which a file being warmed is flushed.
 forceVerifyPropCRC|bool|false|f|Refuse records without the sum over the whole record.
 haFlowControlEnable|bool|false|f|Limit the rate of replication.
 haHousekeepingInterval|int|20000|f|Silence in ms after which a replication connection is closed.
@@ -98,12 +98,12 @@ inSyncReplicas|int|1|f|Replicas a synchronous master waits for.
 logicQueueForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of consume queues are swapped anyway.
 logicQueueSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of consume queues.
 logicQueueSwapMapReserveFileNum|int|20|j|Newest consume-queue files whose mappings are not swapped.
-logicalDiskSpaceCleanForciblyThreshold|double|0.8|f|Part of a full disk, of several, from which its files are deleted.
+logicalDiskSpaceCleanForciblyThreshold|double|0.8|*|Part of a full disk, of several, from which its files are deleted.
 mappedFileSizeCommitLog|int|1073741824|*|Bytes of a file of the log.
 mappedFileSizeConsumeQueue|int|6000000|*|Bytes of a file of a consume queue, rounded up to whole units of 20.
 mappedFileSizeConsumeQueueExt|int|50331648|f|Bytes of a file of a consume queue's extension.
 mappedFileSizeTimerLog|int|104857600|f|Bytes of a file of the timer's log.
-mappedFileSwapEnable|bool|true|j|Swap old mappings out.
+mappedFileSwapEnable|bool|true|*|Swap old mappings out.
 mapperFileSizeBatchConsumeQueue|int|13800000|f|Bytes of a file of a batch consume queue.
 maxAsyncPutMessageRequests|int|5000|d|Most sends that wait for their flush.
 maxBatchDeleteFilesNum|int|50|f|Most files deleted when replicas are aligned.
@@ -111,11 +111,11 @@ maxChecksumRange|long|1073741824|f|Most bytes compared when replicas are checked
 maxConsumeQueueScan|int|20000|f|Most units scanned before lag is estimated.
 maxFilterMessageSize|int|16000|d|Bytes of units that one filtered pull looks at.
 maxHaTransferByteInSecond|long|104857600|f|Most bytes of replication in a second.
-maxHashSlotNum|int|5000000|f|Slots of an index file.
-maxIndexNum|int|20000000|f|Entries of an index file.
+maxHashSlotNum|int|5000000|*|Slots of an index file.
+maxIndexNum|int|20000000|*|Entries of an index file.
 maxLmqConsumeQueueNum|int|20000|f|Most light queues.
 maxMessageSize|int|4194304|*|Most bytes of a message's body.
-maxMsgsNumBatch|int|64|f|Most messages that one query by key looks at.
+maxMsgsNumBatch|int|64|*|Most messages that one query by key looks at.
 maxOffsetMapSize|int|104857600|f|Bytes of the table that compaction works with.
 maxRecoveryCommitlogFiles|int|30|d|Most files that a recovery looks at.
 maxSlaveResendLength|long|268435456|f|Most bytes that replicas compare when they are aligned.
@@ -126,8 +126,8 @@ maxTransferCountOnMessageInDisk|int|8|d|Most messages of one pull from disk.
 maxTransferCountOnMessageInMemory|int|32|*|Most messages of one pull.
 memTableFlushIntervalMs|long|3600000|f|Time in ms between two flushes of RocksDB's memory.
 messageDelayLevel|text|1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h|d|Delays by level.
-messageIndexEnable|bool|true|f|Build the index by message key.
-messageIndexSafe|bool|false|f|Check the index after an unclean stop.
+messageIndexEnable|bool|true|*|Build the index by message key.
+messageIndexSafe|bool|false|*|Check the index after an unclean stop.
 minInSyncReplicas|int|1|f|Fewest replicas with which a master goes on.
 offsetCheckInSlave|bool|false|d|Let a slave correct the offset of a pull it cannot serve.
 osPageCacheBusyTimeOutMills|long|1000|d|Time in ms of one append from which the broker counts as busy.
@@ -140,8 +140,8 @@ readOnlyCommitLogStorePaths|text||f|Folders of log files that are only read.
 readUnCommitted|bool|false|d|Show messages before replicas have them; never done here.
 realTimePersistRocksDBConfig|bool|true|f|Write configuration to RocksDB at each change.
 recheckReputOffsetFromCq|bool|false|d|Find out from consume queues where dispatch goes on.
-redeleteHangedFileInterval|int|120000|f|Time in ms between two attempts to delete a file in use.
-replicasPerDiskPartition|int|1|f|Replicas that share a disk.
+redeleteHangedFileInterval|int|120000|d|Time in ms between two attempts to delete a file in use.
+replicasPerDiskPartition|int|1|*|Replicas that share a disk.
 rocksdbCQDoubleWriteEnable|bool|false|f|Write consume queues to RocksDB, too.
 rocksdbCompressionType|text|lz4|f|Compression in RocksDB.
 rocksdbFlushWalFrequency|int|1024|f|Writes between two flushes of RocksDB's log.
@@ -160,7 +160,7 @@ storePathCommitLog|text|<storePathRootDir/commitlog>|*|Folder of the log.
 storePathConsumeQueue|text|<storePathRootDir/consumequeue>|d|Folder of the consume queues; ignored upstream since 4.0.
 storePathDLedgerCommitLog|text|<storePathRootDir/dledger-SELFID/data>|d|Folder of the Raft log's data files.
 storePathEpochFile|text|<storePathRootDir/epochFileCheckpoint>|f|File of the masters' epochs.
-storePathIndex|text|<storePathRootDir/index>|f|Folder of the index files; upstream ignores the key.
+storePathIndex|text|<storePathRootDir/index>|d|Folder of the index files; upstream ignores the key.
 storePathRootDir|text|<home folder/store>|*|Folder of everything that the broker stores.
 storeType|text|default|f|Kind of store: files or RocksDB; files here.
 syncFlushTimeout|int|5000|*|Time in ms a batch may wait for the disk before its senders get code 10.
@@ -186,13 +186,13 @@ timerStopEnqueue|bool|false|f|Stop taking timers.
 timerWheelEnable|bool|true|f|Serve timer messages.
 topicQueueLockNum|int|32|j|Locks that queues share.
 totalReplicas|int|1|f|Replicas of a broker name that there should be.
-transientStorePoolEnable|bool|false|f|Write into a pool of buffers first.
-transientStorePoolSize|int|5|f|Buffers of the pool.
+transientStorePoolEnable|bool|false|*|Write into a pool of buffers first.
+transientStorePoolSize|int|5|*|Buffers of the pool.
 travelCqFileNumWhenGetMessage|int|1|d|Files of a consume queue that one pull may walk through.
 useABSLock|bool|false|j|Use an adaptive lock while appending.
 useReentrantLockWhenPutMessage|bool|true|j|Use a waiting lock rather than a spinning one while appending.
-wakeCommitWhenPutMessage|bool|true|f|Wake the copying of write buffers at each append.
-wakeFlushWhenPutMessage|bool|false|j|Wake the flushing thread at each append.
-warmMapedFileEnable|bool|false|j|Touch every page of a new file beforehand.
+wakeCommitWhenPutMessage|bool|true|*|Wake the copying of write buffers at each append.
+wakeFlushWhenPutMessage|bool|false|*|Wake the flushing thread at each append.
+warmMapedFileEnable|bool|false|*|Touch every page of a new file beforehand.
 writeWithoutMmap|bool|false|j|Write by file calls instead of by mapping (5.4).
 """

@@ -58,7 +58,7 @@ async def test_a_topic_is_made_changed_shown_and_removed(desk: Desk, client: Mem
         (TOPIC, topic_fields("T", -1), b"", 29, "readQueueNums"),
         (TOPIC, topic_fields("T", 1, 8), b"", 29, "perm"),
         (TOPIC, topic_fields("T", topicFilterType="NO_TAG"), b"", 29, "NO_TAG"),
-        (TOPIC, topic_fields("T", attributes="message.type=FIFO"), b"", 1, "message.type=FIFO"),
+        (TOPIC, topic_fields("T", attributes="message.type=FIFO"), b"", 1, "format is wrong: message.type"),
         (TOPIC, {"topic": "T"}, b"", 29, "readQueueNums"),
         (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "TBW102"}, b"", 29, "TBW102"),
         (RequestCode.DELETE_TOPIC_IN_BROKER, {}, b"", 29, "topic"),

@@ -155,14 +155,14 @@ def test_known_keys_without_effect_are_accepted_and_said_once_by_reason() -> Non
     notices = broker(
         sendMessageThreadPoolNums="16",
         pullMessageThreadPoolNums="16",
-        fileReservedTime="48",
+        coldDataScanEnable="true",
         waitTimeMillsInSendQueue="3",
     ).notices[2:]
     assert notices == (
         "sendMessageThreadPoolNums, pullMessageThreadPoolNums: no effect here, "
         "they tune Java's threads, queues and buffers",
         "waitTimeMillsInSendQueue: no effect here, done differently",
-        "fileReservedTime: no effect here, their features are not in this version",
+        "coldDataScanEnable: no effect here, their features are not in this version",
     )
 
 

@@ -21,6 +21,7 @@ from store.errors import RecordUnavailableError
 from store.flusher import FlushMode
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queue_table import QueueTable
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState
 
@@ -120,6 +121,7 @@ async def open_classic(
     queue_file_size: int = 200,
     checkpoint_interval_ms: int = 3_600_000,
     untrusted_walk_bytes: int = 1 << 30,
+    kinds: QueueKinds = PLAIN_ONLY,
 ) -> OpenStore:
     """A classic store with small files."""
     return await open_classic_store(
@@ -128,6 +130,7 @@ async def open_classic(
             queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=checkpoint_interval_ms,
             untrusted_walk_bytes=untrusted_walk_bytes,
+            kinds=kinds,
         ),
         CommitLogConfig(
             directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size, flush_mode=flush_mode

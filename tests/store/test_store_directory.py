@@ -76,6 +76,22 @@ def test_the_abort_file_is_there_until_a_clean_stop(tmp_path: Path) -> None:
     assert not (tmp_path / "abort").exists()
 
 
+def test_a_raft_store_leaves_no_abort_file_of_java_s_behind_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "abort").write_text("4711")
+    directory = StoreDirectory(tmp_path, "raft")
+    assert not directory.was_clean
+    assert (tmp_path / "abort").exists()
+    directory.recovered()
+    assert not (tmp_path / "abort").exists()
+    directory.close(clean=False)
+    again = StoreDirectory(tmp_path, "raft")
+    assert not again.was_clean
+    again.close(clean=True)
+    last = StoreDirectory(tmp_path, "raft")
+    assert last.was_clean
+    last.close(clean=True)
+
+
 def test_a_directory_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     StoreDirectory(tmp_path, "raft").close(clean=True)
     with pytest.raises(StoreFormatError, match="'raft'; the configuration asks for 'classic'") as caught:

@@ -1,0 +1,125 @@
+"""How fast is `ledgermq store check`? A clean classic store of 1 KiB records, checked by one process and by one a core.
+
+    python benchmarks/store_check.py [--megabytes 512] [--body 1024] [--directory /dev/shm]
+
+Prints one JSON line: bytes of the log a second, records a second, and what was found (nothing must be).
+"""
+
+import argparse
+import json
+import os
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from cli.store_doctor.check import check_store
+from cli.store_doctor.directory import open_layout
+from cli.store_doctor.unit_files import QUEUE_UNIT
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.index_unit import IndexLayout
+from ledgermq.message.record import BLANK_MAGIC, record_size, write_draft
+from store.checkpoint import Checkpoint
+from store.index.file_set import IndexFiles
+from store.index.hashing import index_hashes, prefix_hash
+
+HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
+QUEUES = 8
+FILE_SIZE = 256 << 20
+START_MS = 1_700_000_000_000
+TOPIC = b"Benchmark"
+
+
+def write_store(root: Path, megabytes: int, body_size: int) -> int:
+    """A clean store; the number of its records."""
+    offsets, keys, sizes = [], [], []
+    body = os.urandom(body_size)
+    (root / "commitlog").mkdir()
+    for start in range(0, megabytes << 20, FILE_SIZE):
+        data = bytearray(FILE_SIZE)
+        at = 0
+        while True:
+            number = len(offsets)
+            key = b"0A000001%024X" % number
+            draft = _draft(number, body, key)
+            if at + draft.size + 8 > FILE_SIZE or start + at >= megabytes << 20:
+                break
+            draft.physical_offset = start + at
+            write_draft(data, at, draft, HOST)
+            offsets.append(start + at)
+            keys.append(key)
+            sizes.append(draft.size)
+            at += draft.size
+        if start + FILE_SIZE < megabytes << 20:
+            struct.pack_into(">ii", data, at, FILE_SIZE - at, BLANK_MAGIC)
+        (root / "commitlog" / f"{start:020d}").write_bytes(data)
+    _write_queues(root, np.array(offsets), np.array(sizes))
+    _write_index(root, keys, np.array(offsets))
+    (root / "checkpoint").write_bytes(Checkpoint(START_MS, START_MS, START_MS).encode())
+    return len(offsets)
+
+
+def _draft(number: int, body: bytes, key: bytes) -> RecordDraft:
+    draft = RecordDraft()
+    draft.topic, draft.queue_id, draft.flag, draft.sys_flag = TOPIC, number % QUEUES, 0, 0
+    draft.born_timestamp, draft.born_host, draft.reconsume_times = START_MS, HOST, 0
+    draft.store_timestamp, draft.prepared_transaction_offset, draft.body = START_MS, 0, body
+    draft.properties = b"TAGS\x01TagA\x02UNIQ_KEY\x01" + key + b"\x02WAIT\x01true\x02"
+    draft.queue_offset = number // QUEUES
+    draft.size = record_size(len(body), len(TOPIC), len(draft.properties), 0, v2=False)
+    return draft
+
+
+def _write_queues(root: Path, offsets: np.ndarray, sizes: np.ndarray) -> None:  # type: ignore[type-arg]
+    for queue_id in range(QUEUES):
+        folder = root / "consumequeue" / TOPIC.decode() / str(queue_id)
+        folder.mkdir(parents=True)
+        mine = offsets[queue_id::QUEUES]
+        for first in range(0, len(mine), 300_000):
+            units = np.zeros(300_000, QUEUE_UNIT)
+            part = mine[first : first + 300_000]
+            units["physical"][: len(part)] = part
+            units["size"][: len(part)] = sizes[queue_id::QUEUES][first : first + 300_000]
+            units["code"][: len(part)] = tags_code("TagA")
+            (folder / f"{first * QUEUE_UNIT.itemsize:020d}").write_bytes(units.tobytes())
+
+
+def _write_index(root: Path, keys: list[bytes], offsets: np.ndarray) -> None:  # type: ignore[type-arg]
+    files = IndexFiles(root / "index", IndexLayout(), lambda: START_MS)
+    hashes = index_hashes([prefix_hash(TOPIC)] * len(keys), keys)
+    done = 0
+    while done < len(keys):
+        rest = len(keys) - done
+        done += files.put(hashes[done:], offsets[done:].astype(np.int64), np.full(rest, START_MS, np.int64))
+    files.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--body", type=int, default=1024)
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as name:
+        root = Path(name)
+        records = write_store(root, arguments.megabytes, arguments.body)
+        line: dict[str, object] = {"megabytes": arguments.megabytes, "body": arguments.body, "records": records}
+        for jobs in dict.fromkeys((1, len(os.sched_getaffinity(0)))):
+            began, began_cpu = time.perf_counter(), time.process_time()
+            result = check_store(open_layout(root), jobs=jobs)
+            seconds = time.perf_counter() - began
+            line[f"jobs_{jobs}"] = {
+                "seconds": round(seconds, 2),
+                "own_cpu_s": round(time.process_time() - began_cpu, 2),
+                "mb_per_s": round(result.bytes / seconds / 1e6),
+                "records_per_s": round(result.records / seconds),
+                "faults": len(result.findings.faults),
+            }
+        print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

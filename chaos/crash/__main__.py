@@ -1,0 +1,54 @@
+"""`python -m chaos.crash --mode M --seeds A:B`, or `--seed N [--image I]` to see one again.
+
+Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2 bad arguments.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+import time
+
+from chaos.crash.campaign import Effort, Tally, run_seed
+from chaos.crash.modes import MODES, SMALL
+
+_FOUND = 10
+_EXHAUSTIVE_IMAGES = 256
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    modes = MODES | SMALL
+    parser = argparse.ArgumentParser(prog="python -m chaos.crash", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--mode", choices=sorted(modes), required=True)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int)
+    which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
+    parser.add_argument("--image", type=int, help="with --seed: judge this one only")
+    parser.add_argument("--log", action="store_true", help="show what the store logs")
+    options = parser.parse_args(arguments)
+    if not options.log:
+        logging.disable(logging.CRITICAL)
+    effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
+    seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
+    tally, began = Tally(), time.monotonic()
+    for seed in seeds:
+        asyncio.run(run_seed(modes[options.mode], seed, effort, tally, options.image))
+        if tally.verdicts:
+            break
+    print(f"{tally.images} images of {tally.moments} moments in {time.monotonic() - began:.1f} s: {tally.per_chooser}")
+    for verdict in tally.verdicts:
+        print(verdict)
+        print(
+            f"replay: python -m chaos.crash --mode {options.mode} --seed {verdict.seed} --image {verdict.number} --log"
+        )
+    return _FOUND if tally.verdicts else 0
+
+
+def _seed_range(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

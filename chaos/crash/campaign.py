@@ -1,0 +1,192 @@
+"""Campaign: from a seed to a workload, from the workload to images, from each image to a verdict.
+
+seed -> run under the recorder -> moments -> images, each unlike the others -> recover, judge
+'--> one image is run on: a second generation, on what the first left
+"""
+
+import asyncio
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from chaos.crash.disk import (
+    Chooser,
+    Image,
+    Moment,
+    OnlyNames,
+    OnlySynced,
+    TornSectors,
+    WholeFiles,
+    every_subset,
+    image_of,
+    torn_sector_count,
+    write_image,
+)
+from chaos.crash.errors import Finding
+from chaos.crash.ledger import Ledger, ledgers
+from chaos.crash.recorder import Recorder, inline_executors
+
+_AGAIN_EVERY = 7
+_EXHAUSTIVE_SECTORS = 8
+
+
+class Workload(Protocol):
+    """A kind of store: how it is run, and how an image of it is judged."""
+
+    async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
+        """Write below the recorder's root, with notes of what is written; `number` is a first one not used before."""
+
+    async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
+        """Recover the image at `root`, which may be changed; `killed`: the machine went on, its memory is not lost.
+
+        Raises:
+            Finding: what is wrong.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A finding, and where to find it again."""
+
+    seed: int
+    number: int
+    label: str
+    chooser: str
+    finding: Finding
+
+    def __str__(self) -> str:
+        name = type(self.finding).__name__
+        return f"seed {self.seed}, image {self.number} ({self.chooser}, after {self.label}): {name}: {self.finding}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done. `per_chooser` counts images by what chose them."""
+
+    moments: int = 0
+    images: int = 0
+    per_chooser: dict[str, int] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How far a seed is taken.
+
+    Attributes:
+        torn_per_moment: images with torn sectors and lost files for each moment.
+        exhaustive_images: of each moment with few torn sectors, so many subsets at most; 0 for none.
+        generations: runs, each but the first on an image of the one before.
+        findings_max: stop after so many.
+    """
+
+    torn_per_moment: int = 2
+    exhaustive_images: int = 0
+    generations: int = 2
+    findings_max: int = 1
+
+
+def memory_directory() -> Path | None:
+    """Where directories cost least: in memory, if the machine has such a place."""
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
+
+
+async def run_seed(workload: Workload, seed: int, effort: Effort, tally: Tally, only: int | None = None) -> None:
+    """Run one seed; what is found goes into `tally`. `only` judges one image, by its number."""
+    with tempfile.TemporaryDirectory(dir=memory_directory()) as name, inline_executors():
+        await _Seed(workload, seed, effort, tally, Path(name), only).run()
+
+
+class _Seed:
+    def __init__(
+        self, workload: Workload, seed: int, effort: Effort, tally: Tally, directory: Path, only: int | None
+    ) -> None:
+        self._workload = workload
+        self._seed = seed
+        self._effort = effort
+        self._tally = tally
+        self._directory = directory
+        self._only = only
+        self._number = 0
+        self._seen: set[bytes] = set()
+
+    async def run(self) -> None:
+        base = Ledger()
+        root = self._directory / "generation0"
+        root.mkdir()
+        for generation in range(self._effort.generations):
+            dice = Random(f"workload {self._seed} {generation}")
+            recorder = Recorder(root)
+            with recorder.recording():
+                await self._workload.run(recorder, dice, generation * 1_000_000)
+            known = list(ledgers(recorder.notes, base))
+            for moment in recorder.moments:
+                await self._judge_moment(moment, known[moment.note_count])
+                if len(self._tally.verdicts) >= self._effort.findings_max:
+                    return
+            moment = dice.choice(recorder.moments)
+            base = known[moment.note_count]
+            root = self._directory / f"generation{generation + 1}"
+            write_image(image_of(moment, TornSectors(dice)), root)
+
+    async def _judge_moment(self, moment: Moment, ledger: Ledger) -> None:
+        self._tally.moments += 1
+        for chooser in self._choosers(moment):
+            image = image_of(moment, chooser)
+            digest = _digest(image, ledger)
+            if digest not in self._seen:
+                self._seen.add(digest)
+                await self._judge_image(moment, ledger, chooser, image)
+
+    def _choosers(self, moment: Moment) -> Iterator[Chooser]:
+        dice = Random(f"images {self._seed} {self._number}")
+        yield Chooser()
+        yield OnlySynced()
+        yield OnlyNames()
+        for _ in range(self._effort.torn_per_moment):
+            yield TornSectors(dice)
+        yield WholeFiles(dice)
+        if self._effort.exhaustive_images and torn_sector_count(moment) <= _EXHAUSTIVE_SECTORS:
+            yield from every_subset(moment, self._effort.exhaustive_images)
+
+    async def _judge_image(self, moment: Moment, ledger: Ledger, chooser: Chooser, image: Image) -> None:
+        number, self._number = self._number, self._number + 1
+        if self._only is not None and self._only != number:
+            return
+        tally = self._tally
+        tally.images += 1
+        tally.per_chooser[chooser.name] = tally.per_chooser.get(chooser.name, 0) + 1
+        root = self._directory / "image"
+        write_image(image, root, Random(number))
+        try:
+            again = number % _AGAIN_EVERY == 0
+            await self._workload.judge(root, ledger, killed=chooser.name == "killed", again=again)
+        except Finding as finding:
+            tally.verdicts.append(Verdict(self._seed, number, moment.label, chooser.name, finding))
+        finally:
+            shutil.rmtree(root)
+
+
+def _digest(image: Image, ledger: Ledger) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for path, content in image.items():
+        found.update(path.encode() + b"\0")
+        found.update(b"directory" if content is None else content)
+    found.update(b"%d %d" % (ledger.floor, ledger.start))
+    return found.digest()
+
+
+def run_seeds(workload: Workload, seeds: range, effort: Effort) -> Tally:
+    """Run seeds, one after the other, until enough is found."""
+    tally = Tally()
+    for seed in seeds:
+        asyncio.run(run_seed(workload, seed, effort, tally))
+        if len(tally.verdicts) >= effort.findings_max:
+            break
+    return tally

@@ -1,0 +1,307 @@
+"""The classic store under crash images: what a workload does to it, and what each of its images must recover to.
+
+Steps of a workload: batches (with a sync under way, or not), checkpoints, small files replaced, the oldest files
+dropped, a clean stop and start. Files are small, so that everything rolls often.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections import defaultdict
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from broker.state_files import write_files
+from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
+from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Trimming
+from chaos.crash.recorder import Recorder
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.properties import encode_properties
+from ledgermq.message.record import record_size
+from ledgermq.remoting.refusal import Refusal
+from store.commit_log import CommitLog, CommitLogConfig
+from store.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.dispatch import unit_fields
+from store.errors import StoreError
+from store.flusher import FlushMode
+from store.message_store import QueuedDraft
+from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.replicated_log import AppendReceipt
+
+_HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
+_SMALL_FILE = "topics.json"
+_START_MS = 1_700_000_000_000
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicSettings:
+    """One kind of store, and how much is done to it."""
+
+    flush_mode: FlushMode = FlushMode.SYNC
+    file_size_bytes: int = 8192
+    queue_file_size_bytes: int = 400
+    body_size_max: int = 900
+    long_property: int = 600
+    topics: int = 2
+    batch_max: int = 5
+    steps: int = 14
+
+
+def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
+    """A store with small files, whose clock counts calls, so that runs are alike."""
+    ticks = count(_START_MS)
+    return open_classic_store(
+        StoreConfig(
+            root=root,
+            queue_file_size_bytes=settings.queue_file_size_bytes,
+            checkpoint_interval_ms=_HOUR_MS,
+        ),
+        CommitLogConfig(
+            directory=root / "commitlog",
+            store_host=_HOST,
+            file_size_bytes=settings.file_size_bytes,
+            flush_mode=settings.flush_mode,
+            flush_interval_ms=_HOUR_MS,
+        ),
+        make_log=partial(CommitLog, clock=lambda: next(ticks)),
+    )
+
+
+class ClassicRun:
+    """One run of the workload below `recorder.root`.
+
+    Args:
+        number: of its first message; every message has its own.
+    """
+
+    def __init__(self, recorder: Recorder, settings: ClassicSettings, dice: Random, number: int = 0) -> None:
+        self._recorder = recorder
+        self._settings = settings
+        self._dice = dice
+        self._number = number
+        self._small_count = 0
+        self._store: OpenStore
+
+    async def run(self) -> None:
+        """Open, do the steps, stop cleanly."""
+        await self._open()
+        steps = (self._put, self._put, self._put, self._put_while_syncing, self._flush, self._checkpoint)
+        rare = (self._replace_small_file, self._trim, self._restart)
+        for _ in range(self._settings.steps):
+            await self._dice.choice(steps if self._dice.random() < 0.8 else rare)()
+        await self._close()
+
+    @property
+    def _log(self) -> CommitLog:
+        log = self._store.store.log
+        assert isinstance(log, CommitLog), log
+        return log
+
+    async def _open(self) -> None:
+        self._store = await open_small(self._recorder.root, self._settings)
+        self._recorder.note(Cut(self._log.max_offset))
+        self._recorder.note(Durable(self._log.flushed_offset))
+
+    async def _close(self) -> None:
+        await self._settle()
+        self._recorder.gate.open()
+        await self._store.close()
+        self._recorder.note(Durable(self._log.max_offset))
+
+    async def _restart(self) -> None:
+        await self._close()
+        await self._open()
+
+    async def _put(self) -> None:
+        self._place()
+        await self._settle()
+
+    async def _put_while_syncing(self) -> None:
+        """What is placed while a sync runs is not covered by it."""
+        gate = self._recorder.gate
+        gate.is_closed = True
+        self._place()
+        await self._until_held()
+        for _ in range(self._dice.randint(1, 2)):
+            self._place()
+        await self._settle()
+        gate.open()
+
+    async def _flush(self) -> None:
+        """What the timer of ASYNC_FLUSH does, at a time of our own."""
+        if self._settings.flush_mode is FlushMode.ASYNC and self._log._flusher is not None:
+            self._log._flusher.request(self._log.max_offset, lambda _: None)
+        await self._settle()
+
+    async def _checkpoint(self) -> None:
+        await self._settle()
+        self._store.checkpointer.save()
+
+    async def _replace_small_file(self) -> None:
+        self._small_count += 1
+        content = b'{"topicConfigTable":{}, "dataVersion":{"counter":%d}}' % self._small_count
+        self._recorder.note(Replacing(_SMALL_FILE, content))
+        write_files(self._store.directory.config, [(_SMALL_FILE, content)])
+        self._recorder.note(Replaced(_SMALL_FILE, content))
+
+    async def _trim(self) -> None:
+        await self._settle()
+        before = self._dice.randint(0, self._log.confirm_offset)
+        self._recorder.note(Trimming(before))
+        self._log.trim(before)
+
+    def _place(self) -> None:
+        drafts = [self._draft() for _ in range(self._dice.randint(1, self._settings.batch_max))]
+        recorder, log = self._recorder, self._log
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            assert isinstance(outcome, AppendReceipt), outcome
+            recorder.note(Durable(log.flushed_offset))
+
+        self._store.store.put(drafts, done)
+        placed = (log._queue.slice(draft.physical_offset, draft.size) for draft in drafts)
+        items = (Item(d.physical_offset, bytes(data)) for d, data in zip(drafts, placed, strict=True))
+        recorder.note(Appended(tuple(items)))
+
+    def _draft(self) -> QueuedDraft:
+        dice = self._dice
+        draft = QueuedDraft()
+        queue = self._store.store.queues.get(
+            f"T{dice.randrange(self._settings.topics)}", dice.randrange(self._settings.topics)
+        )
+        tag = f"tag{self._number % 3}"
+        draft.topic, draft.queue_id, draft.flag, draft.sys_flag = queue.topic_bytes, queue.queue_id, 0, 0
+        draft.born_timestamp, draft.born_host, draft.reconsume_times = _START_MS, _HOST, 0
+        draft.prepared_transaction_offset = 0
+        draft.body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
+        long = "p" * dice.choice((0, self._settings.long_property))
+        draft.properties = encode_properties({"KEYS": str(self._number), "long": long, "TAGS": tag})
+        draft.tags_code = tags_code(tag)
+        draft.size = record_size(len(draft.body), len(draft.topic), len(draft.properties), 0, v2=False)
+        draft.queue = queue
+        self._number += 1
+        return draft
+
+    async def _settle(self) -> None:
+        """Let every sync and what follows from it come to an end."""
+        while self._log.flush_pending_since is not None or self._store.store.log.confirm_offset < self._expected():
+            self._recorder.gate.let_through()
+            await asyncio.sleep(0)
+
+    async def _until_held(self) -> None:
+        while self._log.flush_pending_since is not None and not self._recorder.gate.waiting:
+            await asyncio.sleep(0)
+
+    def _expected(self) -> int:
+        return self._log.max_offset
+
+
+async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *, again: bool) -> int:
+    """Recover the image at `root` and compare it with what was written; the end of what was found.
+
+    `again`: also stop cleanly and start once more, which must change nothing.
+
+    Raises:
+        Finding: what is wrong.
+    """
+    try:
+        store = await open_small(root, settings)
+    except (StoreError, OSError, ValueError) as error:
+        raise RefusedError(f"not opened: {error!r}") from error
+    try:
+        found = _judge_log(store, ledger)
+        _judge_queues(store, found)
+        _judge_small_files(root, ledger)
+        end = store.store.log.max_offset
+    finally:
+        await store.close()
+    if again:
+        await _judge_again(root, settings, found, end)
+    return end
+
+
+async def _judge_again(root: Path, settings: ClassicSettings, found: dict[int, Item], end: int) -> None:
+    store = await open_small(root, settings)
+    try:
+        if store.recovery.record_count or store.store.log.max_offset != end:
+            raise DisagreeError(f"after a clean stop {store.recovery}, end {store.store.log.max_offset}, was {end}")
+        _judge_queues(store, found)
+    finally:
+        await store.close()
+
+
+def _judge_log(store: OpenStore, ledger: Ledger) -> dict[int, Item]:
+    """Records found, by offset, without those that are known to be damaged."""
+    log = store.store.log
+    found = dict(log.walk(log.min_offset, log.max_offset))
+    if log.min_offset > ledger.start:
+        raise LostError(f"the log begins at {log.min_offset}, it was trimmed to {ledger.start} at most")
+    good: dict[int, Item] = {}
+    for item in ledger.items:
+        if item.start < log.min_offset:
+            continue
+        record = found.pop(item.start, None)
+        if record is None:
+            if item.end <= ledger.floor:
+                raise LostError(f"the record at {item.start} was synced up to {ledger.floor}; log {log!r}")
+            break
+        if record == item.data:
+            good[item.start] = item
+        elif item.end <= ledger.floor:
+            raise LostError(f"the record at {item.start} was synced up to {ledger.floor}, and is damaged")
+    if found:
+        raise InventedError(f"records at {sorted(found)} were never written, or behind a gap")
+    return good
+
+
+def _judge_queues(store: OpenStore, good: dict[int, Item]) -> None:
+    """Each good record has its unit, and each unit a good record; a damaged record is shown to nobody."""
+    wanted: dict[tuple[str, int], list[tuple[int, tuple[int, int, int]]]] = defaultdict(list)
+    for offset, item in good.items():
+        size, queue_id, _, queue_offset, _, topic, code = unit_fields(offset, memoryview(item.data))
+        wanted[topic.decode(), queue_id].append((queue_offset, (offset, size, code)))
+    for queue in store.store.queues:
+        shown = [unit for unit in queue.iterate(queue.min_offset, queue.max_offset) if unit[1][1] != BLANK_SIZE]
+        expected = wanted.pop((queue.topic, queue.queue_id), [])
+        if shown != expected:
+            raise DisagreeError(f"{queue!r} shows {_brief(shown)}, the log has {_brief(expected)}")
+        if queue.next_offset != queue.max_offset or _ends_below(queue, expected):
+            raise DisagreeError(f"{queue!r} goes on with {queue.next_offset}")
+    if wanted:
+        raise DisagreeError(f"no queue {sorted(wanted)}, though the log has records of it")
+
+
+def _ends_below(queue: ConsumeQueue, expected: list[tuple[int, tuple[int, int, int]]]) -> bool:
+    return bool(expected) and queue.max_offset <= expected[-1][0]
+
+
+def _brief(units: list[tuple[int, tuple[int, int, int]]]) -> str:
+    return ", ".join(f"{number}@{unit[0]}+{unit[1]}" for number, unit in units) or "nothing"
+
+
+def _judge_small_files(root: Path, ledger: Ledger) -> None:
+    for name, allowed in ledger.small.items():
+        found = None
+        for path in (root / "config" / f"{name}.bak", root / "config" / name):
+            with contextlib.suppress(FileNotFoundError):
+                found = path.read_bytes()
+        if found not in allowed:
+            raise DisagreeError(f"config/{name} holds {found!r}, it may hold {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicWorkload:
+    """`chaos.crash.campaign.Workload` on the classic store."""
+
+    settings: ClassicSettings
+
+    async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
+        await ClassicRun(recorder, self.settings, dice, number).run()
+
+    async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
+        await judge_classic(root, self.settings, ledger, again=again)

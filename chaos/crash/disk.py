@@ -1,0 +1,217 @@
+"""What a disk may hold after a power cut.
+
+    file   |= as of the last sync =| each 512 bytes: that, or any content seen since |       size: any seen since
+    names  |= as of the last sync of the directory =| created | renamed | ... a prefix |
+
+Sectors go their own ways: nothing orders them before a sync. Names of one directory keep their order, as journals of
+ext4, XFS and Btrfs do, but a directory's names and the contents of its files are independent. A file's blocks may be
+missing (a hole) wherever it reads as zeros.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from pathlib import Path
+from random import Random
+
+SECTOR = 512
+
+NameChange = dict[str, int | None]
+"""One atomic step in a directory: names and the nodes they now mean; None removes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """One file: every content since the last sync, that one first."""
+
+    versions: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """One directory: names as of its last sync, and the steps since then."""
+
+    names: NameChange
+    steps: tuple[NameChange, ...]
+
+    def after(self, count: int) -> NameChange:
+        """Names once the first `count` steps are on the disk."""
+        names = dict(self.names)
+        for step in self.steps[:count]:
+            names.update(step)
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment of a workload.
+
+    Attributes:
+        label: what was done just before.
+        note_count: notes of the workload up to here.
+        root: node of the directory watched.
+    """
+
+    label: str
+    note_count: int
+    root: int
+    files: dict[int, FileState]
+    directories: dict[int, DirectoryState]
+
+
+Image = dict[str, bytes | None]
+"""By path below the root: a file's content, or None for a directory. In the order in which they can be made."""
+
+
+class Chooser:
+    """Decides what of a moment reached the disk: all of it (the process was killed, the machine goes on)."""
+
+    name = "killed"
+
+    def step_count(self, directory: DirectoryState) -> int:
+        """How many steps of a directory."""
+        return len(directory.steps)
+
+    def content(self, file: FileState) -> bytes:
+        """What of a file."""
+        return file.versions[-1]
+
+
+class OnlySynced(Chooser):
+    """Nothing that was not synced."""
+
+    name = "synced"
+
+    def step_count(self, directory: DirectoryState) -> int:
+        return 0
+
+    def content(self, file: FileState) -> bytes:
+        return file.versions[0]
+
+
+class OnlyNames(Chooser):
+    """The journal was written, data were not: every name, sizes too, contents as of the last sync."""
+
+    name = "names"
+
+    def content(self, file: FileState) -> bytes:
+        return file.versions[0][: len(file.versions[-1])].ljust(len(file.versions[-1]), b"\0")
+
+
+class WholeFiles(Chooser):
+    """Each file wholly old or wholly new, each directory at any step."""
+
+    name = "files"
+
+    def __init__(self, dice: Random) -> None:
+        self._dice = dice
+
+    def step_count(self, directory: DirectoryState) -> int:
+        return self._dice.randint(0, len(directory.steps))
+
+    def content(self, file: FileState) -> bytes:
+        return self._dice.choice((file.versions[0], file.versions[-1]))
+
+
+class TornSectors(WholeFiles):
+    """Each sector of each file is any of its versions; newer ones with a likelihood of the image's own."""
+
+    name = "sectors"
+
+    def __init__(self, dice: Random) -> None:
+        super().__init__(dice)
+        self._likely_new = dice.choice((0.1, 0.5, 0.9))
+        self._all_names = dice.random() < 0.6
+
+    def step_count(self, directory: DirectoryState) -> int:
+        return len(directory.steps) if self._all_names else super().step_count(directory)
+
+    def content(self, file: FileState) -> bytes:
+        versions = file.versions
+        if len(versions) == 1:
+            return versions[0]
+        dice = self._dice
+        size = len(versions[-1]) if dice.random() < 0.8 else len(dice.choice(versions))
+        parts = []
+        for start in range(0, size, SECTOR):
+            found = list(dict.fromkeys(version[start : start + SECTOR].ljust(SECTOR, b"\0") for version in versions))
+            if len(found) == 1 or dice.random() >= self._likely_new:
+                parts.append(found[0])
+            else:
+                parts.append(found[-1] if dice.random() < 0.8 else dice.choice(found[1:]))
+        return b"".join(parts)[:size]
+
+
+class GivenSectors(Chooser):
+    """Every name, and of the sectors that changed, in a fixed order, the new ones where `choices` says so."""
+
+    name = "exhaustive"
+
+    def __init__(self, choices: Sequence[bool]) -> None:
+        self._choices = iter(choices)
+
+    def content(self, file: FileState) -> bytes:
+        old, new = file.versions[0].ljust(len(file.versions[-1]), b"\0"), file.versions[-1]
+        parts = []
+        for start in range(0, len(new), SECTOR):
+            was, now = old[start : start + SECTOR], new[start : start + SECTOR]
+            parts.append(now if was == now or next(self._choices) else was)
+        return b"".join(parts)
+
+
+def image_of(moment: Moment, chooser: Chooser) -> Image:
+    """The tree that a disk holds by this choice. Parts below a directory whose name was lost are lost with it."""
+    image: Image = {}
+    _collect(moment, moment.root, "", chooser, image)
+    return image
+
+
+def _collect(moment: Moment, node: int, prefix: str, chooser: Chooser, image: Image) -> None:
+    directory = moment.directories[node]
+    for name, child in sorted(directory.after(chooser.step_count(directory)).items()):
+        if child is None:
+            continue
+        path = prefix + name
+        if child in moment.directories:
+            image[path] = None
+            _collect(moment, child, path + "/", chooser, image)
+        else:
+            image[path] = chooser.content(moment.files[child])
+
+
+def torn_sector_count(moment: Moment) -> int:
+    """Sectors of living files whose newest content is not on the disk for sure."""
+    counter = _Counter()
+    image_of(moment, counter)
+    return counter.count
+
+
+class _Counter(Chooser):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def content(self, file: FileState) -> bytes:
+        old, new = file.versions[0].ljust(len(file.versions[-1]), b"\0"), file.versions[-1]
+        if old is not new:
+            self.count += sum(old[at : at + SECTOR] != new[at : at + SECTOR] for at in range(0, len(new), SECTOR))
+        return new
+
+
+def every_subset(moment: Moment, limit: int) -> Iterator[Chooser]:
+    """A choice for each subset of the torn sectors, all of them where that are at most `limit`."""
+    choices = product((False, True), repeat=torn_sector_count(moment))
+    return (GivenSectors(choice) for choice in islice(choices, limit))
+
+
+def write_image(image: Image, root: Path, dice: Random | None = None) -> None:
+    """Put an image on a real disk; with `dice`, zeros at the ends of some files are holes."""
+    root.mkdir(parents=True)
+    for name, content in image.items():
+        path = root / name
+        if content is None:
+            path.mkdir()
+            continue
+        written = content.rstrip(b"\0") if dice is not None and dice.random() < 0.3 else content
+        with path.open("wb") as file:
+            file.write(written)
+            file.truncate(len(content))

@@ -1,0 +1,28 @@
+"""What a campaign of crash images can find.
+
+Finding
+|- LostError        something synced, or acknowledged, is not there
+|- InventedError    something is there that was never written
+|- DisagreeError    a queue, an index or a small file contradicts the log
+'- RefusedError     the image was not opened, or recovery broke
+"""
+
+
+class Finding(Exception):
+    """Root of the tree."""
+
+
+class LostError(Finding):
+    """Something synced, or acknowledged, is not there."""
+
+
+class InventedError(Finding):
+    """Something is there that was never written."""
+
+
+class DisagreeError(Finding):
+    """A queue, an index or a small file contradicts the log."""
+
+
+class RefusedError(Finding):
+    """The image was not opened, or recovery broke."""

@@ -1,0 +1,126 @@
+"""Ledger: what a workload wrote, in the log's order, and how much of it must survive at each moment.
+
+    items   |= must be there (floor) =|- may be there, as a prefix -|
+                                      ^ appended since, not synced
+
+The workload notes what it does in the recorder; a moment's ledger is made from the notes up to it. Items appended
+later are let in too, up to the next cut: the note comes after the bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A record or entry: where it lies, and its bytes. `key` tells queue or term, whatever the judge needs."""
+
+    start: int
+    data: bytes
+    key: tuple[object, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """Offset behind it."""
+        return self.start + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """These items were put behind the others."""
+
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Everything below `offset` is durable, and was perhaps acknowledged."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """From here on, what lies at or past `offset` may be gone."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What lies at or past `offset` is gone for good."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimming:
+    """From here on, what lies below `offset` may be gone."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replacing:
+    """A small file is about to be replaced."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """That is durable."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known at a moment. `small` holds, by name, what a small file may hold: durable first, None for absent."""
+
+    items: list[Item] = field(default_factory=list)
+    floor: int = 0
+    start: int = 0
+    small: dict[str, list[bytes | None]] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        """End of the last item."""
+        return self.items[-1].end if self.items else 0
+
+    def take(self, note: object) -> None:
+        """One note more."""
+        match note:
+            case Appended(items):
+                self.items += items
+            case Durable(offset):
+                self.floor = max(self.floor, offset)
+            case Cutting(offset):
+                self.floor = min(self.floor, offset)
+            case Cut(offset):
+                self.items = [item for item in self.items if item.start < offset]
+                self.floor = min(self.floor, offset)
+            case Trimming(offset):
+                self.start = max(self.start, offset)
+            case Replacing(name, content):
+                self.small.setdefault(name, [None]).append(content)
+            case Replaced(name, content):
+                self.small[name] = [content]
+            case _:
+                raise TypeError(f"no note of a ledger: {note!r}")
+
+
+def ledgers(notes: Sequence[object], base: Ledger) -> Iterator[Ledger]:
+    """The ledger before each note, and after the last one; `base` is what lay there at the start."""
+    for count in range(len(notes) + 1):
+        ledger = Ledger(list(base.items), base.floor, base.start, {name: list(v) for name, v in base.small.items()})
+        for note in notes[:count]:
+            ledger.take(note)
+        for note in notes[count:]:
+            if isinstance(note, Cut):
+                break
+            if isinstance(note, Appended):
+                ledger.take(note)
+        yield ledger

@@ -1,0 +1,21 @@
+"""Which stores a campaign can be run on, by name."""
+
+from chaos.crash.campaign import Workload
+from chaos.crash.classic import ClassicSettings, ClassicWorkload
+from chaos.crash.raft import RaftCrashSettings, RaftWorkload
+from store.flusher import FlushMode
+
+MODES: dict[str, Workload] = {
+    "classic-sync": ClassicWorkload(ClassicSettings()),
+    "classic-async": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC)),
+    "classic-queue": ClassicWorkload(
+        ClassicSettings(queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20)
+    ),
+    "raft": RaftWorkload(RaftCrashSettings()),
+}
+
+SMALL: dict[str, Workload] = {
+    "classic-small": ClassicWorkload(ClassicSettings(steps=3, batch_max=2, body_size_max=300, file_size_bytes=4096)),
+    "raft-small": RaftWorkload(RaftCrashSettings(steps=4, batch_max=2, body_size_max=300, data_file_size_bytes=4096)),
+}
+"""Workloads short enough for every subset of the sectors that a power cut may lose."""

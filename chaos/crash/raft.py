@@ -1,0 +1,289 @@
+"""The Raft log under crash images: entries, index, term and vote, start, checkpoint, marker of one node.
+
+Steps of a workload: batches (with a sync under way, or not), a new term, a truncated tail, the oldest files dropped,
+everything dropped for a leader's copy, checkpoints, a clean stop and start.
+"""
+
+import asyncio
+import json
+import struct
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+
+from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
+from chaos.crash.ledger import Appended, Cut, Cutting, Durable, Item, Ledger, Replaced, Replacing, Trimming
+from chaos.crash.recorder import Recorder
+from dledger.background import Checkpointer
+from dledger.config import PeerAddress, RaftConfig
+from dledger.core.messages import HardState
+from dledger.entry_log import EntryLog
+from dledger.errors import DLedgerError
+from dledger.hard_state import read_hard_state, write_hard_state
+from dledger.raft_files import RaftFiles, open_files
+from dledger.term_start import term_start_draft
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.record import record_size
+from store.errors import StoreError
+from store.flusher import Flusher
+
+_HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
+_TERM_FILE = "currterm"
+_BOOT = "the boot of the workload"
+_START_MS = 1_700_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftCrashSettings:
+    """How large the files are, and how much is done to them."""
+
+    data_file_size_bytes: int = 8192
+    index_file_size_bytes: int = 512
+    body_size_max: int = 900
+    batch_max: int = 5
+    steps: int = 14
+
+
+def _config(root: Path, settings: RaftCrashSettings) -> RaftConfig:
+    return RaftConfig(
+        cluster="crash",
+        group="crash",
+        self_id="n0",
+        peers=(PeerAddress("n0", "127.0.0.1", 1),),
+        store_dir=root,
+        client_address="127.0.0.1:1",
+        store_host=_HOST,
+        data_file_size_bytes=settings.data_file_size_bytes,
+        index_file_size_bytes=settings.index_file_size_bytes,
+    )
+
+
+class RaftRun:
+    """One run of the workload below `recorder.root`; `number` is of its first message."""
+
+    def __init__(self, recorder: Recorder, settings: RaftCrashSettings, dice: Random, number: int = 0) -> None:
+        self._recorder = recorder
+        self._settings = settings
+        self._dice = dice
+        self._number = number
+        self._directory = recorder.root / "dledger-n0"
+        self._committed = -1
+        self._term = 0
+        self._waiting = 0
+        self._files: RaftFiles
+        self._log: EntryLog
+        self._flusher: Flusher
+
+    async def run(self) -> None:
+        """Open, do the steps, stop cleanly."""
+        await self._open()
+        steps = (self._append, self._append, self._append_while_syncing, self._checkpoint, self._new_term)
+        rare = (self._truncate, self._truncate, self._trim, self._reset, self._restart)
+        for _ in range(self._settings.steps):
+            await self._dice.choice(steps if self._dice.random() < 0.75 else rare)()
+        await self._close()
+
+    async def _open(self) -> None:
+        self._files = open_files(_config(self._recorder.root, self._settings), _BOOT)
+        opened = self._files.opened
+        starter = partial(term_start_draft, node_id="n0", store_host=_HOST, now_ms=_START_MS)
+        self._log = EntryLog(self._directory, opened, store_host=_HOST, term_start=starter)
+        self._flusher = Flusher(opened.data, asyncio.get_running_loop(), on_failed=_fail)
+        self._log.attach(self._flusher)
+        self._committed = max(self._files.checkpoint.committed_index, self._log.first_index - 1)
+        found = read_hard_state(self._directory)
+        self._recorder.note(Cut(opened.found.end_position))
+        self._recorder.note(Durable(opened.found.end_position))
+        self._term = max(found.term if found else 0, self._log.term_at(self._log.last_index))
+        if found is None:
+            await self._new_term()
+
+    async def _close(self) -> None:
+        await self._settle()
+        self._recorder.gate.open()
+        await self._flusher.close()
+        self._recorder.note(Durable(self._log.end_position(self._log.last_index)))
+        self._files.close(is_clean=True)
+
+    async def _restart(self) -> None:
+        await self._checkpoint()
+        await self._close()
+        await self._open()
+
+    async def _append(self) -> None:
+        self._place()
+        await self._settle()
+
+    async def _append_while_syncing(self) -> None:
+        gate = self._recorder.gate
+        gate.is_closed = True
+        self._place()
+        while self._waiting and not gate.waiting:
+            await asyncio.sleep(0)
+        self._place()
+        await self._settle()
+        gate.open()
+
+    async def _new_term(self) -> None:
+        await self._settle()
+        self._term += 1
+        state = HardState(term=self._term, voted_for="n0", recovering=False)
+        content = _as_bytes(state)
+        self._recorder.note(Replacing(_TERM_FILE, content))
+        write_hard_state(self._directory, state)
+        self._recorder.note(Replaced(_TERM_FILE, content))
+        first = self._log.last_index + 1
+        self._log.append_term_start(first, self._term)
+        self._note_appended(first)
+        await self._settle()
+
+    async def _checkpoint(self) -> None:
+        await self._settle()
+        self._committed = self._dice.randint(self._committed, max(self._log.durable_index, self._committed))
+        await Checkpointer(self._directory, self._log, lambda: self._committed, _fail).write()
+
+    async def _truncate(self) -> None:
+        """A leader has other entries behind what is committed."""
+        await self._settle()
+        last = self._dice.randint(max(self._committed, self._log.first_index - 1), self._log.last_index)
+        end = self._log.end_position(last)
+        self._recorder.note(Cutting(end))
+        self._log.truncate_after(last)
+        self._recorder.note(Cut(end))
+
+    async def _trim(self) -> None:
+        await self._settle()
+        before = self._log.end_position(self._committed)
+        taken = self._log.take_before(before)
+        if taken is not None:
+            self._recorder.note(Trimming(before))
+            self._log.data.remove(taken.data)
+            self._log.units.files.remove(taken.index)
+
+    async def _reset(self) -> None:
+        """The leader has dropped what this node would need: it starts anew at a file of the leader's."""
+        await self._settle()
+        if self._dice.random() < 0.7:
+            return
+        log = self._log
+        first = log.last_index + self._dice.randint(1, 50)
+        start = (log.max_position // self._settings.data_file_size_bytes + 1) * self._settings.data_file_size_bytes
+        self._recorder.note(Trimming(start))
+        self._recorder.note(Cutting(0))
+        log.reset(first, start, self._term)
+        self._recorder.note(Cut(0))
+        self._committed = first - 1
+
+    def _place(self) -> None:
+        drafts = [self._draft() for _ in range(self._dice.randint(1, self._settings.batch_max))]
+        first = self._log.last_index + 1
+        self._log.append_drafts(drafts, max(self._term, 1), _START_MS)
+        self._note_appended(first)
+
+    def _note_appended(self, first: int) -> None:
+        log = self._log
+        items = []
+        for index in range(first, log.last_index + 1):
+            position, size, term = log.units[index]
+            items.append(Item(position, bytes(log.data.slice(position, size)), (index, term)))
+        self._recorder.note(Appended(tuple(items)))
+        self._waiting += 1
+        self._log.request_flush(self._flushed)
+
+    def _flushed(self, durable_index: int, _generation: int) -> None:
+        self._waiting -= 1
+        self._recorder.note(Durable(self._log.end_position(durable_index)))
+
+    def _draft(self) -> RecordDraft:
+        dice = self._dice
+        draft = RecordDraft()
+        draft.topic, draft.queue_id, draft.flag, draft.sys_flag = b"T", dice.randrange(2), 0, 0
+        draft.born_timestamp, draft.born_host, draft.reconsume_times = _START_MS, _HOST, 0
+        draft.prepared_transaction_offset, draft.queue_offset, draft.tags_code = 0, self._number, 0
+        draft.body = b"%d " % self._number + dice.randbytes(dice.randrange(self._settings.body_size_max))
+        draft.properties = b""
+        draft.size = record_size(len(draft.body), 1, 0, 0, v2=False)
+        self._number += 1
+        return draft
+
+    async def _settle(self) -> None:
+        while self._waiting:
+            self._recorder.gate.let_through()
+            await asyncio.sleep(0)
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def _as_bytes(state: HardState) -> bytes:
+    return json.dumps([state.term, state.voted_for, state.recovering]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class RaftWorkload:
+    """`chaos.crash.campaign.Workload` on one node's Raft files."""
+
+    settings: RaftCrashSettings
+
+    async def run(self, recorder: Recorder, dice: Random, number: int) -> None:
+        await RaftRun(recorder, self.settings, dice, number).run()
+
+    async def judge(self, root: Path, ledger: Ledger, *, killed: bool, again: bool) -> None:
+        found = self._judge_once(root, ledger, _BOOT if killed else "another boot")
+        if again and self._judge_once(root, ledger, "another boot") != found:
+            raise DisagreeError("a second start finds other entries than the first one")
+
+    def _judge_once(self, root: Path, ledger: Ledger, boot: str) -> list[Item]:
+        try:
+            files = open_files(_config(root, self.settings), boot)
+        except (StoreError, DLedgerError, OSError, ValueError) as error:
+            raise RefusedError(f"not opened: {error!r}") from error
+        try:
+            found = _entries_of(files)
+            _judge_entries(files, found, ledger)
+            _judge_term(root, ledger)
+        finally:
+            files.close(is_clean=False)
+        return found
+
+
+def files_directory(root: Path) -> Path:
+    """Where the node's files lie."""
+    return root / "dledger-n0"
+
+
+def _judge_term(root: Path, ledger: Ledger) -> None:
+    found = read_hard_state(files_directory(root))
+    allowed = ledger.small.get(_TERM_FILE, [None])
+    if (None if found is None else _as_bytes(found)) not in allowed:
+        raise DisagreeError(f"term and vote are {found}, they may be {allowed}")
+
+
+def _entries_of(files: RaftFiles) -> list[Item]:
+    opened = files.opened
+    items = []
+    for index in range(opened.start.first_index, opened.found.last_index + 1):
+        unit = opened.units.find(index)
+        if unit is None:
+            raise DisagreeError(f"entry {index} has no index unit, the log ends with {opened.found.last_index}")
+        position, size, term = unit
+        items.append(Item(position, bytes(opened.data.slice(position, size)), (index, term)))
+    return items
+
+
+def _judge_entries(files: RaftFiles, found: list[Item], ledger: Ledger) -> None:
+    opened = files.opened
+    if opened.found.lost is not None or opened.found.damages or files.doubt is not None:
+        raise LostError(f"lost {opened.found.lost}, damaged {opened.found.damages}, {files.doubt}")
+    if opened.start.start_position > ledger.start:
+        raise LostError(f"the log begins at {opened.start.start_position}, it was trimmed to {ledger.start} at most")
+    allowed = [item for item in ledger.items if item.start >= opened.start.start_position]
+    for item, wanted in zip(found, allowed, strict=False):
+        if item != wanted:
+            raise InventedError(f"entry {item.key} at {item.start}, expected {wanted.key} at {wanted.start}")
+    if len(found) > len(allowed):
+        raise InventedError(f"entries from {found[len(allowed)].key} on were never written")
+    if len(found) < len(allowed) and allowed[len(found)].end <= ledger.floor:
+        raise LostError(f"entry {allowed[len(found)].key} was synced up to {ledger.floor}")

@@ -1,0 +1,77 @@
+"""JSON files as RocketMQ keeps them: fastjson's pretty format, in which numeric map keys stand bare.
+
+    {
+    <tab>"offsetTable":{
+    <tab><tab>"TopicTest@G":{0:123,1:45      no line between the entries of a map with numeric keys,
+    <tab><tab>}                              but one in front of its end
+    <tab>}
+    }
+
+`dumps` gives the bytes that Java gives for the same members in the same order. `loads` reads both that and standard
+JSON, of any length.
+
+Source: apache/rocketmq `common/.../ConfigManager.java`, fastjson 1.2 with PrettyFormat, as measured.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from ledgermq.remoting.errors import JsonError
+
+_TEXT_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+
+
+def dumps(value: Any) -> bytes:
+    """The value as a file holds it, without a line end behind it. Int keys of a mapping are written bare."""
+    return _write(value, 0).encode()
+
+
+def loads(data: bytes) -> Any:
+    """The value in `data`; object keys are always text.
+
+    Raises:
+        JsonError: not JSON in either form; the position is the byte, the detail says line and column.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(_TEXT_OR_BARE_KEY.sub(_quoted, data))
+    except orjson.JSONDecodeError as error:
+        detail = f"{error.msg.partition(':')[0]} (line {error.lineno} column {error.colno})"
+        raise JsonError(error.pos, detail) from error
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b'%b"%b"' % (match[1], match[2])
+
+
+def _write(value: Any, depth: int) -> str:
+    if isinstance(value, Mapping):
+        return _write_mapping(value, depth) if value else "{}"
+    if isinstance(value, list | tuple):
+        return _write_list(value, depth)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _write_mapping(value: Mapping[Any, Any], depth: int) -> str:
+    end = "\n" + "\t" * depth
+    if isinstance(next(iter(value)), int):
+        return "{" + ",".join(f"{key}:{_write(member, depth + 1)}" for key, member in value.items()) + end + "}"
+    start = end + "\t"
+    members = (
+        f"{start}{json.dumps(key, ensure_ascii=False)}:{_write(member, depth + 1)}" for key, member in value.items()
+    )
+    return "{" + ",".join(members) + end + "}"
+
+
+def _write_list(value: list[Any] | tuple[Any, ...], depth: int) -> str:
+    if not any(isinstance(member, Mapping) for member in value):
+        return "[" + ",".join(_write(member, depth) for member in value) + "]"
+    end = "\n" + "\t" * depth
+    return "[" + ",".join(f"{end}\t{_write(member, depth + 1)}" for member in value) + end + "]"

@@ -1,0 +1,216 @@
+"""Cleaner: carries out the rules of cleaning, round by round.
+
+    measure (thread) --> judge --> refuse or take messages --> log.trim, file by file --> queues --> followers
+
+The log goes first: a queue whose units point at nothing is harmless, and so is an index. What still has to be read of
+the log holds it back, and so does what the log itself refuses to drop.
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (CleanCommitLogService, CleanConsumeQueueService,
+cleanExpiredConsumerQueue, cleanUnusedTopic, 5.3.3).
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.cleaning.config import CleaningConfig
+from store.cleaning.disk_space import StoreSpace, bytes_under, disk_space
+from store.cleaning.rules import AgedFile, Verdict, expired, judge
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from store.consume_queue import ConsumeQueue
+    from store.message_store import MessageStore
+    from store.queue_file import QueueFile
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.005
+"""Longest look at queues before the loop gets its turn."""
+
+ROUNDS_BY_HAND = 20
+"""Rounds for which an administrator's word holds."""
+
+
+def store_space(root: Path, log_directory: Path, *, count: bool) -> StoreSpace:
+    """The disks below a store; with `count` also what it holds, which takes a look at every file.
+
+    Raises:
+        OSError: a disk cannot be asked.
+    """
+    folders = {root} if log_directory.is_relative_to(root) else {root, log_directory}
+    held = bytes_under(folders) if count else 0
+    return StoreSpace(disk_space(log_directory), disk_space(root / "consumequeue"), held)
+
+
+class Cleaner:
+    """Cleans one store. Owned by the loop's thread.
+
+    Args:
+        measure: the disks as they are now; called in a thread, may raise OSError.
+        now_ms: the clock that files' times are compared with.
+        hour: of the local day.
+
+    Attributes:
+        holds: each says up to which physical offset the log may be dropped, as far as it is concerned.
+        followers: each is told the log's `min_offset` when that has moved.
+        space: as measured last; None before the first time.
+    """
+
+    def __init__(
+        self,
+        config: CleaningConfig,
+        store: "MessageStore",
+        *,
+        measure: Callable[[], StoreSpace],
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        hour: Callable[[], int] = lambda: time.localtime().tm_hour,
+    ) -> None:
+        self.config = config
+        self.holds: list[Callable[[], int]] = [lambda: store.dispatched_offset]
+        self.followers: list[Callable[[int], None]] = []
+        self.space: StoreSpace | None = None
+        self._store = store
+        self._measure = measure
+        self._now_ms = now_ms
+        self._hour = hour
+        self._rounds_by_hand = 0
+        self._cleaned_to = -1
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Run rounds from now on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop, at the next pause of the round that is running."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def clean_by_hand(self) -> None:
+        """Files past their time go now and in the next rounds, whatever the hour."""
+        self._rounds_by_hand = ROUNDS_BY_HAND
+        self._wanted.set()
+
+    async def run_round(self) -> None:
+        """One round: measure, judge, act.
+
+        Raises:
+            OSError, DiskFailedError: the disk refuses; the next round tries again.
+        """
+        self.space = space = await asyncio.to_thread(self._measure)
+        verdict = judge(self.config, space, self._hour(), by_hand=self._rounds_by_hand > 0)
+        self._rounds_by_hand = max(self._rounds_by_hand - 1, 0)
+        self._take_or_refuse(verdict, space)
+        files = await asyncio.to_thread(_ages, self._store.log.sealed_files())
+        ends = expired(self.config, verdict, files, self._now_ms())
+        await self._trim(ends)
+        if verdict.at_once and not ends:
+            log.warning("the disk is %.0f %% full, and no file of the log can go", space.log.ratio * 100)
+        await self.clean_queues()
+
+    async def clean_queues(self) -> None:
+        """Let queues and followers forget what the log has dropped since the last time."""
+        min_offset = self._store.log.min_offset
+        if min_offset <= self._cleaned_to:
+            return
+        self._cleaned_to = min_offset
+        deadline = time.monotonic() + SLICE_S
+        for queue in list(self._store.queues):
+            doomed = self._forget(queue, min_offset)
+            if doomed:
+                await asyncio.to_thread(_delete, doomed)
+                await asyncio.sleep(self.config.queue_pause_ms / 1000)
+            elif time.monotonic() > deadline:
+                await asyncio.sleep(0)
+            else:
+                continue
+            deadline = time.monotonic() + SLICE_S
+        for follower in self.followers:
+            follower(min_offset)
+
+    async def clean_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
+        """Clean all queues now; those without a message in the log go wholly, unless their topic `is_kept`.
+
+        RocketMQ removes every such queue of a user's topic, and numbers its next message 0. Here a topic that is there
+        keeps its numbers, which consumers' offsets and the other members of a group rely on.
+        """
+        self._cleaned_to = -1
+        await self.clean_queues()
+        for queue in list(self._store.queues):
+            if queue.min_offset == queue.max_offset > 0 and not is_kept(queue.topic):
+                log.info("%r has no message in the log any more: removed", queue)
+                self._store.queues.delete(queue)
+                await asyncio.sleep(0)
+
+    async def clean_unused_topics(self, is_kept: Callable[[str], bool]) -> list[str]:
+        """Remove the queues of all topics but those that are kept; answer whose."""
+        removed = sorted({queue.topic for queue in self._store.queues if not is_kept(queue.topic)})
+        for topic in removed:
+            log.info("the topic %s is not there any more: its queues are removed", topic)
+            self._store.queues.delete_topic(topic)
+            await asyncio.sleep(0)
+        return removed
+
+    # ---- inside
+
+    async def _run(self) -> None:
+        delay_s = self.config.first_delay_ms / 1000
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), delay_s)
+            self._wanted.clear()
+            delay_s = self.config.interval_ms / 1000
+            try:
+                await self.run_round()
+            except (OSError, StoreError) as error:
+                log.error("cleaning is tried again in %.0f s: %s", delay_s, error)
+
+    def _take_or_refuse(self, verdict: Verdict, space: StoreSpace) -> None:
+        if verdict.refuses is None:
+            return
+        percent = max(space.log.ratio, space.queues.ratio) * 100
+        was_full = self._store.disk_full is not None
+        if verdict.refuses:
+            limit = self.config.warning_ratio * 100
+            self._store.disk_full = f"the broker's disk is {percent:.0f} % full, more than {limit:.0f} %"
+        else:
+            self._store.disk_full = None
+        if was_full is not verdict.refuses:
+            log.warning("the disk is %.0f %% full: messages are %s", percent, "taken" if was_full else "refused")
+
+    async def _trim(self, ends: Iterable[int]) -> None:
+        """Drop file by file, up to what somebody needs."""
+        for end in ends:
+            limit = min([end, *(hold() for hold in self.holds)])
+            if limit < end or self._store.log.trim(end) < end:
+                log.info("the log keeps what lies before %d: it is still needed", end)
+                return
+            await asyncio.sleep(self.config.log_pause_ms / 1000)
+
+    @staticmethod
+    def _forget(queue: "ConsumeQueue", min_offset: int) -> "list[QueueFile]":
+        queue.correct_min_offset(min_offset)
+        return queue.take_expired()
+
+
+def _ages(files: Sequence[tuple[Path, int]]) -> list[AgedFile]:
+    """When files were changed last; up to the first that is gone."""
+    ages: list[AgedFile] = []
+    with contextlib.suppress(FileNotFoundError):
+        for path, end_offset in files:
+            ages.append(AgedFile(end_offset, path.stat().st_mtime_ns // 1_000_000))
+    return ages
+
+
+def _delete(doomed: "Sequence[QueueFile]") -> None:
+    for file in doomed:
+        file.delete()

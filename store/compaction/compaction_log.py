@@ -1,0 +1,235 @@
+"""Compaction log of one queue: segments that hold its messages in the order of their queue offsets, with gaps.
+
+    queue     |0 1 2 3 4 5 6 7 8 9 10 11|12 13        units of the commit log
+    segments  |  1   3|4 6 7|8 9 10 11|               12: `end_offset`, copied next
+               compacted     ^ written
+
+A segment is begun only when the ones before the last are durable: after a crash two segments at most are in doubt.
+
+Source: apache/rocketmq `store/.../kv/CompactionLog.java` (asyncPutMessage, getMessage, 5.3.3).
+"""
+
+import enum
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ledgermq.message.record import dispatch_fields
+from store.compaction.compactor import Compacted, CompactionStoppedError, compact, key_of
+from store.compaction.config import CompactionConfig
+from store.compaction.replacing import Place, begin, recover, replace
+from store.compaction.segment import Segment
+from store.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.errors import RecordTooLargeError, RecordUnavailableError, StoreFormatError
+from store.mapped_file import file_name
+from store.queue_reader import GetResult, GetStatus, TagsFilter
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+_SCAN_UNITS = 800
+"""At least so many units are looked at for one answer, as in other queues."""
+
+
+class Copied(enum.Enum):
+    """How a run of copying ended."""
+
+    ALL = enum.auto()
+    OUT_OF_TIME = enum.auto()
+    NOT_DURABLE = enum.auto()
+    """The next message is not on disk yet: one that a crash takes back must not stand here."""
+    SEGMENT_NOT_DURABLE = enum.auto()
+    """A full segment must be synced before the next one is begun: see `undurable`."""
+
+
+class CompactionLog:
+    """One queue's. Owned by the loop's thread; `compact_into` runs in another.
+
+    Attributes:
+        end_offset: next queue offset to copy.
+        undurable: a full segment that is to be synced.
+        is_dropped: its topic is gone.
+        is_compacting: a compaction runs, or has failed for good: `load` will go on with it.
+        fault: why copying stands; None while it does not.
+    """
+
+    def __init__(self, topic: str, queue_id: int, place: Place, config: CompactionConfig) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end_offset = 0
+        self.undurable: Segment | None = None
+        self.is_dropped = False
+        self.is_compacting = False
+        self.fault: Exception | None = None
+        self._replacing = threading.Lock()
+        self._place = place
+        self._config = config
+        self._segments: list[Segment] = []
+        self._dirty: Segment | None = None
+
+    def __repr__(self) -> str:
+        return f"<CompactionLog {self.topic}/{self.queue_id}: {len(self._segments)} segments to {self.end_offset}>"
+
+    def load(self, *, clean: bool) -> None:
+        """Open what the folders hold, a replacement that a crash interrupted finished first.
+
+        Raises:
+            StoreFormatError: files that are none of a compaction log's, or overlap.
+            OSError, StoreError: the disk refuses.
+        """
+        self._place.make()
+        recover(self._place)
+        names = self._place.names()
+        for number, name in enumerate(names):
+            segment = self._open(self._place, name)
+            segment.recover(is_trusted=clean or number < len(names) - 2)
+            if segment.count and segment.first_queue_offset < self.end_offset:
+                raise StoreFormatError(self._place.log / name, f"begins before queue offset {self.end_offset}")
+            if number < len(names) - 1:
+                segment.is_sealed = True
+                segment.close()
+            self._segments.append(segment)
+            self.end_offset = max(self.end_offset, segment.end_offset)
+
+    # ---- copying
+
+    def copy(self, queue: ConsumeQueue, source: ReplicatedLog, durable_offset: int, deadline: float) -> Copied:
+        """Copy messages that the queue has and this has not.
+
+        Args:
+            queue: whose messages these are.
+            source: where the records are.
+            durable_offset: physical offset in `source` up to which they are on disk.
+            deadline: on the monotonic clock.
+
+        Raises:
+            StoreError: the next message is not copied; a later try may succeed.
+        """
+        self.end_offset = max(self.end_offset, queue.min_offset)
+        for queue_offset, (physical_offset, size, code) in queue.iterate(self.end_offset, queue.max_offset):
+            if size != BLANK_SIZE:
+                if physical_offset + size > durable_offset:
+                    return Copied.NOT_DURABLE
+                if not self._copy_one(source, physical_offset, size, code, queue_offset):
+                    return Copied.SEGMENT_NOT_DURABLE
+            self.end_offset = queue_offset + 1
+            if time.monotonic() > deadline:
+                return Copied.OUT_OF_TIME
+        return Copied.ALL
+
+    def take_dirty(self) -> Segment | None:
+        """The segment written since the last call, to be synced."""
+        dirty, self._dirty = self._dirty, None
+        return dirty
+
+    # ---- reading
+
+    @property
+    def first_offset(self) -> int | None:
+        """Queue offset of the first message; None without one."""
+        return next((segment.first_queue_offset for segment in self._segments if segment.count), None)
+
+    def read(
+        self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
+    ) -> GetResult | None:
+        """Messages from `offset`, or the next one that there is, on; None where the queue itself is to be asked.
+
+        At most `max_count` and `max_bytes`, but the first in any case.
+        """
+        first = self.first_offset
+        if first is None or not 0 <= offset < self.end_offset:
+            return None
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, first, max(queue.max_offset, self.end_offset), [])
+        result.next_offset = self._collect(result, max_count, max_bytes, accepts)
+        return result
+
+    def _collect(self, result: GetResult, max_count: int, max_bytes: int, accepts: TagsFilter | None) -> int:
+        records, left = result.records, max(_SCAN_UNITS, max_count)
+        for segment in self._segments:
+            if segment.end_offset <= result.next_offset:
+                continue
+            for unit in segment.units(segment.index_of(result.next_offset)):
+                size, queue_offset = unit[1], unit[4]
+                is_full = records and (len(records) >= max_count or result.size_bytes + size > max_bytes)
+                if is_full or left == 0:
+                    return queue_offset
+                left -= 1
+                if accepts is None or accepts(unit[2]):
+                    records.append(segment.record(unit))
+                    result.size_bytes += size
+                    result.status = GetStatus.FOUND
+        return self.end_offset
+
+    # ---- compacting
+
+    def due(self, position: int) -> list[Segment]:
+        """The full segments, when one of them holds messages behind `position`; else none."""
+        full = self._segments[:-1]
+        return full if any(segment.end_offset - 1 > position for segment in full) else []
+
+    def compact_into(self, segments: list[Segment], position: int, stop: Callable[[], bool]) -> Compacted:
+        """Compact `segments`, the first ones of this log, and put the result in their place on disk. In a thread.
+
+        Raises:
+            CompactionStoppedError: nothing has changed.
+            OSError, StoreError: `load` finishes what was begun.
+        """
+        made = compact(segments, begin(self._place), self._config, position, stop)
+        kept_from = int(self._segments[len(segments)].name)
+        with self._replacing:
+            if stop():
+                raise CompactionStoppedError
+            replace(self._place, [segment.name for segment in made.segments], kept_from)
+        for segment in made.segments:
+            segment.move_to(self._place.log, self._place.units)
+        return made
+
+    def take_over(self, made: Compacted, count: int) -> None:
+        """Serve the result in place of the first `count` segments."""
+        self._segments[:count] = made.segments
+
+    def drop(self) -> None:
+        """The topic is gone, and its folders will be; a compaction that runs comes to nothing."""
+        with self._replacing:
+            self.is_dropped = True
+        self.close()
+
+    def close(self) -> None:
+        """Write no more."""
+        for segment in self._segments:
+            segment.close()
+
+    # ---- inside
+
+    def _copy_one(self, source: ReplicatedLog, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
+        try:
+            record = source.read(physical_offset, size)
+        except RecordUnavailableError:  # it has left the log before it came here
+            return True
+        if not key_of(record):
+            log.warning("%s/%d: message %d has no key and is not kept", self.topic, self.queue_id, queue_offset)
+            return True
+        timestamp = dispatch_fields(record, 0)[5]
+        segment = self._segments[-1] if self._segments else self._begin()
+        if not segment.append(record, code, timestamp, queue_offset):
+            if self.undurable is not None:
+                return False
+            segment.seal()
+            self.undurable = segment
+            segment = self._begin()
+            if not segment.append(record, code, timestamp, queue_offset):
+                raise RecordTooLargeError(size, self._config.log_file_bytes)
+        self._dirty = segment
+        return True
+
+    def _begin(self) -> Segment:
+        if self._segments and self._segments[-1].count == 0:
+            return self._segments[-1]
+        start = int(self._segments[-1].name) + self._config.log_file_bytes if self._segments else 0
+        self._segments.append(self._open(self._place, file_name(start)))
+        return self._segments[-1]
+
+    def _open(self, place: Place, name: str) -> Segment:
+        config = self._config
+        return Segment(place.log / name, place.units / name, config.log_file_bytes, config.unit_file_bytes)

@@ -1,0 +1,353 @@
+"""Compaction store: follows the message store, keeps a compaction log for each queue of a compacted topic.
+
+    on_dispatched -> copy, in slices of the loop's time -> full segment? sync it in a thread, go on
+    every interval, queue by queue: compact and replace in a thread -> serve the new segments
+    pull -> `read`: what is copied, compacted or not; None -> the queue itself
+
+What is copied is known from the logs themselves: after any stop copying goes on behind their last record. Each node
+of a Raft group copies what is confirmed, and compacts on its own.
+
+Source: apache/rocketmq `store/.../kv/CompactionStore.java`, `CompactionService.java` (5.3.3).
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import shutil
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ledgermq.message.errors import CorruptRecordError
+from store.compaction.compaction_log import CompactionLog, Copied
+from store.compaction.compactor import Compacted, CompactionStoppedError
+from store.compaction.config import CompactionConfig
+from store.compaction.position_checkpoint import PositionCheckpoint
+from store.compaction.replacing import Place
+from store.compaction.segment import Segment
+from store.consume_queue import ConsumeQueue
+from store.errors import DiskFullError, StoreError
+from store.folders import make_folder
+from store.message_store import MessageStore
+from store.queue_kinds import TopicAttributes
+from store.queue_reader import GetResult, TagsFilter
+from store.replicated_log import LogState
+
+log = logging.getLogger(__name__)
+
+SLICE_S: Final = 0.005
+_RETRY_S: Final = 1.0
+_DURABLE_RETRY_S: Final = 0.05
+_DRAIN_S: Final = 5.0
+_DROPPED: Final = "dropped"
+_FAULTS: Final = (StoreError, OSError, CorruptRecordError)
+
+
+def is_compacted(attributes: Mapping[str, str]) -> bool:
+    """Whether a topic with these attributes keeps only the last message of each key."""
+    return attributes.get("cleanup.policy") == "COMPACTION"
+
+
+class CompactionStore:
+    """All compaction logs of a store. Load it in any thread; from `start` on it lives on the loop's.
+
+    Args:
+        root: the store's.
+        topic_attributes: of a topic; empty where none are known.
+    """
+
+    def __init__(self, root: Path, config: CompactionConfig, topic_attributes: TopicAttributes) -> None:
+        self.config = config
+        self._directory = root / "compaction"
+        self._topic_attributes = topic_attributes
+        self._positions = PositionCheckpoint(self._directory)
+        self._logs: dict[tuple[str, int], CompactionLog] = {}
+        self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
+        self._to_copy: dict[CompactionLog, ConsumeQueue] = {}
+        self._timers: dict[object, asyncio.TimerHandle] = {}
+        self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
+        self._running: set[asyncio.Future[None]] = set()
+        self._syncing: set[CompactionLog] = set()
+        self._is_copying = False
+        self._is_closing = False
+
+    def load(self, *, clean: bool) -> None:
+        """Open every log on disk. One that cannot be opened is told, left alone, and its queue served as it is.
+
+        `clean`: the store was closed in order.
+
+        Raises:
+            DiskFailedError: the folder cannot be made or read.
+        """
+        make_folder(self._directory)
+        self._positions.load()
+        for path in self._directory.glob(f"{_DROPPED}-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        for path in sorted(self._directory.glob("compactionLog/*/*")):
+            if path.is_dir() and path.name.isascii() and path.name.isdigit():
+                self._open(path.parent.name, int(path.name), clean=clean)
+
+    # ---- following the store
+
+    def start(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
+        """Follow the store; before it starts. `durable_offset`: up to where its log is on disk."""
+        self._store = store
+        self._durable_offset = durable_offset
+        self._loop = asyncio.get_running_loop()
+        store.add_listener(self)
+        store.queues.on_deleted.append(self.drop)
+        for compaction_log in self._logs.values():
+            self._compact_in(compaction_log, self._interval_s())
+        self._call_later("flush", self.config.flush_interval_ms / 1000, self._flush)
+        self.on_dispatched(list(store.queues))
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """These queues have new messages."""
+        by_queue = self._by_queue
+        for queue in queues:
+            found = by_queue[queue] if queue in by_queue else self._meet(queue)
+            if found is not None:
+                self._to_copy[found] = queue
+        if self._to_copy:
+            self._copy_soon()
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        """Nothing is compacted by state records."""
+
+    def on_role_change(self, state: LogState) -> None:
+        """Leader or not, a node compacts alike."""
+
+    # ---- reading
+
+    def read(
+        self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
+    ) -> GetResult | None:
+        """As `CompactionLog.read`; None for a queue that is not compacted."""
+        found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        return None if found is None else found.read(queue, offset, max_count, max_bytes, accepts)
+
+    def first_offset(self, queue: ConsumeQueue) -> int | None:
+        """The first queue offset that can be read, where that is before the queue's own; else None."""
+        found = self._by_queue[queue] if queue in self._by_queue else self._meet(queue)
+        return None if found is None else found.first_offset
+
+    def log_of(self, topic: str, queue_id: int) -> CompactionLog | None:
+        """The log of a queue."""
+        return self._logs.get((topic, queue_id))
+
+    # ---- compacting
+
+    async def compact(self) -> None:
+        """Compact every queue that has something to compact, now; returns when all of it is done or refused."""
+        while self._running:
+            await asyncio.wait(self._running)
+        await asyncio.gather(*(self._compact(compaction_log) for compaction_log in list(self._logs.values())))
+
+    def drop(self, topic: str) -> None:
+        """The topic is gone: so is what was kept of it."""
+        keys = [key for key in self._logs if key[0] == topic]
+        for key in keys:
+            compaction_log = self._logs.pop(key)
+            compaction_log.drop()
+            self._to_copy.pop(compaction_log, None)
+            self._positions.forget(*key)
+            if (timer := self._timers.pop(compaction_log, None)) is not None:
+                timer.cancel()
+        self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
+        if keys:
+            self._remove_folders(topic)
+
+    async def drain(self) -> None:
+        """Copy all that is dispatched and durable; for the end, when nothing new comes. Not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                while self._to_copy or self._syncing:
+                    await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        """Stop compacting, make what was copied durable, close all files."""
+        self._is_closing = True
+        for timer in self._timers.values():
+            timer.cancel()
+        while self._running:
+            await asyncio.wait(self._running)
+        await asyncio.to_thread(self._close_files)
+        self._executor.shutdown()
+
+    # ---- inside
+
+    def _meet(self, queue: ConsumeQueue) -> CompactionLog | None:
+        """A queue is seen for the first time; its topic's cleanup policy never changes."""
+        found = None
+        if is_compacted(self._topic_attributes(queue.topic)):
+            key = queue.topic, queue.queue_id
+            found = self._logs.get(key)
+            if found is None:
+                found = self._open(*key, clean=True)
+                if found is not None:
+                    self._compact_in(found, self._interval_s())
+        self._by_queue[queue] = found
+        return found
+
+    def _open(self, topic: str, queue_id: int, *, clean: bool) -> CompactionLog | None:
+        place = Place(
+            self._directory / "compactionLog" / topic / str(queue_id),
+            self._directory / "compactionCq" / topic / str(queue_id),
+        )
+        opened = CompactionLog(topic, queue_id, place, self.config)
+        try:
+            opened.load(clean=clean)
+        except _FAULTS as error:
+            opened.close()
+            log.error("%s/%d is served uncompacted: %s", topic, queue_id, error)
+            return None
+        self._logs[topic, queue_id] = opened
+        return opened
+
+    def _copy_soon(self, delay_s: float = 0.0) -> None:
+        if not self._is_copying and not self._is_closing:
+            self._is_copying = True
+            self._loop.call_later(delay_s, self._copy)
+
+    def _copy(self) -> None:
+        """One slice: each queue in its turn."""
+        self._is_copying = False
+        deadline = time.monotonic() + SLICE_S
+        delay_s = _RETRY_S
+        for compaction_log, queue in list(self._to_copy.items()):
+            delay_s = min(delay_s, self._copy_from(compaction_log, queue, deadline))
+            if time.monotonic() > deadline:
+                delay_s = 0.0
+                break
+        if self._to_copy:
+            self._copy_soon(delay_s)
+
+    def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, deadline: float) -> float:
+        """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
+        try:
+            copied = compaction_log.copy(queue, self._store.log, self._durable_offset(), deadline)
+        except _FAULTS as error:
+            if compaction_log.fault is None:
+                log.error("%s: copying stands: %s", compaction_log, error)
+            compaction_log.fault = error
+            return _RETRY_S
+        compaction_log.fault = None
+        if compaction_log.undurable is not None and compaction_log not in self._syncing:
+            self._syncing.add(compaction_log)
+            self._spawn(self._make_durable(compaction_log, queue, compaction_log.undurable))
+        if copied in (Copied.ALL, Copied.SEGMENT_NOT_DURABLE):
+            del self._to_copy[compaction_log]
+        return _DURABLE_RETRY_S if copied is Copied.NOT_DURABLE else 0.0
+
+    async def _make_durable(self, compaction_log: CompactionLog, queue: ConsumeQueue, segment: Segment) -> None:
+        """Behind a full segment: the next one may be begun when it is on disk."""
+        try:
+            await self._loop.run_in_executor(self._executor, segment.sync)
+        except StoreError as error:
+            compaction_log.fault = error
+            log.error("%s: no segment is begun any more: %s", compaction_log, error)
+            return
+        segment.close()
+        compaction_log.undurable = None
+        self._syncing.discard(compaction_log)
+        if not compaction_log.is_dropped:
+            self._to_copy[compaction_log] = queue
+            self._copy_soon()
+
+    def _flush(self) -> None:
+        segments = [segment for kept in self._logs.values() if (segment := kept.take_dirty()) is not None]
+        if segments:
+            self._spawn(self._sync(segments))
+        self._call_later("flush", self.config.flush_interval_ms / 1000, self._flush)
+
+    async def _sync(self, segments: list[Segment]) -> None:
+        try:
+            await self._loop.run_in_executor(self._executor, _sync_all, segments)
+        except _FAULTS as error:
+            log.error("compaction logs are not durable; after a crash they are copied again: %s", error)
+
+    def _interval_s(self) -> float:
+        """The interval and a part of it, so that queues do not all compact at once."""
+        return self.config.interval_ms / 1000 * (1 + random.random())
+
+    def _compact_in(self, compaction_log: CompactionLog, delay_s: float) -> None:
+        def run() -> None:
+            self._spawn(self._compact(compaction_log))
+            self._compact_in(compaction_log, self._interval_s())
+
+        self._call_later(compaction_log, delay_s, run)
+
+    async def _compact(self, compaction_log: CompactionLog) -> None:
+        key = compaction_log.topic, compaction_log.queue_id
+        position = self._positions.get(*key)
+        segments = compaction_log.due(position)
+        if not segments or compaction_log.is_compacting or compaction_log.is_dropped or self._is_closing:
+            return
+        compaction_log.is_compacting = True
+
+        def stop() -> bool:
+            return self._is_closing or compaction_log.is_dropped
+
+        run = partial(compaction_log.compact_into, segments, position, stop)
+        try:
+            made = await self._loop.run_in_executor(self._executor, run)
+        except (CompactionStoppedError, DiskFullError) as error:
+            compaction_log.is_compacting = False
+            log.warning("%s is not compacted now: %s", compaction_log, str(error) or "it ends")
+            return
+        except _FAULTS as error:
+            if not compaction_log.is_dropped:
+                log.error("%s is not compacted until the store is opened again: %s", compaction_log, error)
+            return
+        compaction_log.is_compacting = False
+        if not compaction_log.is_dropped:
+            compaction_log.take_over(made, len(segments))
+            await self._note(compaction_log, made)
+
+    async def _note(self, compaction_log: CompactionLog, made: Compacted) -> None:
+        self._positions.set(compaction_log.topic, compaction_log.queue_id, made.until)
+        log.info("%s: %d messages kept, %d dropped", compaction_log, made.kept, made.dropped)
+        try:
+            await self._loop.run_in_executor(self._executor, self._positions.save)
+        except _FAULTS as error:
+            log.error("the positions of compaction are not saved: %s", error)
+
+    def _remove_folders(self, topic: str) -> None:
+        """Out of the way at once, so that a topic of the same name can be made; gone soon."""
+        dropped = self._directory / f"{_DROPPED}-{time.monotonic_ns()}"
+        dropped.mkdir()
+        for name in ("compactionLog", "compactionCq"):
+            source = self._directory / name / topic
+            if source.exists():
+                source.rename(dropped / name)
+        self._executor.submit(shutil.rmtree, dropped, ignore_errors=True)
+
+    def _close_files(self) -> None:
+        for compaction_log in self._logs.values():
+            try:
+                if (segment := compaction_log.take_dirty()) is not None:
+                    segment.sync()
+            except StoreError as error:
+                log.error("%s is not durable: %s", compaction_log, error)
+            compaction_log.close()
+        try:
+            self._positions.save()
+        except _FAULTS as error:
+            log.error("the positions of compaction are not saved: %s", error)
+
+    def _call_later(self, owner: object, delay_s: float, run: Callable[[], None]) -> None:
+        self._timers[owner] = self._loop.call_later(delay_s, run)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+
+def _sync_all(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.sync()

@@ -1,0 +1,168 @@
+"""Replacing old segments by compacted ones, in steps of which each can be the last one before a crash.
+
+    compactionLog/T/0/compacting/   new files and a manifest, all of it durable          crash: thrown away
+    compactionLog/T/0/replacing/    the same folder renamed: from here on it happens     crash: gone on with
+        1. old log files whose name no new one has are deleted   (all new ones are still in the folder)
+        2. the new log files move to their place
+        3. the same with the files of units
+        4. the manifest and the folder are removed
+
+The manifest says which names are new and where the untouched segments begin, so every step can be done again.
+RocketMQ renames the old files to `.delete` first and can lose both; what it left half done is undone or finished, too.
+
+Source: apache/rocketmq `store/.../kv/CompactionLog.java` (replaceFiles, replaceCqFiles, 5.3.3).
+"""
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from store.errors import StoreFormatError
+from store.folders import make_folder
+from store.mapped_file import FILE_NAME_DIGITS, file_name, sync_directory
+
+log = logging.getLogger(__name__)
+
+COMPACTING: Final = "compacting"
+REPLACING: Final = "replacing"
+_MANIFEST: Final = "manifest.json"
+_DELETED: Final = ".delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The two folders of one queue."""
+
+    log: Path
+    units: Path
+
+    @property
+    def compacting(self) -> "Place":
+        """Where new segments are made."""
+        return Place(self.log / COMPACTING, self.units / COMPACTING)
+
+    def make(self) -> None:
+        """Make both, durably."""
+        make_folder(self.log)
+        make_folder(self.units)
+
+    def names(self) -> list[str]:
+        """Names of its log files, in order.
+
+        Raises:
+            StoreFormatError: a file that has another name.
+        """
+        paths = sorted(path for path in self.log.iterdir() if not path.is_dir())
+        for path in paths:
+            if not _is_name(path.name):
+                raise StoreFormatError(path, f"is not named by a start offset of {FILE_NAME_DIGITS} digits")
+        return [path.name for path in paths]
+
+
+def begin(place: Place) -> Place:
+    """An empty place for new segments."""
+    for directory in (place.compacting.log, place.compacting.units):
+        shutil.rmtree(directory, ignore_errors=True)
+    place.compacting.make()
+    return place.compacting
+
+
+def replace(place: Place, names: list[str], kept_from: int) -> None:
+    """Put the compacted segments `names` in the place of those that start below `kept_from`.
+
+    The files of `place.compacting` are durable already.
+
+    Raises:
+        OSError, DiskFailedError: done in part; `recover` goes on with it.
+    """
+    if names and int(names[-1]) >= kept_from:
+        raise StoreFormatError(place.compacting.log / names[-1], f"would overlap what begins at {kept_from}")
+    _write(place.compacting.log / _MANIFEST, json.dumps({"names": names, "keptFrom": kept_from}).encode())
+    sync_directory(place.compacting.units)
+    sync_directory(place.compacting.log)
+    place.compacting.log.rename(place.log / REPLACING)
+    sync_directory(place.log)
+    _finish(place)
+
+
+def recover(place: Place) -> None:
+    """Go on with a replacement that had begun, throw away what had not.
+
+    Raises:
+        StoreFormatError: its manifest cannot be read.
+        OSError, DiskFailedError: the disk refuses.
+    """
+    _undo_java(place)
+    if (place.log / REPLACING).is_dir():
+        log.warning("%s: a replacement that was interrupted is finished", place.log)
+        _finish(place)
+    for directory in (place.compacting.log, place.compacting.units):
+        shutil.rmtree(directory, ignore_errors=True)
+    known = set(place.names())
+    for path in [path for path in place.units.iterdir() if not path.is_dir() and path.name not in known]:
+        path.unlink()
+
+
+def _finish(place: Place) -> None:
+    source = place.log / REPLACING
+    manifest = source / _MANIFEST
+    if manifest.exists():  # else it was the last step that was interrupted
+        names, kept_from = _read_manifest(manifest)
+        for path in (place.log / name for name in place.names()):
+            if int(path.name) < kept_from and path.name not in names:
+                path.unlink()
+        sync_directory(place.log)
+        _move(source, place.log, names)
+        for path in place.units.iterdir():
+            if _is_name(path.name) and int(path.name) < kept_from and path.name not in names:
+                path.unlink()
+        _move(place.compacting.units, place.units, names)
+        manifest.unlink()
+    shutil.rmtree(place.compacting.units, ignore_errors=True)
+    source.rmdir()
+    sync_directory(place.log)
+
+
+def _move(source: Path, target: Path, names: list[str]) -> None:
+    for name in names:
+        if (source / name).exists():
+            (source / name).replace(target / name)
+    sync_directory(target)
+
+
+def _read_manifest(path: Path) -> tuple[list[str], int]:
+    try:
+        value = json.loads(path.read_bytes())
+        names, kept_from = [file_name(int(name)) for name in value["names"]], int(value["keptFrom"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreFormatError(path, f"is no list of compacted files: {error!r}") from error
+    return names, kept_from
+
+
+def _undo_java(place: Place) -> None:
+    """A Java broker stopped in the middle: while new files wait to be moved, all old ones are there, renamed."""
+    for directory in (place.log, place.units):
+        renamed = sorted(directory.glob(f"*{_DELETED}"))
+        waiting = directory / COMPACTING
+        is_undone = waiting.is_dir() and any(waiting.iterdir())
+        for path in renamed:
+            log.warning("%s: %s", path, "is taken back" if is_undone else "is deleted, as was begun")
+            if is_undone:
+                path.replace(path.with_suffix(""))
+            else:
+                path.unlink()
+
+
+def _is_name(name: str) -> bool:
+    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

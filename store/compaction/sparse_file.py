@@ -1,0 +1,95 @@
+"""Sparse file: a file of fixed length that is written by file calls and read through a mapping.
+
+Its blocks come with its bytes: a topic of many queues, each with two files, holds no room that it does not need, and a
+full disk is an error of a write here, never a signal at a store into a mapping.
+"""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class SparseFile:
+    """One file; made when missing.
+
+    Attributes:
+        path: where it is; the owner changes it when it has moved the file.
+        view: all of it, to be read; slices keep the mapping alive whatever becomes of the file.
+
+    Raises:
+        StoreFormatError: the file exists with another length.
+        DiskFailedError: it cannot be made or opened.
+    """
+
+    __slots__ = ("_fd", "path", "size_bytes", "view")
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise DiskFailedError(path, f"cannot be opened: {error}") from error
+        try:
+            self._check_length()
+            self.view = memoryview(mmap.mmap(self._fd, size_bytes, access=mmap.ACCESS_READ))
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes in their place.
+
+        Raises:
+            DiskFullError: some or none of them are there; a later try may succeed.
+            DiskFailedError: another error of the disk.
+        """
+        done = 0
+        try:
+            while done < len(data):
+                done += os.pwrite(self._fd, data[done:], position + done)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise DiskFullError(self.path, len(data) - done) from error
+            raise DiskFailedError(self.path, f"write of {len(data)} bytes at {position} failed: {error}") from error
+
+    def clear_from(self, position: int) -> None:
+        """Make everything at or past `position` read as zeros.
+
+        Raises:
+            DiskFullError, DiskFailedError: as `write`.
+        """
+        with self.view[position:] as rest:
+            dirty = len(bytes(rest).rstrip(b"\0"))
+        if dirty:
+            self.write(position, bytes(dirty))
+
+    def sync(self) -> None:
+        """Make what was written durable; a closed file is so already.
+
+        Raises:
+            DiskFailedError: the disk lost bytes; final for this process.
+        """
+        try:
+            if self._fd >= 0:
+                os.fdatasync(self._fd)
+        except OSError as error:
+            raise DiskFailedError(self.path, f"sync failed: {error}") from error
+
+    def close(self) -> None:
+        """Write no more, after `sync`; `view` can still be read."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _check_length(self) -> None:
+        length = os.fstat(self._fd).st_size
+        if length == 0:
+            os.ftruncate(self._fd, self.size_bytes)
+        elif length != self.size_bytes:
+            raise StoreFormatError(self.path, f"is {length} bytes long, must be {self.size_bytes}")

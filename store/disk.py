@@ -1,0 +1,124 @@
+"""Disk: the few calls that files of a store are made of, with the disk's refusals as typed errors.
+
+allocate   real blocks, so that no later write can meet a full disk        write_at   all of it, or an error
+punch      blocks given back, zeros read                                   sync_directory   names durable
+"""
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+
+FILE_NAME_DIGITS = 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PUNCH_HOLE_KEEP_SIZE = 0x03
+
+_libc = ctypes.CDLL(None)
+
+
+def file_name(start_offset: int) -> str:
+    """20 decimal digits."""
+    return f"{start_offset:0{FILE_NAME_DIGITS}d}"
+
+
+def sync_directory(directory: Path) -> None:
+    """Make created, renamed and deleted names durable.
+
+    Raises:
+        DiskFailedError: the sync failed.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise DiskFailedError(directory, f"directory sync failed: {error}") from error
+    finally:
+        os.close(descriptor)
+
+
+def find_file(path: Path, size_bytes: int) -> bool | None:
+    """Whether the file that is there has all its blocks; None when there is none, or an empty one.
+
+    Raises:
+        StoreFormatError: it has another length.
+        DiskFailedError: the disk refused.
+    """
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DiskFailedError(path, f"cannot be looked at: {error}") from error
+    if status.st_size == 0:
+        return None
+    if status.st_size != size_bytes:
+        raise StoreFormatError(path, f"is {status.st_size} bytes long, must be {size_bytes}")
+    return status.st_blocks * 512 >= size_bytes
+
+
+def create_file(path: Path, size_bytes: int) -> int:
+    """Make a file of zeros with all its blocks, its name durable; answer its descriptor.
+
+    Raises:
+        DiskFullError: no room; no file is left behind.
+        DiskFailedError: the disk refused; likewise.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise refusal_of_disk(path, size_bytes, "creation", error) from error
+    try:
+        os.ftruncate(descriptor, size_bytes)  # the length first: a crash in between leaves a loadable file
+        allocate(descriptor, path, 0, size_bytes)
+        os.fdatasync(descriptor)  # or a power cut may leave the durable name with no length
+        sync_directory(path.parent)
+    except BaseException as error:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise refusal_of_disk(path, size_bytes, "creation", error) from error
+        raise
+    return descriptor
+
+
+def allocate(descriptor: int, path: Path, start: int, size_bytes: int) -> None:
+    """Give `[start, start + size_bytes)` of a file real blocks that read as zeros; existing data stays.
+
+    Raises:
+        DiskFullError: no room; the file may hold a part of the blocks.
+        DiskFailedError: another error of the disk.
+    """
+    try:
+        os.posix_fallocate(descriptor, start, size_bytes)
+    except OSError as error:
+        raise refusal_of_disk(path, size_bytes, "allocation", error) from error
+
+
+def punch(descriptor: int, start: int, end: int) -> bool:
+    """Make `[start, end)` of a file read as zeros by giving its blocks back; False where the file system cannot."""
+    return not _libc.fallocate(
+        descriptor, ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_longlong(start), ctypes.c_longlong(end - start)
+    )
+
+
+def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> None:
+    """Write all of `data` at `position` of a file.
+
+    Raises:
+        DiskFullError, DiskFailedError: the disk refused; a part of it may be written.
+    """
+    try:
+        written = os.pwrite(descriptor, data, position)
+        while written < len(data):
+            written += os.pwrite(descriptor, data[written:], position + written)
+    except OSError as error:
+        raise refusal_of_disk(path, len(data), f"write of {len(data)} bytes at {position}", error) from error
+
+
+def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
+    """No room for `size_bytes`, or `what` failed."""
+    if error.errno in _NO_ROOM:
+        return DiskFullError(path, size_bytes)
+    return DiskFailedError(path, f"{what} failed: {error}")

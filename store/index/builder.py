@@ -1,0 +1,183 @@
+"""Index builder: the thread that owns the index files. Everything it is asked to do happens in the order of asking.
+
+    loop        apply(batch)  apply(batch)        query          (checkpointer's thread) sync
+    its thread       hash, slots, write   hash, slots, write  find                  fdatasync
+
+A batch that meets a full disk stays, and is gone on with where it stopped. A disk that fails ends building for this
+process: what the last good sync covered is what the checkpoint says from then on.
+"""
+
+import contextlib
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from store.checkpoint import IndexProgress
+from store.errors import DiskFailedError, StoreError
+from store.index.batch import KeyBatch
+from store.index.config import IndexConfig
+from store.index.file_set import IndexFiles
+from store.index.hashing import Hashes, index_hashes
+from store.index.index_file import Longs, Window
+from store.index.recovery import IndexStart
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What the index knows of a key.
+
+    Attributes:
+        offsets: physical offsets, newest first; other keys of the same hash may be among them.
+        last_update_timestamp: store time (ms) of the last record indexed; 0 for none.
+        last_update_offset: its physical offset.
+    """
+
+    offsets: list[int]
+    last_update_timestamp: int
+    last_update_offset: int
+
+
+class IndexBuilder:
+    """Made on any thread; from then on its methods may be called from any, and the files are its own.
+
+    Attributes:
+        config: of the index.
+        applied_offset: keys of every record below are in the files (not necessarily on disk).
+        entries: put by this process.
+        error: why nothing is put now, or None.
+    """
+
+    def __init__(self, config: IndexConfig, files: IndexFiles, start: IndexStart) -> None:
+        self.config = config
+        self.applied_offset = start.resume_offset
+        self.entries = 0
+        self.error: StoreError | None = None
+        self.size_bytes = files.size_bytes
+        self._files = files
+        self._cut = start.cut
+        self._pending: list[tuple[Hashes, Longs, Longs]] = []
+        self._pending_end = start.resume_offset
+        self._mark: IndexProgress | None = None  # what the files hold when no batch is half put
+        self._durable: IndexProgress | None = None
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-index")
+
+    # -- from any thread
+
+    def apply(self, batch: KeyBatch) -> "Future[bool]":
+        """Enter a batch's keys; the future says whether all are in. If not, `go_on` tries again."""
+        return self._executor.submit(self._apply, batch)
+
+    def go_on(self) -> "Future[bool]":
+        """Do what is still to be done: the cut of the start, a batch that met an error; answers as `apply`."""
+        return self._executor.submit(self._go_on)
+
+    def cut_at(self, physical_offset: int) -> "Future[bool]":
+        """Drop what is known of records at or past an offset, and build on from there; answers as `apply`."""
+        return self._executor.submit(self._cut_at, physical_offset)
+
+    def query(self, window: Window, count_max: int) -> "Future[QueryResult]":
+        """Find a key among what was entered before.
+
+        The future raises DiskFailedError: a file cannot be mapped.
+        """
+        return self._executor.submit(self._query, window, count_max)
+
+    def delete_before(self, physical_offset: int) -> None:
+        """Drop files whose records all lie below; returns at once."""
+        with contextlib.suppress(RuntimeError):  # closed
+            self._executor.submit(self._delete_before, physical_offset)
+
+    def sync(self) -> IndexProgress | None:
+        """Make what is entered durable, and say what it is; after an error what was durable before. Blocks."""
+        try:
+            return self._executor.submit(self._sync).result()
+        except RuntimeError:  # closed
+            return self._durable
+
+    def close(self) -> None:
+        """Finish what was asked for, and close the files; blocks."""
+        self._executor.submit(self._files.close)
+        self._executor.shutdown()
+
+    # -- in its thread
+
+    def _apply(self, batch: KeyBatch) -> bool:
+        if isinstance(self.error, DiskFailedError):
+            return False
+        self._pending_end = batch.end_offset
+        if batch.items:
+            prefixes, keys, offsets, timestamps = zip(*batch.items, strict=True)
+            hashes = index_hashes(prefixes, keys)
+            self._pending.append((hashes, np.array(offsets, np.int64), np.array(timestamps, np.int64)))
+        return self._go_on()
+
+    def _cut_at(self, physical_offset: int) -> bool:
+        self._pending.clear()
+        self._pending_end = physical_offset
+        self._cut = self._files.cut_at(physical_offset)
+        return self._go_on()
+
+    def _go_on(self) -> bool:
+        """Answer whether the files are what they should be."""
+        if isinstance(self.error, DiskFailedError):
+            return False
+        try:
+            if self._cut is not None:
+                self._files.cut(self._cut)
+                self._cut = None
+            self._put_pending()
+        except StoreError as error:
+            if self.error is None:
+                log.error("the index stands at %d: %s", self.applied_offset, error)
+            self.error = error
+            return False
+        self.error = None
+        self.applied_offset = self._pending_end
+        self.size_bytes = self._files.size_bytes
+        self._mark = self._progress()
+        return True
+
+    def _put_pending(self) -> None:
+        pending = self._pending
+        while pending:
+            hashes, offsets, timestamps = pending[0]
+            count = self._files.put(hashes, offsets, timestamps)
+            self.entries += count
+            if count < len(hashes):
+                pending[0] = (hashes[count:], offsets[count:], timestamps[count:])
+            else:
+                pending.pop(0)
+
+    def _progress(self) -> IndexProgress:
+        file_name, entry_count = 0, 0
+        if self._files.files:
+            last = self._files.files[-1]
+            file_name, entry_count = int(last.path.name), last.header.entry_count
+        timestamp, _ = self._files.last_update()
+        return IndexProgress(self.applied_offset, timestamp, file_name, entry_count)
+
+    def _delete_before(self, physical_offset: int) -> None:
+        try:
+            for path in self._files.delete_before(physical_offset):
+                log.info("%s: every record of it is gone, and so is the file", path)
+        except (OSError, StoreError) as error:
+            log.error("an index file is not deleted: %s", error)
+        self.size_bytes = self._files.size_bytes
+
+    def _query(self, window: Window, count_max: int) -> QueryResult:
+        return QueryResult(self._files.find(window, count_max), *self._files.last_update())
+
+    def _sync(self) -> IndexProgress | None:
+        mark = self._mark
+        if self._cut is None and not isinstance(self.error, DiskFailedError):
+            try:
+                self._files.sync()
+                self._durable = mark
+            except DiskFailedError as error:
+                log.error("the index is built no further: %s", error)
+                self.error = error
+        return self._durable

@@ -1,0 +1,241 @@
+"""Index files: the folder, in the order of its names. The last file is being filled; the others are full.
+
+    20261121091222798   20261121091223699   20261121091224213
+    |=== full ========| |=== full ========| |=== being filled ...|
+                         mapped while asked about, a few at a time
+
+Owned by one thread. Source: apache/rocketmq `store/.../index/IndexService.java` (5.3.3).
+"""
+
+import logging
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ledgermq.message.index_unit import FILE_NAME_DIGITS, FIRST_ENTRY, IndexLayout
+from store.index.hashing import Hashes
+from store.index.index_file import IndexFile, Longs, Window
+from store.mapped_file import sync_directory
+
+log = logging.getLogger(__name__)
+
+_MAPPED_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where believable content ends.
+
+    Attributes:
+        file_count: files kept, from the first.
+        entry_count: of the last file kept, the first number to drop; None: it stays as it is.
+        end_timestamp: store time (ms) of that file's last record; None where it is not known.
+    """
+
+    file_count: int
+    entry_count: int | None = None
+    end_timestamp: int | None = None
+
+
+class IndexFiles:
+    """All index files of a store.
+
+    Args:
+        directory: made when missing.
+        clock: wall clock, ms; names new files by local time.
+
+    Attributes:
+        files: in order.
+
+    Raises:
+        StoreFormatError, DiskFailedError: as `IndexFile`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        layout: IndexLayout,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.directory = directory
+        self.layout = layout
+        self.files: list[IndexFile] = []
+        self._clock = clock
+        self._mapped: list[IndexFile] = []
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of all files; blocks are fewer."""
+        return len(self.files) * self.layout.file_size
+
+    # -- writing
+
+    def put(self, hashes: Hashes, offsets: Longs, timestamps: Longs) -> int:
+        """Append entries to one file, a new one where the last is full; answer how many, 1 or more.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was appended.
+        """
+        if not self.files or self.files[-1].is_full:
+            self._roll()
+        return self.files[-1].put(hashes, offsets, timestamps)
+
+    def sync(self) -> None:
+        """Make all that was put durable.
+
+        Raises:
+            DiskFailedError: a sync failed; it is never to be tried again.
+        """
+        for file in self.files:
+            file.sync()
+
+    def cut(self, cut: Cut) -> None:
+        """Drop what lies behind a cut.
+
+        Raises:
+            DiskFullError, DiskFailedError: to be tried again before anything is put.
+        """
+        self._delete(self.files[cut.file_count :])
+        if self.files and cut.entry_count is not None:
+            self.files[-1].cut_to(cut.entry_count, cut.end_timestamp)
+
+    def cut_at(self, physical_offset: int, within: Cut | None = None) -> Cut:
+        """The cut that drops the entries of records at or past an offset; `within` drops others that cannot be read."""
+        count = within.file_count if within is not None else len(self.files)
+        limit = within.entry_count if within is not None else None
+        while count and _first_offset(self.files[count - 1]) >= physical_offset:
+            count, limit = count - 1, None
+        if not count:
+            return Cut(0)
+        file = self.files[count - 1]
+        if limit is None and file.header.end_offset < physical_offset:
+            return Cut(count)
+        numbers = range(FIRST_ENTRY, file.header.entry_count if limit is None else limit)
+        entries = file.entries()
+        kept = bisect_left(numbers, physical_offset, key=lambda number: int(entries[number]["offset"]))
+        return Cut(count, FIRST_ENTRY + kept)
+
+    def delete_before(self, physical_offset: int) -> list[Path]:
+        """Drop files whose records all lie below an offset, never the last file; answer which."""
+        doomed = []
+        for file in self.files[:-1]:
+            if file.header.end_offset >= physical_offset:
+                break
+            doomed.append(file)
+        self._delete(doomed)
+        return [file.path for file in doomed]
+
+    # -- reading
+
+    def find(self, window: Window, count_max: int) -> list[int]:
+        """Physical offsets of matching entries, newest first, at most `count_max`; see `IndexFile.find`."""
+        found: list[int] = []
+        for file in reversed(self.files):
+            if len(found) >= count_max:
+                break
+            found += file.find(window, count_max - len(found))
+            self._bound_mappings(file)
+            if file.header.begin_timestamp < window.begin:
+                break
+        return found
+
+    def last_update(self) -> tuple[int, int]:
+        """Store time (ms) and physical offset of the last record indexed; zeros for none."""
+        if not self.files:
+            return 0, 0
+        header = self.files[-1].header
+        return header.end_timestamp, header.end_offset
+
+    def count_last(self, physical_offset: int) -> int:
+        """How many of the newest entries are of the record at an offset."""
+        count = 0
+        for file in reversed(self.files):
+            entries = file.entries()
+            for number in range(file.header.entry_count - 1, FIRST_ENTRY - 1, -1):
+                if int(entries[number]["offset"]) != physical_offset:
+                    return count
+                count += 1
+        return count
+
+    def close(self) -> None:
+        """Close all files. Syncing is the owner's business."""
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+    # -- inside
+
+    def _load(self) -> None:
+        for path in sorted(self.directory.iterdir()):
+            name = path.name
+            if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+                log.warning("%s is no index file: left alone", path)
+            elif path.stat().st_size == 0:  # its making was cut short
+                path.unlink()
+            else:
+                self.files.append(IndexFile(path, self.layout))
+
+    def _roll(self) -> None:
+        """Begin the next file."""
+        start = (0, 0)
+        if self.files:
+            start = self.last_update()
+            self.files[-1].sync()
+        file = IndexFile(self.directory / self._next_name(), self.layout, start)
+        if self.files:
+            self.files[-1].unmap()
+        self.files.append(file)
+        sync_directory(self.directory)
+
+    def _next_name(self) -> str:
+        """The local time, or the millisecond after the last file's when that is later: names keep the order."""
+        name = _name_of(datetime.fromtimestamp(self._clock() / 1000))
+        if self.files and name <= (last := self.files[-1].path.name):
+            name = _after(last)
+        return name
+
+    def _bound_mappings(self, file: IndexFile) -> None:
+        """Remember that a full file was asked about; unmap the one that was so longest ago."""
+        if file is self.files[-1] or not file.is_mapped:
+            return
+        if file in self._mapped:
+            self._mapped.remove(file)
+        self._mapped.append(file)
+        if len(self._mapped) > _MAPPED_MAX:
+            self._mapped.pop(0).unmap()
+
+    def _delete(self, doomed: list[IndexFile]) -> None:
+        for file in list(doomed):
+            self.files.remove(file)
+            if file in self._mapped:
+                self._mapped.remove(file)
+            file.delete()
+        if doomed:
+            sync_directory(self.directory)
+
+
+def _first_offset(file: IndexFile) -> int:
+    """Of the file's first record; of an empty file, that of the last record before it."""
+    return file.header.begin_offset
+
+
+def _name_of(moment: datetime) -> str:
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
+def _after(name: str) -> str:
+    """The name one millisecond later; where the digits are no time, the number one higher."""
+    try:
+        moment = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f")
+    except ValueError:
+        return f"{int(name) + 1:0{FILE_NAME_DIGITS}d}"
+    return _name_of(moment + timedelta(milliseconds=1))

@@ -1,0 +1,360 @@
+"""Index file: one file of the index. Entries are appended by the descriptor, slots are stored into the mapping.
+
+    entries written ---> slots point to them ---> header counts them ---> sync
+
+Entries never change once written, and slots follow from them: after a crash the slots are made again from the entries
+that a checkpoint vouches for (`cut_to`). The header and the slots have their blocks from the start, so that a full
+disk is an exception and never a SIGBUS. The byte tables are in `ledgermq.message.index_unit`.
+
+Owned by one thread. Source: apache/rocketmq `store/.../index/IndexFile.java` (5.3.3), putKey and selectPhyOffset; files
+are byte for byte what these make.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ledgermq.message.index_unit import (
+    ENTRY,
+    FIRST_ENTRY,
+    HEADER,
+    HEADER_SIZE,
+    SECONDS_MAX,
+    SLOT,
+    IndexHeader,
+    IndexLayout,
+    read_header,
+)
+from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from store.index.hashing import Hashes
+from store.mapped_file import allocate, punch
+
+Longs = NDArray[np.int64]
+
+ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_SLOT_TYPE = np.dtype(">i4")
+_CHAIN_STEPS_MAX = 2048
+_REBUILD_ENTRIES = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which entries a query wants: key hash and store times, both ends (ms) included."""
+
+    key_hash: int
+    begin: int
+    end: int
+
+
+class IndexFile:
+    """One file, opened or (when missing or empty) created; mapped when first touched.
+
+    Args:
+        start: what a new file takes over from the one before it: its end timestamp and end offset; (0, 0) for none.
+
+    Attributes:
+        header: as in the file.
+
+    Raises:
+        StoreFormatError: another length, or an entry count that the length does not allow.
+        DiskFullError, DiskFailedError: it cannot be made or read.
+    """
+
+    __slots__ = ("_buffer", "_fd", "_is_dirty", "_slots", "header", "layout", "path")
+
+    def __init__(self, path: Path, layout: IndexLayout, start: tuple[int, int] = (0, 0)) -> None:
+        self.path = path
+        self.layout = layout
+        self._buffer: mmap.mmap | None = None
+        self._slots: NDArray[np.int32] | None = None
+        self._is_dirty = False
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise DiskFailedError(path, f"cannot be opened: {error}") from error
+        try:
+            self.header = self._prepare(start)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def __repr__(self) -> str:
+        return f"<IndexFile {self.path.name} {self.header.entry_count}/{self.layout.entries}>"
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing more can be put."""
+        return self.header.entry_count >= self.layout.entries
+
+    @property
+    def is_mapped(self) -> bool:
+        """It takes address space until `unmap`."""
+        return self._buffer is not None
+
+    # -- writing
+
+    def put(self, hashes: Hashes, offsets: Longs, timestamps: Longs) -> int:
+        """Append entries, as many as there is room for; answer how many. On an error none counts as appended.
+
+        Args:
+            hashes: 0 or more.
+            offsets: physical offsets, not falling.
+            timestamps: store times of the records, ms.
+
+        Raises:
+            DiskFullError, DiskFailedError: try again with the same entries, or not.
+        """
+        first = self.header.entry_count
+        count = min(len(hashes), self.layout.entries - first)
+        if count <= 0:
+            return 0
+        hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
+        entries = np.empty(count, ENTRY_TYPE)
+        entries["hash"], entries["offset"] = hashes, offsets
+        entries["seconds"] = self._seconds(timestamps)
+        order, is_head = _by_slot(hashes % self.layout.slots)
+        slots = (hashes % self.layout.slots)[order]
+        heads = slots[is_head]
+        newest = self._newest(heads, first)
+        previous = np.empty(count, np.int32)
+        previous[1:] = order[:-1] + first
+        previous[is_head] = newest
+        entries["previous"][order] = previous
+        self._write(entries.tobytes(), self.layout.entry_at(first))
+        table = self._map_slots()
+        is_tail = np.append(is_head[1:], True)
+        table[heads] = order[is_tail] + first
+        begins = first > FIRST_ENTRY
+        self._store_header(
+            IndexHeader(
+                self.header.begin_timestamp if begins else int(timestamps[0]),
+                int(timestamps[-1]),
+                self.header.begin_offset if begins else int(offsets[0]),
+                int(offsets[-1]),
+                self.header.slot_count + int(np.count_nonzero(newest == 0)),
+                first + count,
+            )
+        )
+        return count
+
+    def cut_to(self, entry_count: int, end_timestamp: int | None = None) -> None:
+        """Drop the entries from number `entry_count` on, and make every slot point to what is left.
+
+        Args:
+            entry_count: 1 or more; entries below it are whole.
+            end_timestamp: store time of the last entry's record, ms; what its seconds say where it is not known.
+
+        Raises:
+            DiskFullError, DiskFailedError: the file is to be cut again before it is used.
+        """
+        entry_count = min(entry_count, self.layout.entries)
+        start = self.layout.entry_at(entry_count)
+        if not punch(self._fd, start, self.layout.file_size):
+            self._zero(start)
+        table = self._map_slots()
+        if entry_count != self.header.entry_count or bool(((table < 0) | (table >= entry_count)).any()):
+            self._rebuild_slots(table, entry_count)
+        used = int(np.count_nonzero(table))
+        if entry_count <= FIRST_ENTRY:
+            self._store_header(IndexHeader(self.header.begin_timestamp, self.header.begin_timestamp))
+            return
+        last = self.entries()[entry_count - 1]
+        begin = self.header.begin_timestamp
+        if end_timestamp is None:
+            end_timestamp = begin + int(last["seconds"]) * 1000
+        begin_offset = int(self.entries()[FIRST_ENTRY]["offset"])
+        self._store_header(IndexHeader(begin, end_timestamp, begin_offset, int(last["offset"]), used, entry_count))
+
+    def sync(self) -> None:
+        """Make all that was put durable.
+
+        Raises:
+            DiskFailedError: the sync failed; it is never to be tried again.
+        """
+        if not self._is_dirty:
+            return
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise DiskFailedError(self.path, f"sync failed: {error}") from error
+        self._is_dirty = False
+
+    # -- reading
+
+    def entries(self) -> NDArray[np.void]:
+        """All entries, number 0 included, without a copy; let go of it before `unmap`."""
+        return np.frombuffer(self._map(), ENTRY_TYPE, self.layout.entries, self.layout.entries_at)
+
+    def find(self, window: Window, count_max: int) -> list[int]:
+        """Physical offsets of matching entries, newest first, at most `count_max`. Keys may collide.
+
+        An entry's time is known to the second: one that may lie behind `begin` counts, as does one that may lie
+        before `end`.
+        """
+        if not self._overlaps(window):
+            return []
+        buffer, layout = self._map(), self.layout
+        begin = self.header.begin_timestamp
+        unpack = ENTRY.unpack_from
+        found: list[int] = []
+        limit = self.header.entry_count
+        (number,) = SLOT.unpack_from(buffer, layout.slot_at(window.key_hash))
+        for _ in range(_CHAIN_STEPS_MAX):
+            if not FIRST_ENTRY <= number < limit or len(found) >= count_max:
+                return found
+            key_hash, offset, seconds, previous = unpack(buffer, layout.entry_at(number))
+            timestamp = begin if number == FIRST_ENTRY else begin + seconds * 1000
+            if timestamp + 999 < window.begin:
+                return found
+            if key_hash == window.key_hash and timestamp <= window.end:
+                found.append(offset)
+            limit = number  # a chain leads back only
+            number = previous
+        return found + self._scan(window, limit, count_max - len(found))
+
+    def _scan(self, window: Window, limit: int, count_max: int) -> list[int]:
+        """What `find` looks for among the entries below `limit`, all at once: hot keys have chains that long."""
+        entries = self.entries()[FIRST_ENTRY:limit]
+        matches = np.flatnonzero(entries["hash"] == window.key_hash)
+        times = self.header.begin_timestamp + entries["seconds"][matches].astype(np.int64) * 1000
+        matches = matches[(times + 999 >= window.begin) & (times <= window.end)]
+        return [int(offset) for offset in entries["offset"][matches[::-1][: max(count_max, 0)]]]
+
+    def _overlaps(self, window: Window) -> bool:
+        header = self.header
+        is_empty = header.entry_count <= FIRST_ENTRY
+        return not is_empty and window.begin <= header.end_timestamp and window.end >= header.begin_timestamp
+
+    # -- closing
+
+    def unmap(self) -> None:
+        """Give address space back; the next touch maps again."""
+        self._slots = None
+        if self._buffer is not None:
+            with contextlib.suppress(BufferError):  # somebody looks at entries: unmapped with the last view of them
+                self._buffer.close()
+            self._buffer = None
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self.unmap()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def delete(self) -> None:
+        """Close and remove. The caller syncs the directory."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    # -- inside
+
+    def _prepare(self, start: tuple[int, int]) -> IndexHeader:
+        """Check the file, or make it; answer its header."""
+        size, wanted = os.fstat(self._fd).st_size, self.layout.file_size
+        if size not in (0, wanted):
+            detail = f"is {size} bytes long, must be {wanted} (maxHashSlotNum and maxIndexNum give the length)"
+            raise StoreFormatError(self.path, detail)
+        if size == 0:
+            return self._create(start)
+        header = read_header(os.pread(self._fd, HEADER_SIZE, 0))
+        if header.entry_count > self.layout.entries:
+            raise StoreFormatError(self.path, f"says {header.entry_count} entries, has room for {self.layout.entries}")
+        return header
+
+    def _create(self, start: tuple[int, int]) -> IndexHeader:
+        try:
+            os.ftruncate(self._fd, self.layout.file_size)
+            allocate(self._fd, self.path, 0, self.layout.entries_at)
+        except (OSError, DiskFullError, DiskFailedError) as error:
+            self.path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise DiskFailedError(self.path, f"cannot be made: {error}") from error
+            raise
+        timestamp, offset = start
+        header = IndexHeader(timestamp, timestamp, offset, offset)
+        self._store_header(header)
+        return header
+
+    def _map(self) -> mmap.mmap:
+        if self._buffer is None:
+            try:
+                self._buffer = mmap.mmap(self._fd, self.layout.file_size)
+            except OSError as error:
+                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
+        return self._buffer
+
+    def _map_slots(self) -> NDArray[np.int32]:
+        if self._slots is None:
+            self._slots = np.frombuffer(self._map(), _SLOT_TYPE, self.layout.slots, HEADER_SIZE)
+        return self._slots
+
+    def _newest(self, slots: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
+        """The newest entry of each slot, 0 where it has none below `limit`."""
+        newest = self._map_slots()[slots].astype(np.int32)
+        newest[(newest < 0) | (newest >= limit)] = 0
+        return newest
+
+    def _seconds(self, timestamps: Longs) -> Longs:
+        """Seconds since the begin timestamp. The first entry's count from what was taken over, as in Java."""
+        begin = self.header.begin_timestamp
+        if self.header.entry_count > FIRST_ENTRY:
+            return _seconds_since(begin, timestamps)
+        seconds = _seconds_since(int(timestamps[0]), timestamps)
+        seconds[:1] = _seconds_since(begin, timestamps[:1])
+        return seconds
+
+    def _store_header(self, header: IndexHeader) -> None:
+        HEADER.pack_into(self._map(), 0, *header)
+        self.header = header
+        self._is_dirty = True
+
+    def _rebuild_slots(self, table: NDArray[np.int32], entry_count: int) -> None:
+        """Point every slot to its newest entry below `entry_count`; of equal slots numpy stores the last one."""
+        table[:] = 0
+        for start in range(FIRST_ENTRY, entry_count, _REBUILD_ENTRIES):
+            stop = min(start + _REBUILD_ENTRIES, entry_count)
+            hashes = self.entries()["hash"][start:stop].astype(np.int32)
+            table[hashes % self.layout.slots] = np.arange(start, stop, dtype=np.int32)
+
+    def _write(self, data: bytes, position: int) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, position)
+                view, position = view[written:], position + written
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise DiskFullError(self.path, len(data)) from error
+            raise DiskFailedError(self.path, f"write of {len(data)} bytes failed: {error}") from error
+
+    def _zero(self, position: int) -> None:
+        """By hand, where the file system cannot punch: only what is not zero already."""
+        step = 1 << 20
+        for start in range(position, self.layout.file_size, step):
+            length = min(step, self.layout.file_size - start)
+            if any(os.pread(self._fd, length, start)):
+                self._write(bytes(length), start)
+
+
+def _by_slot(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Positions ordered by slot, older ones first, and which of them begin a slot's run."""
+    order = np.argsort(slots, kind="stable")
+    ordered = slots[order]
+    is_head = np.empty(len(slots), np.bool_)
+    is_head[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=is_head[1:])
+    return order, is_head
+
+
+def _seconds_since(begin: int, timestamps: Longs) -> Longs:
+    if begin <= 0:
+        return np.zeros(len(timestamps), np.int64)
+    return np.clip((timestamps - begin) // 1000, 0, SECONDS_MAX)

@@ -1,0 +1,185 @@
+"""Recovery of the index: how far its files can be believed, and from where the log's keys are entered again.
+
+    entries  |=========== vouched for by our checkpoint ===========|..... cut, made again .....|
+    log      |=====================================================^ resume offset ............| confirm offset
+
+Our checkpoint says which entry belongs to which offset of the log, so that nothing is entered twice and nothing is
+left out. Files without it are RocketMQ's, or our checkpoint is gone: after a clean stop they are taken as they are,
+after another their content is checked, and the last record is entered again. RocketMQ loses entries when it recovers
+and does not notice; here each border between files, and the beginning, is compared with the log, and everything
+behind a gap is made again.
+
+Source: apache/rocketmq `store/.../index/IndexService.java` (load, 5.3.3), which deletes what may be incomplete.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.index_unit import FIRST_ENTRY
+from store.checkpoint import Checkpoint, IndexProgress
+from store.errors import RecordUnavailableError
+from store.index.batch import KeyBatch
+from store.index.file_set import Cut, IndexFiles
+from store.index.index_file import IndexFile
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+_LOOK_RECORDS_MAX = 200_000
+_CHECKED_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStart:
+    """What to do before entering keys.
+
+    Attributes:
+        cut: what is kept; None: everything, as it is.
+        resume_offset: keys of records at or past it are to be entered: a record's start or end, or the log's start.
+    """
+
+    cut: Cut | None
+    resume_offset: int
+
+
+def choose_start(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
+    """Decide; reads the log and the files, changes nothing. Blocks, and may run in a thread.
+
+    Raises:
+        DiskFailedError: a file cannot be mapped.
+    """
+    start = _vouched(files, checkpoint.index, clean=clean)
+    if start is None:
+        start = _found(files, checkpoint, log_, clean=clean)
+    return _within(start, files, log_)
+
+
+def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexStart:
+    """The start, inside the log as it is: its tail may be lost, its head is expired."""
+    end, begin = log_.confirm_offset, log_.min_offset
+    if start.resume_offset > end:
+        log.warning("the index reaches %d, the log %d: entries behind are dropped", start.resume_offset, end)
+        return IndexStart(files.cut_at(end, start.cut), end)
+    return replace(start, resume_offset=max(start.resume_offset, begin))
+
+
+def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) -> IndexStart | None:
+    """The start that our checkpoint knows; None where it does not fit the files."""
+    if progress is None:
+        return None
+    if progress.file_name == 0:
+        return IndexStart(Cut(0) if files.files else None, progress.dispatched_offset)
+    for position, file in enumerate(files.files):
+        if int(file.path.name) == progress.file_name and file.header.entry_count >= progress.entry_count:
+            is_last = position == len(files.files) - 1
+            if clean and is_last and file.header.entry_count == progress.entry_count:
+                return IndexStart(None, progress.dispatched_offset)
+            cut = Cut(position + 1, progress.entry_count, progress.end_timestamp)
+            return IndexStart(cut, progress.dispatched_offset)
+    return None
+
+
+def _found(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
+    """The start that the files themselves and the log suggest."""
+    if not files.files:
+        return IndexStart(None, log_.min_offset)
+    gap = _gap(files, log_)
+    if gap is not None:
+        return gap
+    _, end_offset = files.last_update()
+    if not clean:
+        return _checked(files, checkpoint.index_timestamp, end_offset)
+    behind = _record_end(log_, end_offset)
+    if behind is None or not _is_whole(files, log_, end_offset):
+        return IndexStart(files.cut_at(end_offset), end_offset)
+    return IndexStart(None, behind)
+
+
+def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> IndexStart:
+    """Files that were not synced are read through; then the last record's entries are made again."""
+    for position, file in enumerate(files.files):
+        if file.header.end_timestamp > synced_timestamp and (good := _good_entries(file)) < file.header.entry_count:
+            log.warning("%s: entries from number %d on are damaged", file.path, good)
+            if good <= FIRST_ENTRY:
+                last = files.files[position - 1].header.end_offset if position else 0
+                return IndexStart(Cut(position), last)
+            last = int(file.entries()[good - 1]["offset"])
+            return IndexStart(files.cut_at(last, Cut(position + 1, good)), last)
+    return IndexStart(files.cut_at(end_offset), end_offset)
+
+
+def _good_entries(file: IndexFile) -> int:
+    """The first number whose entry cannot be one: offsets do not fall within a file; all zeros were not written."""
+    last_offset, entries = -1, file.entries()
+    for start in range(FIRST_ENTRY, file.header.entry_count, _CHECKED_ENTRIES):
+        some = entries[start : min(start + _CHECKED_ENTRIES, file.header.entry_count)]
+        numbers = np.arange(start, start + len(some))
+        falls = np.diff(some["offset"].astype(np.int64), prepend=last_offset) < 0
+        bad = falls | (some["hash"] < 0) | (some["seconds"] < 0)
+        bad |= (some["previous"] < 0) | (some["previous"] >= numbers)
+        bad |= (some["offset"] == 0) & (some["hash"] == 0)
+        if bad.any():
+            return start + int(np.argmax(bad))
+        last_offset = int(some["offset"][-1])
+    return file.header.entry_count
+
+
+def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
+    """The start at the first place where files lack keys that the log has; None without such a place."""
+    known = [file for file in files.files if file.header.entry_count > FIRST_ENTRY]
+    try:
+        first = _first_keyed(log_, log_.min_offset)
+        if first is not None and (not known or known[0].header.begin_offset > first):
+            log.warning("the index begins behind the log's first key at %d: it is made again", first)
+            return IndexStart(Cut(0), log_.min_offset)
+        for before, after in pairwise(known):
+            end = before.header.end_offset
+            if end < log_.min_offset or after.header.begin_offset == end:
+                continue
+            behind = _record_end(log_, end)
+            follows = None if behind is None else _first_keyed(log_, behind)
+            if behind is not None and follows is not None and after.header.begin_offset > follows:
+                log.warning("the index lacks the key at %d: it is made again from there", follows)
+                return IndexStart(files.cut_at(end), end)  # the last record before the gap may be there in part
+    except CorruptRecordError as error:
+        log.warning("the index cannot be compared with the log, and is taken as it is: %s", error)
+    return None
+
+
+def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
+    """Where the first record at or past `start` lies that has a key; None when none is near."""
+    batch = KeyBatch(start)
+    for count, (physical_offset, record) in enumerate(log_.walk(start, log_.confirm_offset)):
+        batch.add(physical_offset, record)
+        if batch.items:
+            return physical_offset
+        if count >= _LOOK_RECORDS_MAX:
+            break
+    return None
+
+
+def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> bool:
+    """Whether the last record indexed is so with all its keys; it is where it is expired."""
+    if physical_offset < log_.min_offset:
+        return True
+    batch = KeyBatch(physical_offset)
+    for offset, record in log_.walk(physical_offset, log_.confirm_offset):
+        batch.add(offset, record)
+        break
+    return files.count_last(physical_offset) == len(batch.items)
+
+
+def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:
+    """The end of the record that starts at an offset; None when none does."""
+    if physical_offset < log_.min_offset:
+        return log_.min_offset
+    try:
+        for offset, record in log_.walk(physical_offset, log_.confirm_offset):
+            return offset + len(record) if offset == physical_offset else None
+    except (CorruptRecordError, RecordUnavailableError):
+        return None
+    return None

@@ -1,0 +1,268 @@
+"""Index service: a cursor of its own over the log's confirmed records, and queries by key.
+
+    dispatched ---some ms later---> slice: walk the log, collect keys ---> builder's thread
+    query: slices up to what is dispatched ---> builder's thread ---> physical offsets
+
+It follows the store, not the log: what is dispatched can be read. Nothing of it runs inside `put`; a slice is short,
+and the next one waits for the loop's turn. A query sees every message that was dispatched before it.
+
+Source: apache/rocketmq `store/.../index/IndexService.java`, `DefaultMessageStore.java` (queryMessage, 5.3.3).
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.hashing import index_hash
+from ledgermq.message.index_unit import key_text
+from store.checkpoint import IndexProgress
+from store.consume_queue import ConsumeQueue
+from store.errors import DiskFailedError, StoreError
+from store.index.batch import KeyBatch
+from store.index.builder import IndexBuilder, QueryResult
+from store.index.index_file import Window
+from store.message_store import MessageStore
+from store.replicated_log import LogState, ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.002
+"""Longest run of collecting keys before the loop gets its turn."""
+
+_DELAY_S = 0.05
+"""From a message's dispatch to the slice that takes its keys: slices of many records cost less a record."""
+
+_BETWEEN_S = 0.004
+"""Between two slices of what is left over: two thirds of the loop's time stay to others while an index is made."""
+
+_RETRY_S = 1.0
+_QUERY_PATIENCE_S = 1.0
+_SLICE_CHECK_RECORDS = 64
+_UNDER_WAY_MAX = 4
+
+
+class IndexService:
+    """The index of one store; a `StoreListener`. Owned by the loop's thread.
+
+    Args:
+        builder: as `store.index.opening` made it; this service's from now on.
+
+    Attributes:
+        config: the builder's.
+        queries: answered so far.
+    """
+
+    def __init__(self, builder: IndexBuilder, store: MessageStore, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = builder.config
+        self.queries = 0
+        self._store = store
+        self._loop = loop
+        self._builder = builder
+        self._cursor = builder.applied_offset
+        self._under_way = 0
+        self._settled = asyncio.Event()  # no batch is under way
+        self._settled.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_blocked = False  # by batches under way
+        self._is_eager = False
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Follow the store from where the index ends."""
+        self._store.add_listener(self)
+        self._send(self._builder.go_on())
+        self._schedule(_DELAY_S)
+
+    # -- the store's listener
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """There are new records."""
+        if self._is_eager:
+            self._slice(slice_s=None)
+        elif self._timer is None:
+            self._schedule(_DELAY_S)
+
+    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
+        """State records have no keys of their own."""
+
+    def on_role_change(self, state: LogState) -> None:
+        """Leaders and followers index alike."""
+
+    # -- for operators, cleaning and the checkpoint
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why the index stands still, or None; a full disk is tried again by itself."""
+        return self._builder.error
+
+    @property
+    def entries(self) -> int:
+        """Entries made since the start."""
+        return self._builder.entries
+
+    @property
+    def lag_bytes(self) -> int:
+        """Dispatched and not yet in the index."""
+        return max(self._store.dispatched_offset - self._builder.applied_offset, 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the index files; their blocks are fewer."""
+        return self._builder.size_bytes
+
+    def delete_before(self, physical_offset: int) -> None:
+        """The log starts at `physical_offset` now: drop index files that only know of older records, in the thread."""
+        self._builder.delete_before(physical_offset)
+
+    def sync(self) -> IndexProgress | None:
+        """Make the index durable, and say up to where; for the checkpointer's thread, which it blocks."""
+        return self._builder.sync()
+
+    # -- queries
+
+    async def query(
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
+    ) -> QueryResult:
+        """Records that may carry a key, at most `min(max_num, config.query_max)`, newest first.
+
+        Entries know their store time to the second, so that records up to a second outside of `[begin_ms, end_ms]`
+        are among them; and keys whose hashes are equal are not told apart. The index may be behind while it is made
+        again from the log: the result says how far it is. `index_type` is `K` (key) or `U` (unique key), which both
+        mean what None means, or `T` (tag), which only newer releases' files know.
+
+        Raises:
+            DiskFailedError: a file cannot be mapped.
+        """
+        with contextlib.suppress(TimeoutError):
+            await self.catch_up(_QUERY_PATIENCE_S)
+        window = Window(index_hash(key_text(topic, key, index_type)), begin_ms, end_ms)
+        count_max = max(min(max_num, self.config.query_max), 0)
+        try:
+            future = self._builder.query(window, count_max)
+        except RuntimeError as error:  # closed between request and answer
+            raise DiskFailedError(self.config.directory, "the index is closed") from error
+        result = await asyncio.wrap_future(future)
+        self.queries += 1
+        return result
+
+    async def catch_up(self, patience_s: float | None = None) -> None:
+        """Return when the keys of all that is dispatched now are on their way into the files, in order.
+
+        Raises:
+            TimeoutError: not within `patience_s`.
+        """
+        end = self._store.dispatched_offset
+        async with asyncio.timeout(patience_s):
+            while self._cursor < end and not self._is_closed and self.error is None:
+                self._slice()
+                if self._under_way >= _UNDER_WAY_MAX:
+                    await self._settled.wait()
+                await asyncio.sleep(0)
+
+    # -- closing
+
+    async def finish(self, patience_s: float = 1.0) -> None:
+        """The log closes soon: catch up, and from now on take keys as soon as records are dispatched."""
+        with contextlib.suppress(TimeoutError):
+            await self.catch_up(patience_s)
+        self._is_eager = True
+        self._stop_timer()
+
+    async def drain(self) -> None:
+        """The log is closed: return when what was collected is in the files."""
+        self._is_closed = True
+        self._stop_timer()
+        await self._settled.wait()
+
+    async def close(self) -> None:
+        """Close the files; the checkpointer has synced them."""
+        await self.drain()
+        await self._loop.run_in_executor(None, self._builder.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- slices
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._timer is None and not (self._is_closed or self._is_eager):
+            self._timer = self._loop.call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._slice()
+        if self._cursor < self._store.dispatched_offset and not self._is_blocked:
+            self._schedule(_BETWEEN_S)
+
+    def _slice(self, slice_s: float | None = SLICE_S) -> None:
+        """Collect keys for at most a slice (None: all), and give them to the builder."""
+        self._is_blocked = self.error is not None or self._under_way >= _UNDER_WAY_MAX
+        if self._is_closed or (self._is_blocked and slice_s is not None):
+            return
+        store, end = self._store, self._store.dispatched_offset
+        if self._cursor > end:  # the log began anew, with records of another node
+            self._cursor = end
+            self._send(self._builder.cut_at(end))
+        self._cursor = max(self._cursor, store.log.min_offset)
+        if self._cursor >= end:
+            return
+        batch = KeyBatch(self._cursor)
+        try:
+            _collect(batch, store.log, end, slice_s)
+        except CorruptRecordError as error:
+            batch.end_offset = self._next_known(batch.end_offset, end)
+            log.error("the index leaves out [%d, %d): %s", self._cursor, batch.end_offset, error)
+        self._cursor = batch.end_offset
+        self._send(self._builder.apply(batch))
+
+    def _next_known(self, offset: int, end: int) -> int:
+        """The first record behind `offset` that some queue knows; `end` without one."""
+        units = (queue.unit(queue.bisect(lambda unit: unit[0] <= offset)) for queue in self._store.queues)
+        return min((unit[0] for unit in units if unit is not None and unit[0] < end), default=end)
+
+    def _send(self, future: "Future[bool]") -> None:
+        self._under_way += 1
+        self._settled.clear()
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._on_sent, done.result()))
+
+    def _on_sent(self, is_done: bool) -> None:
+        self._under_way -= 1
+        if self._under_way == 0:
+            self._settled.set()
+        if is_done:
+            if self._is_blocked:
+                self._schedule(0.0)
+        elif self._under_way == 0 and not isinstance(self.error, DiskFailedError):
+            self._loop.call_later(_RETRY_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._is_closed and self._under_way == 0:
+            self._is_blocked = True
+            self._send(self._builder.go_on())
+
+
+def _collect(batch: KeyBatch, log_: ReplicatedLog, end: int, slice_s: float | None) -> None:
+    """Add the records from the batch's end on, up to `end` or for a slice.
+
+    Raises:
+        CorruptRecordError: the batch ends before a place that cannot be parsed.
+    """
+    deadline = time.monotonic() + slice_s if slice_s is not None else None
+    add = batch.add
+    for count, (physical_offset, record) in enumerate(log_.walk(batch.end_offset, end)):
+        if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and deadline and time.monotonic() > deadline:
+            return
+        add(physical_offset, record)
+    batch.end_offset = end

@@ -1,0 +1,86 @@
+"""Pages: what the kernel is told, and asked, about the pages of a mapping. No call here holds the GIL.
+
+    populate   read the pages in, now, or say that the disk cannot        (a plain touch would be a SIGBUS)
+    lock       keep them in memory                unlock   let them go
+    will_need  read them ahead                    forget   drop them from this process (not from the page cache)
+    scattered  do not read ahead
+
+The mapping cannot be closed under a call: each holds it by an export of its buffer.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+from pathlib import Path
+
+from store.errors import DiskReadError
+
+_MADV_POPULATE_READ = 22  # since Linux 5.14; it answers EFAULT where a touch would be answered with SIGBUS
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.munlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+def populate(buffer: mmap.mmap, start: int, end: int) -> bool:
+    """Read the pages of `[start, end)` in; False when the kernel says that it cannot, or does not know how.
+
+    `start` is a multiple of the page size.
+    """
+    return _advise(buffer, start, end - start, _MADV_POPULATE_READ) == 0
+
+
+def read_through(descriptor: int, path: Path, start: int, end: int) -> None:
+    """Have pages read by file calls: says which one cannot be, and serves kernels that do not know `populate`.
+
+    Raises:
+        DiskReadError: with the first page that the disk cannot read.
+    """
+    scratch = bytearray(mmap.PAGESIZE)
+    for position in range(start, end, mmap.PAGESIZE):
+        try:
+            got = os.preadv(descriptor, [scratch], position)
+        except OSError as error:
+            raise DiskReadError(path, position, str(error)) from error
+        if got == 0:
+            raise DiskReadError(path, position, "the file has been cut short")
+
+
+def will_need(buffer: mmap.mmap) -> None:
+    """Ask for all pages to be read ahead."""
+    _advise(buffer, 0, len(buffer), mmap.MADV_WILLNEED)
+
+
+def forget(buffer: mmap.mmap) -> None:
+    """Give back what this process holds for the pages of a shared mapping; what they contain stays."""
+    _advise(buffer, 0, len(buffer), mmap.MADV_DONTNEED)
+
+
+def scattered(buffer: mmap.mmap) -> None:
+    """Switch reading ahead off."""
+    _advise(buffer, 0, len(buffer), mmap.MADV_RANDOM)
+
+
+def lock(buffer: mmap.mmap) -> OSError | None:
+    """Keep all pages in memory; the error when that is not allowed (RLIMIT_MEMLOCK) or there is not enough of it."""
+    anchor = ctypes.c_char.from_buffer(buffer)
+    if _libc.mlock(ctypes.addressof(anchor), len(buffer)) == 0:
+        return None
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
+
+
+def unlock(buffer: mmap.mmap) -> None:
+    """Undo `lock`."""
+    anchor = ctypes.c_char.from_buffer(buffer)
+    _libc.munlock(ctypes.addressof(anchor), len(buffer))
+
+
+def _advise(buffer: mmap.mmap, start: int, size: int, advice: int) -> int:
+    """0, or the error's number; advice that the kernel does not know is no failure of ours."""
+    anchor = ctypes.c_char.from_buffer(buffer)
+    if _libc.madvise(ctypes.addressof(anchor) + start, size, advice) == 0:
+        return 0
+    return ctypes.get_errno() or errno.EINVAL

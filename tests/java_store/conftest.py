@@ -1,0 +1,67 @@
+"""The Java broker's jars, and brokers that are always ended."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.java_store.nodes import Group, Seat, free_ports
+
+VERSION = "5.3.3"
+PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
+IS_LONG = os.environ.get("JAVA_STORE") == "all"
+"""`make java-store`: every order of stops and kills, every mode, instead of one round trip of each kind."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.java)
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    """The folder of RocketMQ's jars, copied by Maven on first use."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("Java 17 and Maven are not here")
+    spec = importlib.util.spec_from_file_location("peerlib", PEERS / "peerlib.py")
+    assert spec is not None and spec.loader is not None
+    peerlib = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peerlib)
+    names = ("namesrv", "broker", "controller", "tools", "client")
+    artifacts = [f"org.apache.rocketmq:rocketmq-{name}:{VERSION}" for name in names]
+    return Path(peerlib.maven_jars("rocketmq", VERSION, artifacts))
+
+
+@pytest.fixture
+def seat(tmp_path: Path, jars: Path) -> Iterator[Seat]:
+    """A place for a broker that stands alone."""
+    place = Seat(tmp_path / "broker", free_ports(1)[0], jars, {})
+    yield place
+    place.kill()
+
+
+@pytest.fixture
+def group(tmp_path: Path, jars: Path) -> Iterator[Group]:
+    """Three places for brokers that replicate by Raft."""
+    with contextlib.closing(Group(tmp_path, jars)) as three:
+        yield three
+
+
+TurnOrder = tuple[tuple[str, str], ...]
+
+
+def turn_orders(short: str, long: list[str]) -> Callable[[Callable[..., None]], pytest.MarkDecorator]:
+    """Parametrize `order` by texts like `java:stop ours:kill`: `short` always, `long` under `make java-store` too."""
+    texts = [short, *long] if IS_LONG else [short]
+    orders = [tuple(tuple(turn.split(":")) for turn in text.split()) for text in texts]
+    decorator: Callable[[Callable[..., None]], pytest.MarkDecorator] = pytest.mark.parametrize(
+        "order", orders, ids=[text.replace(" ", ",") for text in texts]
+    )
+    return decorator

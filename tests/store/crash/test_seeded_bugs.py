@@ -1,0 +1,126 @@
+"""The campaign finds what it is for: each bug that is put in here is found, and as what it is."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from chaos.crash.campaign import Effort, run_seeds
+from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
+from chaos.crash.modes import MODES
+from dledger.entry_log import EntryLog
+from store import recovery
+from store.checkpointer import Checkpointer
+from store.flusher import Flusher
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.queue_file import QueueFile
+from store.record_batches import RecordBatch, read_batch
+
+SEEDS = range(20)
+Patch = contextlib.AbstractContextManager[Any]
+
+
+def flush_not_awaited() -> Patch:
+    return mock.patch.object(MappedFile, "sync", lambda _: None)
+
+
+def a_sync_counts_for_what_was_placed_while_it_ran() -> Patch:
+    advance = Flusher._advance
+
+    def too_far(flusher: Flusher, _: int, files: list[MappedFile]) -> None:
+        advance(flusher, flusher._queue.max_offset, files)
+
+    return mock.patch.object(Flusher, "_advance", too_far)
+
+
+def directory_of_the_log_not_synced() -> Patch:
+    return mock.patch("store.disk.sync_directory", lambda _: None)
+
+
+def directory_of_term_and_vote_not_synced() -> Patch:
+    return mock.patch("dledger.small_file.sync_directory", lambda _: None)
+
+
+def checkpoint_ahead_of_the_log() -> Patch:
+    capture = Checkpointer._capture
+
+    def ahead(checkpointer: Checkpointer) -> Any:
+        checkpointer._flushed_offset = lambda: checkpointer._store.log.max_offset
+        return capture(checkpointer)
+
+    return mock.patch.object(Checkpointer, "_capture", ahead)
+
+
+def checkpoint_ahead_of_the_queues() -> Patch:
+    return mock.patch.object(QueueFile, "sync", lambda _: None)
+
+
+def crc_not_checked() -> Patch:
+    def unchecked(file: MappedFile, position: int, limit: int, *, check: bool, torn: bool = False) -> RecordBatch:
+        return read_batch(file, position, limit, check=False, torn=False)
+
+    return mock.patch.object(recovery, "read_batch", unchecked)
+
+
+def one_record_too_many_cut() -> Patch:
+    def short(file: MappedFile, position: int, limit: int, *, check: bool, torn: bool = False) -> RecordBatch:
+        batch = read_batch(file, position, limit, check=check, torn=torn)
+        if not batch.is_end or batch.is_blank or not len(batch.starts):
+            return batch
+        fields = {name: getattr(batch, name)[:-1] for name in ("starts", "ends", "tails", "heads", "common", "sound")}
+        return dataclasses.replace(batch, end=int(batch.starts[-1]), **fields)
+
+    return mock.patch.object(recovery, "read_batch", short)
+
+
+def one_entry_too_few_cut() -> Patch:
+    truncate = EntryLog.truncate_after
+
+    def short(log: EntryLog, last_index: int) -> None:
+        truncate(log, min(last_index + 1, log.last_index))
+
+    return mock.patch.object(EntryLog, "truncate_after", short)
+
+
+def a_cut_deletes_from_the_front() -> Patch:
+    remove = MappedFileQueue.remove
+
+    def from_the_front(queue: MappedFileQueue, doomed: list[MappedFile]) -> None:
+        remove(queue, sorted(doomed, key=lambda file: file.start_offset))
+
+    return mock.patch.object(MappedFileQueue, "remove", from_the_front)
+
+
+BUGS = [
+    ("classic-sync", flush_not_awaited, (LostError,)),
+    ("raft", flush_not_awaited, (LostError, InventedError)),
+    ("classic-sync", a_sync_counts_for_what_was_placed_while_it_ran, (LostError,)),
+    ("classic-sync", directory_of_the_log_not_synced, (LostError, RefusedError)),
+    ("raft", directory_of_the_log_not_synced, (LostError, RefusedError)),
+    ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, RefusedError, LostError)),
+    ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, RefusedError)),
+    ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,)),
+    ("classic-async", crc_not_checked, (DisagreeError, InventedError)),
+    ("classic-sync", one_record_too_many_cut, (LostError,)),
+    ("raft", one_entry_too_few_cut, (InventedError,)),
+    ("raft", a_cut_deletes_from_the_front, (RefusedError,)),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.CRITICAL)
+    yield
+
+
+@pytest.mark.parametrize(("mode", "bug", "expected"), BUGS, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_the_bug_is_found(mode: str, bug: Any, expected: tuple[type[Finding], ...]) -> None:
+    with bug():
+        tally = run_seeds(MODES[mode], SEEDS, Effort())
+    assert tally.verdicts, f"not found in {tally.images} images"
+    assert isinstance(tally.verdicts[0].finding, expected), tally.verdicts[0]

@@ -1,0 +1,76 @@
+"""What the index's tests share."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ledgermq.message.index_unit import IndexLayout
+from ledgermq.message.properties import encode_properties
+from ledgermq.message.record import record_size
+from store.commit_log import CommitLogConfig
+from store.index.batch import KeyBatch
+from store.index.config import IndexConfig
+from store.index.file_set import IndexFiles
+from store.index.hashing import index_hashes
+from store.index.service import IndexService
+from store.message_store import QueuedDraft
+from store.opening import OpenStore, StoreConfig, open_classic_store
+from tests.store.support import HOST, put_all, queued
+
+LAYOUT = IndexLayout(slots=7, entries=20)
+FOREVER = (0, 1 << 62)
+
+
+def enter(files: IndexFiles, batch: KeyBatch) -> None:
+    """Put a whole batch, over as many files as it needs."""
+    if not batch.items:
+        return
+    prefixes, keys, offsets, timestamps = zip(*batch.items, strict=True)
+    hashes, places, times = index_hashes(prefixes, keys), np.array(offsets, np.int64), np.array(timestamps, np.int64)
+    while len(hashes):
+        count = files.put(hashes, places, times)
+        hashes, places, times = hashes[count:], places[count:], times[count:]
+
+
+async def open_indexed(
+    root: Path, *, layout: IndexLayout = LAYOUT, is_safe: bool = False, file_size: int = 4096
+) -> OpenStore:
+    """A classic store with small files and an index; no checkpoint but the last, unless asked for."""
+    return await open_classic_store(
+        StoreConfig(
+            root=root,
+            queue_file_size_bytes=200,
+            checkpoint_interval_ms=3_600_000,
+            index=IndexConfig(directory=root / "index", layout=layout, is_safe=is_safe),
+        ),
+        CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size),
+    )
+
+
+def index_of(store: OpenStore) -> IndexService:
+    index = store.store.index
+    assert index is not None
+    return index
+
+
+def keyed(
+    store: OpenStore, keys: str | None, unique: str | None = None, *, topic: str = "T", sys_flag: int = 0
+) -> QueuedDraft:
+    """A draft with keys."""
+    draft = queued(store.store.queues.get(topic.encode(), 0), b"body", sys_flag=sys_flag)
+    properties = {"KEYS": keys, "WAIT": "true", "UNIQ_KEY": unique}
+    draft.properties = encode_properties({name: value for name, value in properties.items() if value is not None})
+    draft.size = record_size(len(draft.body), len(draft.topic), len(draft.properties), sys_flag, v2=False)
+    return draft
+
+
+async def put_keyed(store: OpenStore, keys: str | None, unique: str | None = None, **more: str | int) -> int:
+    """Put one message; answer its physical offset."""
+    draft = keyed(store, keys, unique, **more)  # type: ignore[arg-type]
+    await put_all(store, [draft])
+    return draft.physical_offset
+
+
+async def found(store: OpenStore, key: str, topic: str = "T", count: int = 64) -> list[int]:
+    """All that the index knows of a key, newest first."""
+    return (await index_of(store).query(topic, key, count, *FOREVER)).offsets
