@@ -23,6 +23,7 @@ from broker.parts import Parts
 from broker.registration import Registration
 from broker.runtime_info import SAMPLE_SECONDS
 from broker.state_saver import StateSaver
+from broker.timer_files import CLEAN_SECONDS
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
@@ -68,6 +69,7 @@ class Broker:
         self._port = config.listen_port
         self._address = ""
         self._open: OpenStore | None = None
+        self._follower: LogFollower | None = None
         self._parts: Parts | None = None
         self._registration: Registration | None = None
         self._server: RemotingServer | None = None
@@ -113,7 +115,7 @@ class Broker:
         advertised_port = config.advertised_port or self._port
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
-        follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
+        self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
         self._open = await open_store_of(config, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
@@ -127,7 +129,7 @@ class Broker:
     async def close(self) -> None:
         """Stop in order; quick, and harmless when not started or started in part."""
         if self._parts is not None:
-            self._parts.delay.stop()
+            self._parts.stop_deliveries()
             await self._hand_over(self._parts)
         if self._registration is not None:
             await self._registration.close()
@@ -138,6 +140,8 @@ class Broker:
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
+        if self._follower is not None:
+            await self._follower.close()
         if self._saver is not None:
             await self._saver.close()
         if self._open is not None:
@@ -146,7 +150,7 @@ class Broker:
         self._lag.close()
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
-        self._registration = self._server = self._timers = self._saver = self._open = None
+        self._registration = self._server = self._timers = self._saver = self._open = self._follower = None
 
     # ---- start
 
@@ -164,7 +168,14 @@ class Broker:
         self._registration.start()
 
     def _run_timers(self, timers: Timers) -> None:
-        parts, saver = self.parts, self._saver
+        parts, saver, config = self.parts, self._saver, self._config
+        if self._follower is not None:
+            files = self._follower.delivery_files
+            timers.every(config.timer_flush_interval_ms / 1000, parts.timer.sync)
+            timers.every(config.timer_flush_interval_ms / 1000, files.flush_index)
+            timers.every(config.transaction_metrics_interval_ms / 1000, files.save_counts)
+            timers.every(CLEAN_SECONDS, files.clean)
+        timers.every(CLEAN_SECONDS, parts.refresh_marks)
         timers.every(SWEEP_SECONDS, parts.held.sweep)
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
         timers.every(statistics.SAMPLE_SECONDS, parts.statistics.sample)
@@ -179,6 +190,7 @@ class Broker:
         """Consumer offsets into the log; then, while clients are still told where to go, another leader."""
         with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_DRAIN_SECONDS):
+                await parts.deliveries.drain()
                 await parts.offsets.drain()
                 if parts.role.writable:
                     hand_over(parts.store.log, None)

@@ -1,8 +1,9 @@
 """Delayed messages: 18 levels, one queue each, in the order of their arrival, so that only the head can be due.
 
     send with DELAY=n ---> SCHEDULE_TOPIC_XXXX, queue n-1, REAL_TOPIC and REAL_QID kept
-    leader: head due? ---> the same message into its real topic and queue; the queue's progress is a consumer offset,
-                           so a new leader goes on where the old one was (a message may come twice, none is lost)
+    leader: head due? ---> the same message into its real topic and queue; the queue's progress rides in the log as a
+                           consumer offset, so a new leader goes on where the old one was; what that one delivered
+                           behind its last progress is found by `timer_deliveries`
 
 Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 """
@@ -14,19 +15,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from broker import names
-from broker.appender import Appender
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
-from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.send_target import SendTargets
+from broker.state import ReplicatedState, offset_key
+from broker.timer_deliveries import Deliveries, Kind
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
 from store.dispatch import DELAY_LEVELS_MS
 from store.message_store import MessageStore, QueuedDraft
-from store.replicated_log import AppendReceipt
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +33,10 @@ LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
 
 PROGRESS_GROUP: Final = "CID_RMQ_SYS_LEDGERMQ_DELAY"
 
+_PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
 _BATCH = 256
 _RETRY_SECONDS = 0.5
+_GATHER_SECONDS = 0.2
 
 
 def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
@@ -61,26 +62,31 @@ class DelayService:
     def __init__(
         self,
         metadata: Metadata,
-        offsets: ConsumerOffsets,
+        state: ReplicatedState,
+        deliveries: Deliveries,
         role: Role,
         store: MessageStore,
         targets: SendTargets,
         drafts: DraftMaker,
-        appender: Appender,
         loop: asyncio.AbstractEventLoop,
         clock_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
-        self._offsets = offsets
+        self._state = state
+        self._deliveries = deliveries
         self._role = role
         self._store = store
         self._targets = targets
         self._drafts = drafts
-        self._appender = appender
         self._loop = loop
         self._clock_ms = clock_ms
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._busy: set[int] = set()
+        self._next: dict[int, int] = {}  # by level, ahead of the state
+        self._untold: dict[int, int] = {}  # of those, what is delivered and not recorded
+        self._untold_batches: list[tuple[int, int]] = []
+        self._recording: asyncio.TimerHandle | None = None
+        self._is_leading = False
         self.delivered = 0
         self.dropped = 0
 
@@ -91,18 +97,25 @@ class DelayService:
                 self._look_in(queue.queue_id, 0)
 
     def resume(self) -> None:
-        """This node leads now: go on with every level."""
+        """This node leads now, and what the leader before has delivered is known: go on with every level."""
+        self._is_leading = True
+        self._busy.clear()
+        self._untold.clear()
+        self._untold_batches.clear()
+        self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
         for index in range(LEVEL_MAX):
             self._look_in(index, 0)
 
     def stop(self) -> None:
-        """No longer leading, or closing."""
+        """No longer leading, or closing: what is delivered is recorded if that is still possible."""
+        self._record()
+        self._is_leading = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def _look_in(self, index: int, seconds: float) -> None:
-        if index not in self._timers and index not in self._busy:
+        if self._is_leading and index not in self._timers and index not in self._busy:
             self._timers[index] = self._loop.call_later(seconds, self._deliver_due, index)
 
     def _deliver_due(self, index: int) -> None:
@@ -111,11 +124,10 @@ class DelayService:
         queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
         if queue is None or not self._role.writable:
             return
-        start = self._offsets.get(names.SCHEDULE_TOPIC, PROGRESS_GROUP, index)
-        end = start = max(start or 0, queue.min_offset)
+        end = start = max(self._next.get(index, 0), queue.min_offset)
         drafts: list[QueuedDraft] = []
         while end < queue.max_offset and end - start < _BATCH:
-            record = self._record(queue, end)
+            record = self._waiting(queue, end)
             if record is not None:
                 wait_ms = record.store_timestamp + DELAY_LEVELS_MS[index] - self._clock_ms()
                 if wait_ms > 0:
@@ -128,27 +140,48 @@ class DelayService:
             end += 1
         if end > start:
             self._busy.add(index)
-            self._append(index, drafts, end)
+            self._append(index, drafts, start, end)
 
-    def _append(self, index: int, drafts: list[QueuedDraft], end: int) -> None:
-        def done(outcome: AppendReceipt | Refusal) -> None:
+    def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int) -> None:
+        token = (index, start)
+
+        def done(is_delivered: bool) -> None:
             self._busy.discard(index)
-            if isinstance(outcome, Refusal):
+            if not is_delivered:
+                self._deliveries.end(Kind.DELAY, token)
                 self._look_in(index, _RETRY_SECONDS)
                 return
             self.delivered += len(drafts)
-            self._offsets.commit(names.SCHEDULE_TOPIC, PROGRESS_GROUP, index, end)
+            self._next[index] = self._untold[index] = end
+            self._untold_batches.append(token)
+            if not self._is_leading:
+                self._record()
+            elif self._recording is None:
+                self._recording = self._loop.call_later(_GATHER_SECONDS, self._record)
             self._look_in(index, 0)
 
-        if not drafts:
-            self._loop.call_soon(done, AppendReceipt(self._role.generation, 1, 1))
-            return
-        for draft in drafts[:-1]:
-            self._appender.add(draft)
-        self._appender.add(drafts[-1], done)
+        if drafts:
+            self._deliveries.deliver(Kind.DELAY, token, drafts, done)
+        else:
+            self._loop.call_soon(done, True)
 
-    def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+    def _record(self) -> None:
+        """Put what is delivered into the log as progress."""
+        if self._recording is not None:
+            self._recording.cancel()
+            self._recording = None
+        untold, self._untold = self._untold, {}
+        batches, self._untold_batches = self._untold_batches, []
+        if untold and self._role.writable:
+            for token in batches:
+                self._deliveries.end(Kind.DELAY, token)
+            self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold})
+
+    def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The message at a queue offset, unless it is gone or was delivered before this node led."""
         unit = queue.unit(queue_offset)
+        if unit is not None and unit[0] in self._deliveries.origins:
+            return None
         found = self._store.look_up(unit[0]) if unit is not None else None
         return decode_record(found) if found is not None else None
 
@@ -162,4 +195,6 @@ class DelayService:
             return None
         del properties[DELAY]
         target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
-        return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        draft.prepared_transaction_offset = record.physical_offset
+        return draft

@@ -27,6 +27,18 @@ class DraftMaker:
         born_timestamp = time.time_ns() // 1_000_000
         return self._draft(target, body, b"", born=(born_timestamp, self._store_host))
 
+    def new(
+        self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], tags: str = ""
+    ) -> QueuedDraft:
+        """A message of the broker's own, `born` (ms) at an encoded host; `tags` are those in `properties`."""
+        draft = self._draft(target, body, properties, born=born)
+        draft.tags_code = tags_code(tags) if tags else 0
+        return draft
+
+    def own(self, target: SendTarget, body: bytes, properties: bytes, *, born_ms: int, tags: str = "") -> QueuedDraft:
+        """The same, born here."""
+        return self.new(target, body, properties, born=(born_ms, self._store_host), tags=tags)
+
     def again(
         self, record: Record, target: SendTarget, properties: dict[str, str], *, reconsume_times: int
     ) -> QueuedDraft:

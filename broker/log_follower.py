@@ -13,10 +13,11 @@ from typing import Protocol
 import orjson
 
 from broker.config import BrokerConfig
-from broker.parts import Parts
+from broker.parts import Parts, wall_clock_ms
 from broker.state import NewerNames, ReplicatedState, StateFormatError
 from broker.state_files import encode_files, load_state, write_files
 from broker.state_saver import StateSaver
+from broker.timer_files import DeliveryFiles, open_counts, open_index
 from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.telemetry.metrics import Histogram
@@ -54,6 +55,7 @@ class LogFollower:
         self._directory = config.store_dir / "config"
         self._parts: Parts | None = None
         self._saver: StateSaver | None = None
+        self._delivery_files: DeliveryFiles | None = None
         self.flushes = flushes
 
     @property
@@ -74,6 +76,13 @@ class LogFollower:
             raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
         return self._saver
 
+    @property
+    def delivery_files(self) -> DeliveryFiles:
+        """What keeps timers and transactions on disk; errors as `parts`."""
+        if self._delivery_files is None:
+            raise Refusal(Cause.RECOVERING, "the log is being recovered", retry_after_ms=100)
+        return self._delivery_files
+
     def prepare(self, store: MessageStore) -> None:
         """See `log_choice.Follower`.
 
@@ -83,12 +92,16 @@ class LogFollower:
         loop = asyncio.get_running_loop()
         state = load_state(self._directory)
         self._saver = StateSaver(state, self._directory, loop)
+        index, counts = open_index(self._config, wall_clock_ms), open_counts(self._config, wall_clock_ms)
+        self._delivery_files = DeliveryFiles(self._config, index, counts, store)
         self._parts = parts = Parts(
             self._config,
             state,
             store,
             self._store_host,
             loop,
+            index,
+            counts,
             announce=self._announcer.announce,
             announce_soon=self._announcer.announce_soon,
             spawn=self._timers.spawn,
@@ -100,7 +113,14 @@ class LogFollower:
             log.warning("%s: another broker has written here since; its tables count", self._directory)
             state.newer = NewerNames()
             write_files(self._directory, encode_files(state))
+        parts.timer.open()
         parts.follow()
+
+    async def close(self) -> None:
+        """Leave the files of timers and transactions as they are now; after `Parts.stop_deliveries`."""
+        if self._parts is not None and self._delivery_files is not None:
+            await self._delivery_files.close()
+            self._parts.timer.close()
 
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""

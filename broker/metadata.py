@@ -206,5 +206,9 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(config.broker_name, 1, inheritable),
         topic(names.reply_topic(config.cluster_name), 1),
         topic("OFFSET_MOVED_EVENT", 1),
+        topic(names.SCHEDULE_TOPIC, 18),
+        topic(names.TIMER_TOPIC, 1),
+        topic(names.HALF_TOPIC, 1),
+        topic(names.OP_HALF_TOPIC, 1),
         topic(names.STATE_TOPIC, 1, 0),
     ]

@@ -1,7 +1,8 @@
 """The broker's parts, made and tied together: no files opened, nothing listened at, no time passing yet.
 
 ReplicatedState <- StateLog <- Metadata, ConsumerOffsets            (what the log carries)
-Appender <- SendProcessor, SendBack, DelayService, StateLog         (what goes into the log)
+Appender <- SendProcessor, SendBack, StateLog, Deliveries           (what goes into the log)
+Deliveries <- DelayService, TimerService, TransactionService        (what waits first)
 HeldPulls <- PullProcessor, OffsetRequests, AdminRequests           (what is read)
 ClientTable, QueueLocks <- ClientRequests                           (who is connected)
 
@@ -46,12 +47,20 @@ from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
 from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
+from broker.timer_deliveries import Deliveries
+from broker.timer_parking import Parking
+from broker.timer_requests import TimerRequests
+from broker.timer_service import TimerService
+from broker.transaction_requests import TransactionRequests
+from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codes import RequestCode
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.replicated_log import LogState
+from store.timer.metrics import TopicCounts
+from store.timer.timer_index import TimerIndex
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +76,7 @@ class Parts:
     Args:
         state: the tables as loaded from disk.
         store_host: encoded address that records and message ids carry.
+        timer_index, transaction_counts: as loaded from disk.
         announce: tells the nameservers now and waits for those that answer.
         announce_soon: the same without waiting.
         spawn: runs a coroutine until the broker stops.
@@ -79,6 +89,8 @@ class Parts:
         store: MessageStore,
         store_host: bytes,
         loop: asyncio.AbstractEventLoop,
+        timer_index: TimerIndex,
+        transaction_counts: TopicCounts,
         *,
         announce: Callable[[], Awaitable[None]],
         announce_soon: Callable[[], None],
@@ -103,6 +115,8 @@ class Parts:
         self.clients = ClientTable(loop.time, self._on_group_changed)
         self.held = HeldPulls(loop.time)
         ids = UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
+        self.deliveries = Deliveries(store.log, state, self.appender, self._propose, loop)
+        self.parking = Parking(config, self.targets, timer_index, wall_clock_ms)
         self.send = SendProcessor(
             config,
             self.metadata,
@@ -111,13 +125,56 @@ class Parts:
             self.answers,
             self.new_topics,
             self.locks,
+            self.parking,
             store_host,
             ids,
         )
         self.request_reply = RequestReply(config, self.clients, self.send, self.appender, store_host, spawn)
         self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics)
         self.delay = DelayService(
-            self.metadata, self.offsets, role, store, self.targets, drafts, self.appender, loop, _wall_clock_ms
+            self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
+        )
+        self.timer = TimerService(
+            config,
+            timer_index,
+            state,
+            self.deliveries,
+            self.metadata,
+            role,
+            store,
+            self.targets,
+            drafts,
+            loop,
+            wall_clock_ms,
+        )
+        self.timer_requests = TimerRequests(
+            config,
+            self.metadata,
+            role,
+            self.timer,
+            self.parking,
+            self.targets,
+            drafts,
+            self.appender,
+            wall_clock_ms,
+        )
+        self.transactions = TransactionService(
+            config,
+            state,
+            self.deliveries,
+            self.metadata,
+            self.clients,
+            role,
+            store,
+            self.targets,
+            drafts,
+            self.appender,
+            transaction_counts,
+            loop,
+            wall_clock_ms,
+        )
+        self.transaction_requests = TransactionRequests(
+            config, self.metadata, role, self.transactions, self.parking, self.targets, drafts, wall_clock_ms
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
         self.statistics = Statistics(loop.time, lambda: store.queues)
@@ -188,6 +245,8 @@ class Parts:
         """These queues have new messages: held pulls and delayed messages may be due."""
         self.held.wake(queues)
         self.delay.wake(queues)
+        self.timer.wake(queues)
+        self.transactions.wake(queues)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A change is committed."""
@@ -208,13 +267,31 @@ class Parts:
         )
         if state.writable:
             self.deposed.clear()
-            self.delay.resume()
+            self.transactions.expect()
+            self.deliveries.scan(self._resume_deliveries)
         else:
             self.deposed.set()
             self.metadata.forget_proposals()
             self.offsets.forget_ahead()
-            self.delay.stop()
+            self.stop_deliveries()
+            self.deliveries.stop()
         self._announce_soon()
+
+    def stop_deliveries(self) -> None:
+        """Nothing that waits is delivered any more; what is under way is recorded if this node still may."""
+        self.delay.stop()
+        self.timer.stop()
+        self.transactions.stop()
+
+    def refresh_marks(self) -> None:
+        """To be called now and then: a new leader looks through less of the log."""
+        if self.role.writable:
+            self.deliveries.refresh()
+
+    def _resume_deliveries(self) -> None:
+        self.delay.resume()
+        self.timer.resume()
+        self.transactions.resume()
 
     # ---- inside
 
@@ -279,6 +356,10 @@ class Parts:
             code.GET_PRODUCER_CONNECTION_LIST: self.client_requests.producer_connections,
             code.GET_CONSUMER_RUNNING_INFO: self.client_requests.running_info,
             code.CONSUME_MESSAGE_DIRECTLY: self.client_requests.consume_directly,
+            code.END_TRANSACTION: self.transaction_requests.end,
+            code.RECALL_MESSAGE: self.timer_requests.recall,
+            code.GET_TIMER_CHECK_POINT: self.timer_requests.check_point,
+            code.GET_TIMER_METRICS: self.timer_requests.metrics,
             code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,
             code.UPDATE_AND_CREATE_TOPIC_LIST: self.admin.update_topics,
             code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.admin.system_topics,
@@ -314,5 +395,6 @@ class Parts:
         }
 
 
-def _wall_clock_ms() -> int:
+def wall_clock_ms() -> int:
+    """Ms since the epoch: the clock of store times."""
     return time.time_ns() // 1_000_000

@@ -14,16 +14,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker import names
-from broker.appender import AnswerAll, Appender
+from broker.appender import Appender
 from broker.config import BrokerConfig
-from broker.delay import LEVEL_MAX, due_ms
 from broker.fields import I64_MAX, integer, long
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
-from broker.send_answers import Answer
-from broker.send_fields import check_kind, shortened
+from broker.send_answers import Answer, SendAnswers
+from broker.send_fields import shortened
 from broker.send_target import SendTarget, SendTargets
+from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
 from ledgermq.message.errors import MalformedBatchError
 from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, STORE_HOST_V6, TRANSACTION_MASK
@@ -66,9 +66,10 @@ class SendProcessor:
         metadata: Metadata,
         targets: SendTargets,
         appender: Appender,
-        answer_all: AnswerAll,
+        answer_all: SendAnswers,
         new_topics: NewTopics,
         locks: QueueLocks,
+        parking: Parking,
         store_host: bytes,
         ids: UniqueIdGenerator,
     ) -> None:
@@ -79,6 +80,7 @@ class SendProcessor:
         self._answer_all = answer_all
         self._new_topics = new_topics
         self._locks = locks
+        self._parking = parking
         self._ids = ids
         self._body_max = config.max_message_size_bytes
         self._record_max = config.max_message_size_bytes + (64 << 10)
@@ -141,10 +143,8 @@ class SendProcessor:
                 properties += b"\x02"
             if b"CLUSTER\x01" not in properties:
                 properties += cluster
-            if b"DELAY\x01" in properties and find_property(properties, b"DELAY") is not None:
-                raise Refusal(
-                    Cause.MESSAGE_ILLEGAL, "a message of the batch has property DELAY; batches are not delayed"
-                )
+            if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
+                refuse_in_batch(properties)
             drafts.append(draft(target, born, header, flag, body, properties))
         appender = self._appender
         appender.begin()
@@ -181,10 +181,15 @@ class SendProcessor:
         born = connection.attributes.get("born_host") or _born_host(connection)
         header = self._header(born, fields)
         flag = 0 if fields.get("h") == "0" else integer(fields, "h", 0)
-        if b"DELAY\x01" in properties:
-            draft = self._delayed_draft(target, born, header, flag, body, properties)
-        else:
-            draft = self._draft(target, born, header, flag, body, properties)
+        if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
+            parked = self._parking.park(target, properties, header[2])
+            if parked is not None:
+                draft = self._draft(parked.target, born, header, flag, body, parked.properties)
+                if parked.tags_code is not None:
+                    draft.tags_code = parked.tags_code
+                self._append_parked(connection, command, target, draft, key, parked.recall_handle)
+                return
+        draft = self._draft(target, born, header, flag, body, properties)
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)
@@ -194,6 +199,27 @@ class SendProcessor:
             self._answer_when_known(fields["b"], (connection, command, draft, key))
         else:
             appender.answers.append((connection, command, draft, key))
+
+    def _append_parked(
+        self,
+        connection: Connection,
+        command: Command,
+        target: SendTarget,
+        draft: QueuedDraft,
+        key: bytes,
+        recall_handle: str,
+    ) -> None:
+        """A message that waits elsewhere first is answered with the queue that was asked for."""
+        more = {"queueId": str(target.queue_id)}
+        if recall_handle:
+            more["recallHandle"] = recall_handle
+        answer = (connection, command, draft, key)
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            topic = target.topic.decode()
+            self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, more))
+
+        self._appender.add(draft, None if command.is_oneway else done)
 
     def _answer_when_known(self, topic: str, answer: Answer) -> None:
         """The sender of a topic's first message hears of it when the nameservers have the topic."""
@@ -225,8 +251,6 @@ class SendProcessor:
         properties: bytes,
     ) -> QueuedDraft:
         """One draft, its limits checked; `properties` end with 0x02."""
-        if b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
-            check_kind(properties)
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)
@@ -265,28 +289,6 @@ class SendProcessor:
             self._metadata.topic_for_group(dead_letters, 1)
             return self._targets.target(dead_letters, 0)
         return target
-
-    def _delayed_draft(
-        self,
-        target: SendTarget,
-        born: BornHost,
-        header: Header,
-        flag: int,
-        body: bytes | memoryview,
-        properties: bytes,
-    ) -> QueuedDraft:
-        """A draft of a message with a delay level; it waits elsewhere, unless the level is 0."""
-        text = find_property(properties, b"DELAY") or b"0"
-        if not text.isdigit():
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
-        level = min(int(text[:9]), LEVEL_MAX)
-        if level == 0:
-            return self._draft(target, born, header, flag, body, properties)
-        properties += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (target.topic, target.queue_id)
-        waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
-        draft = self._draft(waiting, born, header, flag, body, properties)
-        draft.tags_code = due_ms(level)
-        return draft
 
     def _body_too_large(self, size: int, what: str) -> Refusal:
         return Refusal(

@@ -54,6 +54,19 @@ class SendAnswers:
         else:
             self._accept(answers, outcome)
 
+    def answer_parked(self, answer: Answer, outcome: AppendReceipt | Refusal, more: dict[str, str]) -> None:
+        """Answer the sender of a message that waits elsewhere; `more` replaces and adds fields."""
+        connection, command, draft, key = answer
+        if not isinstance(outcome, Refusal):
+            self._answer_at_length(connection, command, draft, key, outcome, more)
+            self.messages += 1
+        elif outcome.code in _STORED_CODES:
+            self.refusals[outcome.cause.slug] += 1
+            fields = self._fields(draft, key) | more
+            connection.respond(command, outcome.code, fields, remark=outcome.remark)
+        else:
+            self._refuse([answer], outcome)
+
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = (
             b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","copies":"%d","durableCopies":"%d",'
@@ -91,13 +104,14 @@ class SendAnswers:
         draft: QueuedDraft | list[QueuedDraft],
         key: bytes,
         receipt: AppendReceipt,
+        more: dict[str, str] | None = None,
     ) -> None:
         promise = {
             "copies": str(receipt.copies),
             "durableCopies": str(receipt.durable_copies),
             "term": str(receipt.generation),
         }
-        connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise)
+        connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise | (more or {}))
 
     def _fields(self, draft: QueuedDraft | list[QueuedDraft], key: bytes) -> dict[str, str]:
         drafts = draft if isinstance(draft, list) else [draft]

@@ -187,7 +187,7 @@ class MappedFile:
             self._close_descriptor()
 
     def ensure_readable(self, start: int, end: int) -> None:
-        """Have the pages of `[start, end)` in memory, and those of at least one chunk behind.
+        """Have the pages of `[start, end)` in memory, and, if possible, those of one chunk behind.
 
         Raises:
             DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
@@ -197,8 +197,8 @@ class MappedFile:
             return
         low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self.size_bytes)
         if not pages.populate(self.buffer, low, high):
-            pages.read_through(self._descriptor(), self.path, low, high)
-        if isinstance(self.known, bytearray):
+            pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
+        elif isinstance(self.known, bytearray):
             self.known[first : last + 1] = b"\x01" * (last + 1 - first)
 
     def forget_known(self) -> None:

@@ -38,6 +38,19 @@ def read_through(descriptor: int, path: Path, start: int, end: int) -> None:
     Raises:
         DiskReadError: with the first page that the disk cannot read.
     """
+    try:
+        _read_pages(descriptor, path, start, end)
+    except DiskReadError:
+        # What was read ahead in one piece fails as one: again, page by page. What is not on disk yet stays.
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            _read_pages(descriptor, path, start, end)
+        finally:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL)
+
+
+def _read_pages(descriptor: int, path: Path, start: int, end: int) -> None:
     scratch = bytearray(mmap.PAGESIZE)
     for position in range(start, end, mmap.PAGESIZE):
         try:

@@ -8,7 +8,7 @@ ackThreadPoolQueueCapacity|int|100000|j|Waiting acknowledgements before the brok
 aclEnable|bool|false|f|Check signatures and permissions by the old access control of 4.x.
 adminBrokerThreadPoolNums|int|16|j|Threads that handle administrative requests.
 adminBrokerThreadPoolQueueCapacity|int|10000|j|Waiting administrative requests before the broker refuses more.
-allowRecallWhenBrokerNotWriteable|bool|true|f|Let timers be recalled while the broker takes no messages.
+allowRecallWhenBrokerNotWriteable|bool|true|*|Let timers be recalled while the broker takes no messages.
 appendAckAsync|bool|false|f|Store POP acknowledgements without waiting for the store's answer.
 appendCkAsync|bool|false|f|Store POP check points without waiting for the store's answer.
 asyncSendEnable|bool|true|d|Let the thread that takes a message go on before the message is stored.
@@ -162,14 +162,14 @@ putThreadPoolQueueCapacity|int|10000|j|Stored messages that wait for their answe
 queryMessageThreadPoolNums|int|<from the number of cores>|j|Threads that handle queries of messages.
 queryThreadPoolQueueCapacity|int|20000|j|Waiting queries before the broker refuses more.
 realTimeNotifyConsumerChange|bool|true|d|Notify consumers of each change rather than once in a while.
-recallMessageEnable|bool|false|f|Let producers take back a timer message.
+recallMessageEnable|bool|false|*|Let producers take back a timer message.
 recoverConcurrently|bool|false|j|Recover consume queues by several threads.
 recoverThreadPoolNums|int|32|j|Threads that recover consume queues.
 regionId|text|DefaultRegion|d|Name of the region, handed to clients in send answers.
 registerBrokerTimeoutMills|int|24000|*|Patience in ms for a nameserver's answer to a registration.
 registerNameServerPeriod|int|30000|*|Time in ms between two registrations at the nameservers, 10000 to 60000.
 rejectPullConsumerEnable|bool|false|f|Refuse consumers that pull.
-rejectTransactionMessage|bool|false|f|Refuse transactional messages.
+rejectTransactionMessage|bool|false|*|Refuse transactional messages.
 replyThreadPoolQueueCapacity|int|10000|j|Waiting replies before the broker refuses more.
 retrieveMessageFromPopRetryTopicV1|bool|true|f|Read POP retry topics named by the older rule, too.
 reviveAckWaitMs|long|180000|f|Time in ms for which acknowledgements without a check point are kept.
@@ -196,12 +196,12 @@ syncBrokerMetadataPeriod|long|5000|f|Time in ms between two registrations at a c
 syncControllerMetadataPeriod|long|10000|f|Time in ms between two looks for the leading controller.
 traceOn|bool|true|d|Tell clients that this broker wants traces.
 traceTopicEnable|bool|false|f|Create the topic of message traces at start.
-transactionCheckInterval|long|30000|f|Time in ms between two rounds of asking producers for the state of transactions.
-transactionCheckMax|int|15|f|Questions after which a transaction is given up.
-transactionMetricFlushInterval|long|3000|f|Time in ms between two writes of transaction figures.
-transactionOpBatchInterval|int|3000|f|Time in ms for which ends of transactions are gathered.
-transactionOpMsgMaxSize|int|4096|f|Bytes of one message that ends transactions.
-transactionTimeOut|long|6000|f|Age in ms at which an undecided transaction is asked about.
+transactionCheckInterval|long|30000|*|Time in ms between two rounds of asking producers for the state of transactions.
+transactionCheckMax|int|15|*|Questions after which a transaction is given up.
+transactionMetricFlushInterval|long|3000|*|Time in ms between two writes of transaction figures.
+transactionOpBatchInterval|int|3000|*|Time in ms for which ends of transactions are gathered.
+transactionOpMsgMaxSize|int|4096|*|Bytes of one message that ends transactions.
+transactionTimeOut|long|6000|*|Age in ms at which an undecided transaction is asked about.
 transferMsgByHeap|bool|true|j|Copy messages to Java's heap before they are sent.
 updateNameServerAddrPeriod|int|120000|f|Time in ms between two questions to the address server.
 usePIDColdCtrStrategy|bool|true|f|Control reads of cold files by a PID rule.

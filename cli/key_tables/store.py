@@ -102,7 +102,7 @@ logicalDiskSpaceCleanForciblyThreshold|double|0.8|*|Part of a full disk, of seve
 mappedFileSizeCommitLog|int|1073741824|*|Bytes of a file of the log.
 mappedFileSizeConsumeQueue|int|6000000|*|Bytes of a file of a consume queue, rounded up to whole units of 20.
 mappedFileSizeConsumeQueueExt|int|50331648|f|Bytes of a file of a consume queue's extension.
-mappedFileSizeTimerLog|int|104857600|f|Bytes of a file of the timer's log.
+mappedFileSizeTimerLog|int|104857600|*|Bytes of a file of the timer's log.
 mappedFileSwapEnable|bool|true|*|Swap old mappings out.
 mapperFileSizeBatchConsumeQueue|int|13800000|f|Bytes of a file of a batch consume queue.
 maxAsyncPutMessageRequests|int|5000|d|Most sends that wait for their flush.
@@ -167,23 +167,23 @@ syncFlushTimeout|int|5000|*|Time in ms a batch may wait for the disk before its 
 syncFromLastFile|bool|false|f|An empty slave starts with the master's last file.
 syncMasterFlushOffsetWhenStartup|bool|false|f|Ask the master at start how far it has flushed.
 timerColdDataCheckIntervalMs|int|60000|f|Time in ms between two looks for cold data.
-timerCongestNumEachSlot|int|2147483647|f|Most timers that end in one slot.
-timerEnableCheckMetrics|bool|true|f|Check the timer's figures against its log.
-timerEnableDisruptor|bool|false|f|Hand timers over by a ring of Java's Disruptor.
-timerEnableRetryUntilSuccess|bool|false|f|Try to deliver a timer until it works.
-timerFlushIntervalMs|int|1000|f|Time in ms between two flushes of the timer.
-timerGetMessageThreadNum|int|3|f|Threads that read timers that end.
+timerCongestNumEachSlot|int|2147483647|*|Most timers that end in one slot.
+timerEnableCheckMetrics|bool|true|d|Check the timer's figures against its log.
+timerEnableDisruptor|bool|false|j|Hand timers over by a ring of Java's Disruptor.
+timerEnableRetryUntilSuccess|bool|false|d|Try to deliver a timer until it works.
+timerFlushIntervalMs|int|1000|*|Time in ms between two flushes of the timer.
+timerGetMessageThreadNum|int|3|j|Threads that read timers that end.
 timerInterceptDelayLevel|bool|false|f|Handle delay levels by the timer.
-timerMaxDelaySec|int|259200|f|Longest delay in seconds.
-timerMetricSmallThreshold|int|1000000|f|Timers up to which a topic counts as small.
-timerPrecisionMs|int|1000|f|Precision of timers in ms.
-timerProgressLogIntervalMs|int|10000|f|Time in ms between two lines in the log about the timer.
-timerPutMessageThreadNum|int|3|f|Threads that deliver timers that end.
-timerRollWindowSlot|int|172800|f|Slots of the wheel before a timer is rolled on.
-timerSkipUnknownError|bool|false|f|Drop timers that fail for an unknown reason.
-timerStopDequeue|bool|false|f|Stop the delivery of timers.
-timerStopEnqueue|bool|false|f|Stop taking timers.
-timerWheelEnable|bool|true|f|Serve timer messages.
+timerMaxDelaySec|int|259200|*|Longest delay in seconds.
+timerMetricSmallThreshold|int|1000000|d|Timers up to which a topic counts as small.
+timerPrecisionMs|int|1000|*|Precision of timers in ms.
+timerProgressLogIntervalMs|int|10000|j|Time in ms between two lines in the log about the timer.
+timerPutMessageThreadNum|int|3|j|Threads that deliver timers that end.
+timerRollWindowSlot|int|172800|*|Slots of the wheel before a timer is rolled on.
+timerSkipUnknownError|bool|false|d|Drop timers that fail for an unknown reason.
+timerStopDequeue|bool|false|*|Stop the delivery of timers.
+timerStopEnqueue|bool|false|*|Stop taking timers.
+timerWheelEnable|bool|true|*|Serve timer messages.
 topicQueueLockNum|int|32|j|Locks that queues share.
 totalReplicas|int|1|f|Replicas of a broker name that there should be.
 transientStorePoolEnable|bool|false|*|Write into a pool of buffers first.

@@ -168,12 +168,14 @@ class Desk:
     async def stop(self, *, save_tables: bool = True) -> None:
         if self._opened is None:
             return
+        self.parts.stop_deliveries()
+        await self.parts.deliveries.drain()
         if save_tables:
             await self.parts.offsets.drain()
             write_files(self.config.store_dir / "config", encode_files(self.parts.state))
-        self.parts.delay.stop()
         if self._timers is not None:
             await self._timers.close()
+        await self.follower.close()
         await self._opened.close()
         self._opened = None
 
@@ -263,6 +265,8 @@ def small_config(directory: Path, **changes: Any) -> BrokerConfig:
             "commit_log_file_size_bytes": 1 << 20,
             "max_message_size_bytes": 100_000,
             "consume_queue_file_size_bytes": 20_000,
+            "index_slot_count": 1000,
+            "index_entry_count": 4000,
             "consumer_offset_persist_interval_ms": 100,
             **changes,
         }

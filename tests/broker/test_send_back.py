@@ -114,7 +114,7 @@ async def test_a_client_that_resends_by_itself_is_counted_too(desk: Desk, client
 async def test_a_delayed_message_comes_to_the_queue_it_was_sent_to(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client, "T", 4)
     answer = await send(client, b"later", queue=3, i="UNIQ_KEY\x01U\x02DELAY\x012\x02TAGS\x01A\x02")
-    assert answer.ext["queueId"] == "1"
+    assert answer.ext["queueId"] == "3"
     await eventually(lambda: in_topic(desk, "T") != [])
     (delivered,) = in_topic(desk, "T")
     assert (delivered.queue_id, delivered.queue_offset, delivered.body) == (3, 0, b"later")

@@ -17,7 +17,7 @@ def test_a_key_is_explained_with_type_default_meaning_and_effect() -> None:
 
 def test_a_key_without_effect_says_why() -> None:
     assert "no effect: it tunes Java's threads" in explain("sendMessageThreadPoolNums")
-    assert "no effect: belongs to a feature" in explain("timerWheelEnable")
+    assert "no effect: belongs to a feature" in explain("timerInterceptDelayLevel")
 
 
 def test_our_own_keys_say_that_they_are_ours() -> None:

@@ -1,0 +1,201 @@
+"""What was delivered and is not told by any progress yet: so that a message fires once, whoever leads.
+
+    log   ...| mark |... deliveries ... progress+mark ... deliveries ...| end         the leader dies here
+                                             '--- the next one looks through the log from the mark on ---'
+
+A delayed message, a timer or a committed transaction is put into its topic as a new record that names its origin (the
+physical offset, in the record's field for prepared transactions). Progress follows in records of the state topic, a
+little later; beside it lies the mark: no delivery that the progress does not tell of lies before it. Who begins to lead
+reads the origins behind the oldest mark before it delivers anything. The mark moves on at least every 16 MiB.
+
+Ours: RocketMQ delivers such messages again.
+"""
+
+import asyncio
+import enum
+import struct
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final
+
+from broker import names
+from broker.appender import Appender
+from broker.state import ReplicatedState, StateChange, offset_key
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt, ReplicatedLog
+
+MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
+"""Where the marks lie among the consumer offsets: by kind in place of a queue id."""
+
+REFRESH_BYTES: Final = 16 << 20
+_SCAN_BYTES_MAX: Final = 256 << 20  # farther away only when another program wrote the log, which marks nothing
+_SLICE_S: Final = 0.005
+_SLICE_CHECK_RECORDS: Final = 64
+
+_SYS_FLAG = struct.Struct(">i")
+_ORIGIN = struct.Struct(">q")
+_SYS_FLAG_AT: Final = 36
+_ORIGIN_AT: Final = 76
+_HOST_V6_EXTRA: Final = 12
+
+_WAIT_SECONDS: Final = 0.1
+_PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
+_CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
+
+Delivered = Callable[[bool], None]
+Offsets = Mapping[str, Mapping[int, int]]
+Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
+
+
+class Kind(enum.IntEnum):
+    """Who delivers; the value stands for a queue id beside the mark."""
+
+    DELAY = 0
+    TIMER = 1
+    TRANSACTION = 2
+
+
+class Deliveries:
+    """Marks, and the origins found behind them.
+
+    Attributes:
+        origins: physical offsets of delayed messages and timers that are delivered already.
+        committed: those of half messages.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        state: ReplicatedState,
+        appender: Appender,
+        propose: Propose,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._log = log
+        self._appender = appender
+        self._state = state
+        self._propose = propose
+        self._loop = loop
+        self._open: dict[Kind, dict[Hashable, int]] = {kind: {} for kind in Kind}
+        self._told: dict[Kind, int] = {}
+        self._run = 0
+        self._unsettled = 0
+        self._settled = asyncio.Event()
+        self.origins: set[int] = set()
+        self.committed: set[int] = set()
+
+    # ---- while this node leads
+
+    def deliver(self, kind: Kind, token: Hashable, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
+        """Append drafts that name their origins; the mark stays before them until `end(kind, token)`.
+
+        `done` hears once, later, whether they are in the log for good or were not placed; never when this node stops
+        leading first, for then only a scan can tell. A time-out means neither: it is waited out.
+        """
+        self._open[kind].setdefault(token, self._log.max_offset)
+        if kind not in self._told:
+            self.record(kind, {})  # the first ones ever: their mark goes before them
+        self._unsettled += 1
+        run = self._run
+
+        def settle(outcome: AppendReceipt | Refusal) -> None:
+            if run != self._run:
+                return
+            if isinstance(outcome, Refusal) and outcome.cause in _PLACED:
+                end = drafts[-1].physical_offset + drafts[-1].size
+                if self._log.confirm_offset < end:
+                    self._loop.call_later(_WAIT_SECONDS, settle, outcome)
+                    return
+                outcome = _CONFIRMED
+            self._settle_one()
+            done(not isinstance(outcome, Refusal))
+
+        for draft in drafts[:-1]:
+            self._appender.add(draft)
+        self._appender.add(drafts[-1], settle)
+
+    def end(self, kind: Kind, token: Hashable) -> None:
+        """The progress recorded next tells of them; or they were not placed."""
+        self._open[kind].pop(token, None)
+
+    def record(self, kind: Kind, progress: Offsets, done: Callable[[Refusal | None], None] | None = None) -> None:
+        """Put progress into the log, and the mark beside it."""
+        mark = min(self._open[kind].values(), default=self._log.max_offset)
+        self._told[kind] = mark
+        self._unsettled += 1
+        run = self._run
+
+        def settle(refusal: Refusal | None) -> None:
+            if run == self._run:
+                self._settle_one()
+            if done is not None:
+                done(refusal)
+
+        self._propose(StateChange(offsets={**progress, MARKS_KEY: {kind: mark}}), settle)
+
+    def refresh(self) -> None:
+        """Move marks on that the log's end has left far behind; to be called now and then on the leader."""
+        for kind, told in list(self._told.items()):
+            mark = min(self._open[kind].values(), default=self._log.max_offset)
+            if mark - told > REFRESH_BYTES:
+                self.record(kind, {})
+
+    async def drain(self) -> None:
+        """Wait until what was delivered and recorded is in the log, or refused."""
+        while self._unsettled:
+            self._settled.clear()
+            await self._settled.wait()
+
+    # ---- when it begins to
+
+    def scan(self, then: Callable[[], None]) -> None:
+        """Look behind the oldest mark, in slices; `then` is called unless `stop` came first."""
+        self.stop()
+        marks = self._state.offsets.get(MARKS_KEY, {})
+        end = self._log.confirm_offset
+        self._told = {kind: marks[kind] for kind in Kind if kind in marks}
+        start = max(min(self._told.values(), default=end), self._log.min_offset)
+        self._slice(self._run, start, min(end, start + _SCAN_BYTES_MAX), then)
+
+    def stop(self) -> None:
+        """No longer leading."""
+        self._run += 1
+        self._unsettled = 0
+        self._settled.set()
+        self._told.clear()
+        self.origins.clear()
+        self.committed.clear()
+        for tokens in self._open.values():
+            tokens.clear()
+
+    def _settle_one(self) -> None:
+        self._unsettled -= 1
+        if not self._unsettled:
+            self._settled.set()
+
+    def _slice(self, run: int, start: int, end: int, then: Callable[[], None]) -> None:
+        if run != self._run:
+            return
+        deadline = time.monotonic() + _SLICE_S
+        try:
+            for count, (position, record) in enumerate(self._log.walk(start, end)):
+                if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
+                    self._loop.call_soon(self._slice, run, position, end, then)
+                    return
+                self._look(record)
+        except CorruptRecordError:
+            pass  # dispatching has met it before and says so; what lies behind is not dispatched either
+        then()
+
+    def _look(self, record: memoryview) -> None:
+        (flags,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
+        at = _ORIGIN_AT
+        if flags & (BORN_HOST_V6 | STORE_HOST_V6):
+            at += _HOST_V6_EXTRA * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
+        (origin,) = _ORIGIN.unpack_from(record, at)
+        if origin:
+            found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
+            found.add(origin)

@@ -1,0 +1,108 @@
+"""Keeps on disk what timers and transactions count: the timer index, and the counts of open transactions.
+
+Every so often, in a thread; the index's timer log loses files that point only before the commit log's beginning.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker.config import BrokerConfig
+from store.errors import DiskFailedError, StoreError
+from store.message_store import MessageStore
+from store.timer.metrics import TopicCounts, write_counts
+from store.timer.timer_index import TimerIndex, TimerIndexConfig
+
+log = logging.getLogger(__name__)
+
+CLEAN_SECONDS: Final = 30.0
+
+
+def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
+    """The timer index of a broker's directory, recovered.
+
+    Raises:
+        StoreFormatError, DiskFullError, DiskFailedError.
+    """
+    index = TimerIndex(
+        TimerIndexConfig(
+            root=config.store_dir,
+            precision_ms=config.timer_precision_ms,
+            roll_window_slots=config.timer_roll_window_slots,
+            log_file_size_bytes=config.timer_log_file_size_bytes,
+        ),
+        clock_ms,
+    )
+    index.load()
+    return index
+
+
+def open_counts(config: BrokerConfig, clock_ms: Callable[[], int]) -> TopicCounts:
+    """Open transactions by topic, as last written."""
+    counts = TopicCounts("transactionCount", clock_ms)
+    counts.load(_counts_path(config))
+    return counts
+
+
+class DeliveryFiles:
+    """Writes them.
+
+    Attributes:
+        failures: writes that the disk refused; what is in the log is not lost by that, only found later.
+    """
+
+    def __init__(self, config: BrokerConfig, index: TimerIndex, counts: TopicCounts, store: MessageStore) -> None:
+        self._path = _counts_path(config)
+        self._index = index
+        self._counts = counts
+        self._saved_counts = counts.version
+        self._store = store
+        self._flushing: asyncio.Future[None] | None = None
+        self.failures = 0
+
+    def flush_index(self) -> None:
+        """Begin to make the index durable, unless that is under way."""
+        if self._flushing is None:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.run_in_executor(None, self._index.prepare_flush())
+            self._flushing.add_done_callback(self._flushed)
+
+    def save_counts(self) -> None:
+        """Write the counts of transactions when they have changed."""
+        if self._counts.version != self._saved_counts:
+            self._saved_counts = self._counts.version
+            loop = asyncio.get_running_loop()
+            future = loop.run_in_executor(None, write_counts, self._path, self._counts.encode())
+            future.add_done_callback(self._note)
+
+    def clean(self) -> None:
+        """Drop files of the timer log that nothing in the commit log is behind of."""
+        try:
+            self._index.forget_before(self._store.log.min_offset)
+        except StoreError as error:
+            log.error("files of the timer log not deleted: %s", error)
+
+    async def close(self) -> None:
+        """Wait for what is under way, and write the counts."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        if self._counts.version != self._saved_counts:
+            try:
+                await asyncio.to_thread(write_counts, self._path, self._counts.encode())
+            except DiskFailedError as error:
+                log.error("counts of transactions not saved: %s", error)
+
+    def _flushed(self, future: asyncio.Future[None]) -> None:
+        self._flushing = None
+        self._note(future)
+
+    def _note(self, future: asyncio.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self.failures += 1
+            log.error("timers or transactions not saved: %s", error)
+
+
+def _counts_path(config: BrokerConfig) -> Path:
+    return config.store_dir / "config" / "transactionMetrics"

@@ -1,0 +1,137 @@
+"""Half messages that nobody has decided, as the half and op topics tell them. Pure; on the node that leads.
+
+    half topic: record --add--> open ---end (op record, or END_TRANSACTION)---> decided
+                  '-- put back after a check: takes the place of its earlier copy
+
+Progress is what upstream keeps: the first half offset that is open, and the first op record that names one at or past
+it.
+
+Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (5.3.3).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from ledgermq.message.properties import PRODUCER_GROUP, REAL_TOPIC, UNIQ_KEY
+from ledgermq.message.record import Record
+
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+OP_SEPARATOR: Final = ","
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One undecided message.
+
+    Attributes:
+        born_ms, store_ms: of its latest copy; a copy keeps the time of birth.
+        check_times: how often its producer was asked.
+        immunity_ms: age up to which it is not asked about, or None for the broker's own.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    born_ms: int
+    store_ms: int
+    topic: str
+    group: str
+    unique_key: str
+    check_times: int
+    immunity_ms: int | None
+
+
+def half_of(record: Record, timeout_ms: int) -> Half:
+    """What a record of the half topic says; `timeout_ms` is the least immunity."""
+    properties = record.property_map
+    immunity = properties.get(IMMUNITY_SECONDS)
+    return Half(
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        born_ms=record.born_timestamp,
+        store_ms=record.store_timestamp,
+        topic=properties.get(REAL_TOPIC, ""),
+        group=properties.get(PRODUCER_GROUP, ""),
+        unique_key=properties.get(UNIQ_KEY, ""),
+        check_times=_number(properties.get(CHECK_TIMES)) or 0,
+        immunity_ms=None if immunity is None else max((_number(immunity) or 0) * 1000, timeout_ms),
+    )
+
+
+class OpenHalves:
+    """The table.
+
+    Attributes:
+        half_end: next queue offset of the half topic to read; the reader moves it.
+        op_end: the same of the op topic; `end_all` moves it.
+    """
+
+    def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
+        self._open: dict[int, Half] = {}
+        self._by_key: dict[str, int] = {}
+        self._ops: deque[tuple[int, int]] = deque()  # op offset, greatest half offset that it names
+        self.half_end = half_start
+        self.op_end = op_start
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def halves(self) -> list[Half]:
+        """All that are open, in the order of the half topic."""
+        return list(self._open.values())
+
+    def add(self, half: Half) -> Half | None:
+        """A record of the half topic; answers the earlier copy whose place it takes."""
+        earlier = self._open.get(self._by_key.get(half.unique_key, -1)) if half.unique_key else None
+        if earlier is not None and half.check_times > earlier.check_times:
+            self._remove(earlier)
+        else:
+            earlier = None
+        self._open[half.queue_offset] = half
+        if half.unique_key:
+            self._by_key[half.unique_key] = half.queue_offset
+        return earlier
+
+    def end(self, half: Half) -> None:
+        """It is decided, or given up."""
+        self._remove(half)
+
+    def end_all(self, op_offset: int, body: bytes) -> list[Half]:
+        """An op record ends what it names; answers those that were still open."""
+        offsets = op_offsets(body)
+        ended = [half for offset in offsets if (half := self._open.get(offset)) is not None]
+        for half in ended:
+            self._remove(half)
+        self._ops.append((op_offset, max(offsets, default=-1)))
+        self.op_end = op_offset + 1
+        return ended
+
+    def find(self, queue_offset: int, unique_key: str) -> Half | None:
+        """The open message that a decision about the copy at a queue offset means: that copy, or a later one."""
+        found = self._open.get(queue_offset)
+        if found is None and unique_key:
+            found = self._open.get(self._by_key.get(unique_key, -1))
+        return found
+
+    def progress(self) -> tuple[int, int]:
+        """Half and op offset from which this table can be made again."""
+        half_start = min(self._open, default=self.half_end)
+        while self._ops and self._ops[0][1] < half_start:
+            self._ops.popleft()
+        return half_start, self._ops[0][0] if self._ops else self.op_end
+
+    def _remove(self, half: Half) -> None:
+        self._open.pop(half.queue_offset, None)
+        if self._by_key.get(half.unique_key) == half.queue_offset:
+            del self._by_key[half.unique_key]
+
+
+def op_offsets(body: bytes) -> list[int]:
+    """The half offsets in an op record's body: decimal, separated or followed by commas."""
+    words = body.decode(errors="replace").split(OP_SEPARATOR)
+    return [number for word in words if (number := _number(word)) is not None]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 18 else None

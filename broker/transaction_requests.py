@@ -1,0 +1,153 @@
+"""END_TRANSACTION (37): a producer decides about a half message, at once or when it was asked.
+
+    0 not yet: nothing, no answer | 8 commit: the message into its topic, then an op record | 12 rollback: an op record
+
+A message is decided once: another decision about it, or about an earlier copy, is answered with success and changes
+nothing.
+
+Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3.3).
+"""
+
+from collections.abc import Callable
+
+from broker import names
+from broker.config import BrokerConfig
+from broker.drafts import DraftMaker
+from broker.fields import integer, long, text
+from broker.metadata import Metadata
+from broker.role import Role
+from broker.send_target import SendTargets
+from broker.timer_parking import Parking
+from broker.transaction_halves import Half, half_of
+from broker.transaction_service import TransactionService
+from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from ledgermq.message.properties import (
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from ledgermq.message.record import Record
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import QueuedDraft
+
+_NOT_FOUND = "Find prepared transaction message failed"
+
+
+class TransactionRequests:
+    """Serves it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        role: Role,
+        service: TransactionService,
+        parking: Parking,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._role = role
+        self._service = service
+        self._parking = parking
+        self._targets = targets
+        self._drafts = drafts
+        self._clock_ms = clock_ms
+
+    def end(self, connection: Connection, command: Command) -> None:
+        """37: answered when the decision is carried out, if it asks for an answer at all."""
+        fields = command.ext
+        for name in ("producerGroup", "msgId"):
+            text(fields, name)
+        long(fields, "tranStateTableOffset")
+        long(fields, "commitLogOffset")
+        decision = integer(fields, "commitOrRollback")
+        if not self._role.writable:
+            refusal = self._role.refusal()
+            connection.respond(command, ResponseCode.SLAVE_NOT_AVAILABLE, refusal.ext, remark=refusal.remark)
+        elif decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            self._service.when_ready(lambda: self._decide(connection, command, decision))
+        elif not command.is_oneway:
+            connection.answer((), 1)  # as upstream: the producer is asked later
+
+    def _decide(self, connection: Connection, command: Command, decision: int) -> None:
+        try:
+            self._carry_out(connection, command, decision)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _carry_out(self, connection: Connection, command: Command, decision: int) -> None:
+        fields = command.ext
+        self._role.check_writable()
+        record = self._service.look_up(long(fields, "commitLogOffset"))
+        if record is None or record.topic != names.HALF_TOPIC:
+            raise Refusal(Cause.SYSTEM_ERROR, _NOT_FOUND)
+        if fields.get("fromTransactionCheck", "false").lower() != "true" and self._is_too_late(record):
+            remark = "the time for a decision of its own is over, the producer will be asked"
+            connection.respond(command, ResponseCode.ILLEGAL_OPERATION, remark=remark)
+            return
+        self._check(record, fields)
+        half = self._service.begin_decision(record.queue_offset, record.property_map.get(UNIQ_KEY, ""))
+        if half is None:
+            connection.respond(command, ResponseCode.SUCCESS)
+        elif decision == TRANSACTION_ROLLBACK:
+            self._service.roll_back(half)
+            connection.respond(command, ResponseCode.SUCCESS)
+        else:
+            self._commit(connection, command, half, record)
+
+    def _commit(self, connection: Connection, command: Command, half: Half, record: Record) -> None:
+        try:
+            draft = self._final(record, half)
+        except Refusal:
+            self._service.give_back(half)
+            raise
+
+        def done(is_stored: bool) -> None:
+            if is_stored:
+                connection.respond(command, ResponseCode.SUCCESS)
+            else:
+                connection.respond(command, ResponseCode.SYSTEM_ERROR, remark="the message was not stored")
+
+        self._service.commit(half, draft, done)
+
+    def _is_too_late(self, record: Record) -> bool:
+        immunity_ms = half_of(record, self._config.transaction_timeout_ms).immunity_ms
+        return immunity_ms is not None and self._clock_ms() - record.born_timestamp > immunity_ms
+
+    def _check(self, record: Record, fields: dict[str, str]) -> None:
+        """The decision must name the message as it lies."""
+        if record.property_map.get(PRODUCER_GROUP) != fields["producerGroup"]:
+            raise Refusal(Cause.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != long(fields, "tranStateTableOffset"):
+            raise Refusal(Cause.SYSTEM_ERROR, "The transaction state table offset wrong")
+
+    def _final(self, record: Record, half: Half) -> QueuedDraft:
+        """The message as consumers see it; parked once more when it is delayed."""
+        properties = dict(record.property_map)
+        name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        topic = self._metadata.existing_topic(name)
+        if not queue_id.isascii() or not queue_id.isdigit() or topic.write_queues == 0:
+            raise Refusal(
+                Cause.SYSTEM_ERROR, f"half message at {record.physical_offset}: {name}/{queue_id} is no queue"
+            )
+        properties[WAIT] = "false"
+        target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
+        parked = self._parking.delay(target, encode_properties(properties))
+        if parked is not None:
+            target, properties = parked.target, decode_properties(parked.properties)
+        draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        if parked is not None and parked.tags_code is not None:
+            draft.tags_code = parked.tags_code
+        draft.sys_flag |= TRANSACTION_COMMIT
+        draft.prepared_transaction_offset = half.physical_offset
+        return draft

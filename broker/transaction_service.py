@@ -1,0 +1,360 @@
+"""Transactions on the node that leads: which half messages are open, when their producers are asked, when given up.
+
+    half, op topics --load, follow--> OpenHalves --every round, in order--> too often asked, too old: given up
+                                          |                            '--> old enough: put back, its producer asked
+    END_TRANSACTION --decide--------------'  commit: message and op record; rollback: op record
+
+Progress rides as consumer offsets of CID_RMQ_SYS_TRANS, as upstream; what was committed behind it is found by
+`timer_deliveries`, so that a commit is stored once.
+
+Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (check),
+`DefaultTransactionalMessageCheckListener.java` (5.3.3). Ours: a message with a long immunity stays where it is.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker import names
+from broker.appender import Appender
+from broker.clients import ClientTable
+from broker.config import BrokerConfig
+from broker.drafts import DraftMaker
+from broker.metadata import Metadata
+from broker.role import Role
+from broker.send_target import SendTargets
+from broker.state import ReplicatedState, offset_key
+from broker.timer_deliveries import Deliveries, Kind
+from broker.transaction_check import check_command
+from broker.transaction_halves import CHECK_TIMES, Half, OpenHalves, half_of
+from broker.transaction_ops import OpWriter
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import WAIT
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.refusal import Refusal
+from store.consume_queue import ConsumeQueue
+from store.message_store import MessageStore, QueuedDraft
+from store.replicated_log import AppendReceipt
+from store.timer.metrics import TopicCounts
+
+log = logging.getLogger(__name__)
+
+_GROUP: Final = "CID_RMQ_SYS_TRANS"
+HALF_KEY: Final = offset_key(names.HALF_TOPIC, _GROUP)
+OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, _GROUP)
+
+_SLICE_S: Final = 0.005
+
+
+class TransactionService:
+    """Keeps the table of open half messages, and asks.
+
+    Args:
+        counts: by topic, for the file `config/transactionMetrics`.
+        clock_ms: wall clock, the one of store times.
+
+    Attributes:
+        checks, given_up: producers asked, and messages moved to TRANS_CHECK_MAX_TIME_TOPIC.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        deliveries: Deliveries,
+        metadata: Metadata,
+        clients: ClientTable,
+        role: Role,
+        store: MessageStore,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        appender: Appender,
+        counts: TopicCounts,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._deliveries = deliveries
+        self._metadata = metadata
+        self._clients = clients
+        self._role = role
+        self._store = store
+        self._targets = targets
+        self._drafts = drafts
+        self._appender = appender
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._ops = OpWriter(config, targets, drafts, appender, loop, self._on_ops_written, clock_ms)
+        self._open = OpenHalves()
+        self._busy: set[int] = set()  # half offsets being decided, put back or given up
+        self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
+        self._told: tuple[int, int] | None = None
+        self._random = random.Random()
+        self._run = 0
+        self._is_ready = False
+        self._is_leading = False
+        self.counts = counts
+        self.checks = 0
+        self.given_up = 0
+
+    # ---- the table
+
+    def expect(self) -> None:
+        """This node leads now; `resume` follows soon. Decisions that come before wait for it."""
+        self._is_leading, self._is_ready = True, False
+
+    def resume(self) -> None:
+        """This node leads now, and what the leader before has committed is known: load the table, then go on."""
+        self._run += 1
+        progress = self._state.offsets
+        half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
+        self._open = OpenHalves(half_start, op_start)
+        self._busy.clear()
+        self._told = (half_start, op_start)
+        self.expect()
+        self._load(self._run)
+
+    def stop(self) -> None:
+        """No longer leading, or closing: decisions are recorded if that is still possible."""
+        if self._is_leading and self._role.writable:
+            self._ops.flush()
+            self._record()
+        else:
+            self._ops.forget()
+        self._run += 1
+        self._is_leading = self._is_ready = False
+        waiting, self._waiting = self._waiting, deque()
+        for decide in waiting:
+            decide()
+
+    def wake(self, queues: Iterable[ConsumeQueue]) -> None:
+        """These queues have new messages, some of them perhaps half messages or op records."""
+        if self._is_ready and any(queue.topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC) for queue in queues):
+            self._follow(None)
+
+    def when_ready(self, decide: Callable[[], None]) -> None:
+        """Call `decide` when the table is loaded: now, or soon; at once, too, when this node stops leading."""
+        if self._is_ready or not self._is_leading:
+            decide()
+        else:
+            self._waiting.append(decide)
+
+    @property
+    def open_count(self) -> int:
+        """Half messages that nobody has decided."""
+        return len(self._open)
+
+    def _load(self, run: int) -> None:
+        if run != self._run:
+            return
+        if not self._follow(time.monotonic() + _SLICE_S):
+            self._loop.call_soon(self._load, run)
+            return
+        decided = self._deliveries.committed | self._deliveries.origins
+        for half in self._open.halves():
+            if half.physical_offset in decided:
+                self._open.end(half)
+                self._ops.decided(half.queue_offset)
+        self._is_ready = True
+        self._count_anew()
+        self._check_later(self._config.transaction_check_interval_ms / 1000)
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def _follow(self, deadline: float | None) -> bool:
+        """Read both topics on; False when the deadline came first."""
+        table = self._open
+        halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
+        while halves is not None and table.half_end < halves.max_offset:
+            position = max(table.half_end, halves.min_offset)
+            self._take_half(self._record_at(halves, position))
+            table.half_end = position + 1
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        while ops is not None and table.op_end < ops.max_offset:
+            position = max(table.op_end, ops.min_offset)
+            record = self._record_at(ops, position)
+            for half in table.end_all(position, record.body if record is not None else b""):
+                self._count(half, -1)
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        return True
+
+    def _take_half(self, record: Record | None) -> None:
+        if record is None:
+            return
+        half = half_of(record, self._config.transaction_timeout_ms)
+        earlier = self._open.add(half)
+        if earlier is None:
+            self._count(half, 1)
+        else:
+            self._busy.discard(earlier.queue_offset)
+
+    def _record_at(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        unit = queue.unit(queue_offset)
+        return self.look_up(unit[0]) if unit is not None else None
+
+    def look_up(self, physical_offset: int) -> Record | None:
+        """The record at a physical offset; None when there is none, or a damaged one."""
+        found = self._store.look_up(physical_offset)
+        try:
+            return decode_record(found) if found is not None else None
+        except CorruptRecordError as error:
+            log.error("record at %d: %s", physical_offset, error)
+            return None
+
+    # ---- decisions
+
+    def begin_decision(self, queue_offset: int, unique_key: str) -> Half | None:
+        """The open message that a producer decides now; None when it is decided already, or being so."""
+        half = self._open.find(queue_offset, unique_key)
+        if half is None or half.queue_offset in self._busy:
+            return None
+        self._busy.add(half.queue_offset)
+        return half
+
+    def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
+        """Store the decided message; `done` hears whether it is."""
+
+        def settle(is_stored: bool) -> None:
+            if is_stored:
+                self._decided(half)
+            else:
+                self._busy.discard(half.queue_offset)
+                self._deliveries.end(Kind.TRANSACTION, half.queue_offset)
+            done(is_stored)
+
+        self._deliveries.deliver(Kind.TRANSACTION, half.queue_offset, [draft], settle)
+
+    def give_back(self, half: Half) -> None:
+        """The decision cannot be carried out; the message stays open."""
+        self._busy.discard(half.queue_offset)
+
+    def roll_back(self, half: Half) -> None:
+        """Nothing is stored but the op record."""
+        self._decided(half)
+
+    def _decided(self, half: Half) -> None:
+        self._busy.discard(half.queue_offset)
+        self._open.end(half)
+        self._count(half, -1)
+        self._ops.decided(half.queue_offset)
+
+    def _on_ops_written(self, queue_offsets: list[int]) -> None:
+        for queue_offset in queue_offsets:
+            self._deliveries.end(Kind.TRANSACTION, queue_offset)
+        self._record()
+
+    def _record(self) -> None:
+        """Put progress into the log when there is some."""
+        half_offset, op_offset = self._open.progress()
+        if self._told != (half_offset, op_offset) and self._role.writable:
+            self._told = (half_offset, op_offset)
+            self._deliveries.record(Kind.TRANSACTION, {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}})
+
+    # ---- asking
+
+    def _check_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._check, self._run)
+
+    def _check(self, run: int) -> None:
+        """One round, in slices."""
+        if run != self._run or not self._is_ready:
+            return
+        self._check_some(run, deque(self._open.halves()), self._clock_ms())
+        self._check_later(self._config.transaction_check_interval_ms / 1000)
+
+    def _check_some(self, run: int, halves: deque[Half], start_ms: int) -> None:
+        deadline = time.monotonic() + _SLICE_S
+        while halves and run == self._run:
+            half = halves.popleft()
+            if half.queue_offset not in self._busy and self._open.find(half.queue_offset, "") is half:
+                self._look_at(half, start_ms)
+            if time.monotonic() > deadline:
+                self._loop.call_soon(self._check_some, run, halves, start_ms)
+                return
+        if run == self._run:
+            self._record()
+
+    def _look_at(self, half: Half, start_ms: int) -> None:
+        age_ms = self._clock_ms() - half.born_ms
+        if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:
+            self._give_up(half)
+        elif half.store_ms < start_ms:
+            immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
+            if age_ms >= immunity_ms or age_ms < 0:
+                self._put_back(half)
+
+    def _put_back(self, half: Half) -> None:
+        """Store the half message anew with one more check in it; then ask about the new copy."""
+        record = self.look_up(half.physical_offset)
+        if record is None:
+            self._open.end(half)  # the log has dropped it
+            self._count(half, -1)
+            return
+        properties = {**record.property_map, CHECK_TIMES: str(half.check_times + 1), WAIT: "false"}
+        target = self._targets.target(names.HALF_TOPIC, 0)
+        draft = self._again(record, target.queue_id, names.HALF_TOPIC, properties)
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                self._busy.discard(half.queue_offset)
+            elif draft is not None:
+                self._ask(half.group, draft.physical_offset)
+
+        if draft is not None:
+            self._busy.add(half.queue_offset)
+            self._appender.add(draft, done)
+
+    def _ask(self, group: str, physical_offset: int) -> None:
+        """Ask any producer of the group that is connected."""
+        record = self.look_up(physical_offset)
+        producers = [client for client in self._clients.producers(group) if not client.connection.is_closed]
+        if record is None or not producers:
+            log.info("nobody of producer group %s to ask about the half message at %d", group, physical_offset)
+            return
+        self.checks += 1
+        self._random.choice(producers).connection.oneway(check_command(record, self._config.broker_name))
+
+    def _give_up(self, half: Half) -> None:
+        record = self.look_up(half.physical_offset)
+        log.warning(
+            "transaction %s of topic %s given up after %d checks", half.unique_key, half.topic, half.check_times
+        )
+        draft = None
+        if record is not None:
+            self._metadata.topic_for_group(names.CHECKED_OUT_TOPIC, 1)
+            draft = self._again(record, 0, names.CHECKED_OUT_TOPIC, record.property_map)
+        if draft is None:
+            self._decided(half)
+            return
+        draft.prepared_transaction_offset = half.physical_offset
+        self._busy.add(half.queue_offset)
+        self.given_up += 1
+        self.commit(half, draft, lambda _: None)
+
+    def _again(self, record: Record, queue_id: int, topic: str, properties: dict[str, str]) -> QueuedDraft | None:
+        """A copy elsewhere; None, with a line in the log, when its properties have become too long."""
+        try:
+            target = self._targets.target(topic, queue_id)
+            return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        except Refusal as refusal:
+            log.error("half message at %d cannot be copied to %s: %s", record.physical_offset, topic, refusal.remark)
+            return None
+
+    # ---- counts
+
+    def _count(self, half: Half, change: int) -> None:
+        if self._is_ready:
+            self.counts.add(half.topic, change)
+
+    def _count_anew(self) -> None:
+        found = Counter(half.topic for half in self._open.halves())
+        for topic in self.counts.counts.keys() | found.keys():
+            if change := found[topic] - self.counts.counts.get(topic, 0):
+                self.counts.add(topic, change)

@@ -1,0 +1,76 @@
+"""The file `config/timercheck`: how far the timers are. 4096 bytes, of which 56 are used.
+
+| field | type | at |
+|---|---|---|
+| read time, ms: slots before it have been delivered | i64 | 0 |
+| timer log flushed up to here | i64 | 8 |
+| next queue offset of the timer topic to take into the wheel | i64 | 16 |
+| the master's | i64 | 24 |
+| version: state version, time in ms, counter | 3 * i64 | 32 |
+
+Source: apache/rocketmq `store/.../timer/TimerCheckpoint.java` (5.3.3).
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from store.errors import DiskFailedError, StoreFormatError
+
+_FIELDS = struct.Struct(">7q")
+_FILE_SIZE: Final = 4096
+
+
+class TimerCheck(NamedTuple):
+    """The fields; zeros where no file is."""
+
+    read_ms: int = 0
+    log_position: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def encode(self) -> bytes:
+        """The 56 bytes that request 60 answers with, too."""
+        return _FIELDS.pack(*self)
+
+
+def read_check(path: Path) -> TimerCheck:
+    """The file's fields.
+
+    Raises:
+        StoreFormatError: it is shorter than its oldest form, or a field is negative.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return TimerCheck()
+    if len(data) < 32:
+        raise StoreFormatError(path, f"is {len(data)} bytes long, the fields have 32 at least")
+    check = TimerCheck(*_FIELDS.unpack(data[: _FIELDS.size].ljust(_FIELDS.size, b"\0")))
+    if min(check) < 0:
+        raise StoreFormatError(path, f"has a negative field: {check}")
+    return check
+
+
+def write_check(path: Path, check: TimerCheck) -> None:
+    """Write the fields in place and sync them; for a thread. One sector, so that they change together.
+
+    Raises:
+        DiskFailedError: the disk refused.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(descriptor).st_size < _FILE_SIZE:
+                os.ftruncate(descriptor, _FILE_SIZE)
+            os.pwrite(descriptor, check.encode(), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise DiskFailedError(path, f"write failed: {error}") from error

@@ -1,0 +1,348 @@
+"""Timer index: the wheel and the timer log together, kept from the timer topic on every node.
+
+    enqueue(timer) ---> unit appended to the timer log, chained to its slot's last one; slot in the wheel moved
+    units_at(slot) <--- the chain, newest first           advance(read time) ---> slots behind it count no more
+
+Where a timer goes depends on its record alone, not on when this node came to it, so that all nodes place it alike.
+A delay longer than the roll window goes to a slot within it, to be put into the timer topic again from there.
+
+Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (doEnqueue, recover, prepareTimerCheckPoint), 5.3.3.
+Ours: the roll is counted from the record's store time, upstream from the node's clock; recovery walks only the units
+behind the last flush, and empties or rebuilds slots whose last units were lost.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ledgermq.message.hashing import java_string_hash
+from store.mapped_file import MappedFile
+from store.timer.checkpoint import TimerCheck, read_check, write_check
+from store.timer.metrics import TopicCounts, write_counts
+from store.timer.timer_log import (
+    MAGIC_DEFAULT,
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    NO_POSITION,
+    UNIT_SIZE,
+    TimerLog,
+    TimerUnit,
+)
+from store.timer.timer_message import TimerMessage
+from store.timer.wheel import SLOT_COUNT, Slot, TimerWheel
+
+log = logging.getLogger(__name__)
+
+_BLANK_SLOTS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerIndexConfig:
+    """Where, and how fine.
+
+    Attributes:
+        root: the store's directory.
+        precision_ms: length of a slot.
+        roll_window_slots: longest delay in slots before a timer is rolled on; out of range means the longest possible.
+        log_file_size_bytes: of a file of the timer log.
+    """
+
+    root: Path
+    precision_ms: int = 1000
+    roll_window_slots: int = 172_800
+    log_file_size_bytes: int = 100 << 20
+    slot_count: int = SLOT_COUNT
+
+    @property
+    def roll_window_ms(self) -> int:
+        longest = self.slot_count // 2 - _BLANK_SLOTS
+        slots = self.roll_window_slots if 2 <= self.roll_window_slots <= longest else longest
+        return slots * self.precision_ms
+
+
+class TimerIndex:
+    """All timers that wait. Owned by the loop's thread; its files are made with the first timer.
+
+    Args:
+        clock_ms: wall clock.
+
+    Attributes:
+        read_ms: slots before it have been delivered, here or on the node that led.
+        queue_offset: next message of the timer topic to take.
+        metrics: how many wait, by real topic.
+    """
+
+    def __init__(self, config: TimerIndexConfig, clock_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._clock_ms = clock_ms
+        self._wheel: TimerWheel | None = None
+        self._log: TimerLog | None = None
+        self._check = TimerCheck()
+        self._saved_counts = 0
+        self._is_dirty = False
+        self._has_lost_units = False
+        self.precision_ms = config.precision_ms
+        self.read_ms = 0
+        self.queue_offset = 0
+        self.metrics = TopicCounts("timingCount", clock_ms)
+
+    # ---- opening and closing
+
+    def load(self) -> None:
+        """Open and recover what is there.
+
+        Raises:
+            StoreFormatError: a file that is not ours to read.
+            DiskFullError, DiskFailedError: the disk refused.
+        """
+        self._check = read_check(self._path("config/timercheck"))
+        self.metrics.load(self._path("config/timermetrics"))
+        self._saved_counts = self.metrics.version
+        self.read_ms, self.queue_offset = self._check.read_ms, self._check.queue_offset
+        if self._path("timerwheel").exists() or self._path("timerlog").exists():
+            self._recover(*self._files())
+        else:
+            self._has_lost_units = self._check.log_position > 0
+
+    def close(self) -> None:
+        """Flush everything and let go of the files; blocks.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        try:
+            self.prepare_flush()()
+        finally:
+            for part in (self._wheel, self._log):
+                if part is not None:
+                    part.close()
+            self._wheel = self._log = None
+
+    # ---- taking and giving
+
+    def slot_of(self, timer: TimerMessage) -> tuple[int, int, int]:
+        """Slot time, magic and write time of a timer."""
+        precision, window = self.precision_ms, self._config.roll_window_ms
+        write_ms = timer.store_ms // precision * precision
+        slot_ms, magic = timer.out_ms // precision * precision, MAGIC_DEFAULT
+        excess = slot_ms - write_ms - window
+        if excess >= 0:
+            magic |= MAGIC_ROLL
+            half = window // precision // 2 * precision
+            slot_ms = write_ms + (half if excess < window // precision // 3 * precision else window)
+        if timer.deletes:
+            magic |= MAGIC_DELETE
+        return slot_ms, magic, write_ms
+
+    def enqueue(self, timer: TimerMessage) -> TimerUnit | None:
+        """Take a timer into its slot; None, and nothing stored, when that slot has been delivered already.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored; try again.
+        """
+        slot_ms, magic, write_ms = self.slot_of(timer)
+        return self._append(timer, slot_ms, magic, write_ms) if slot_ms >= self.read_ms else None
+
+    def rechain(self, slot_ms: int, left: Sequence[tuple[TimerMessage, int, int]]) -> None:
+        """Of a slot's timers only these are left: `(timer, magic, write time)` in their order.
+
+        Raises:
+            DiskFullError, DiskFailedError: the slot holds fewer, or as many as before.
+        """
+        for unit in self.units_at(slot_ms):
+            self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
+        self._files()[0].put(slot_ms, None)
+        for timer, magic, write_ms in left:
+            self._append(timer, slot_ms, magic, write_ms)
+
+    def _append(self, timer: TimerMessage, slot_ms: int, magic: int, write_ms: int) -> TimerUnit:
+        wheel, timer_log = self._files()
+        slot = wheel.get(slot_ms) or Slot(NO_POSITION, NO_POSITION, 0)
+        topic_hash = java_string_hash(timer.topic)
+        delay_ms = slot_ms - write_ms
+        unit = TimerUnit(slot.last, magic, write_ms, delay_ms, timer.physical_offset, timer.size, topic_hash)
+        position = timer_log.append(unit)
+        change = -1 if timer.deletes else 1
+        first = position if slot.first == NO_POSITION else slot.first
+        wheel.put(slot_ms, Slot(first, position, slot.waiting + change, slot.magic))
+        self.metrics.add(timer.topic, change)
+        self._is_dirty = True
+        return unit
+
+    @property
+    def span_ms(self) -> int:
+        """Half a turn of the wheel: the longest that a timer may have waited in it."""
+        return self._config.slot_count // 2 * self.precision_ms
+
+    def units_at(self, slot_ms: int) -> Iterator[TimerUnit]:
+        """The units of a slot, the newest first."""
+        wheel, timer_log = self._wheel, self._log
+        slot = wheel.get(slot_ms) if wheel is not None else None
+        position = slot.last if slot is not None else NO_POSITION
+        while timer_log is not None and position != NO_POSITION:
+            unit = timer_log.unit(position)
+            if unit is None or unit.slot_ms != slot_ms:
+                log.warning("timers of slot %d: the chain breaks at %d", slot_ms, position)
+                return
+            yield unit
+            if unit.previous >= position:
+                return
+            position = unit.previous
+
+    def count_at(self, slot_ms: int) -> int:
+        """How many wait in a slot."""
+        slot = self._wheel.get(slot_ms) if self._wheel is not None else None
+        return slot.waiting if slot is not None else 0
+
+    def advance(self, read_ms: int, slice_s: float) -> bool:
+        """Slots before `read_ms` have been delivered; False when the slice of time ended before all were counted."""
+        deadline = time.monotonic() + slice_s
+        if self._wheel is None:
+            self.read_ms = max(self.read_ms, read_ms)
+        while self.read_ms < read_ms:
+            for unit in self.units_at(self.read_ms):
+                self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
+            self.read_ms += self.precision_ms
+            if time.monotonic() > deadline:
+                return self.read_ms >= read_ms
+        return True
+
+    def forget_before(self, physical_offset: int) -> None:
+        """The commit log begins at this offset now: files of the timer log that point before it only may go."""
+        if self._log is not None:
+            self._log.delete_before(physical_offset)
+
+    # ---- flushing
+
+    @property
+    def check(self) -> TimerCheck:
+        """How far the timers are, now."""
+        return self._check._replace(
+            read_ms=self.read_ms, queue_offset=self.queue_offset, master_queue_offset=self.queue_offset
+        )
+
+    def prepare_flush(self) -> Callable[[], None]:
+        """Note what has to be durable; what is returned makes it so and may run in a thread.
+
+        The units come first, then the wheel that points to them, then the checkpoint that says so.
+        """
+        wheel, timer_log = self._wheel, self._log
+        end = timer_log.end if timer_log is not None else 0
+        files = timer_log.queue.unflushed(self._check.log_position, end) if timer_log is not None else []
+        is_dirty, self._is_dirty = self._is_dirty, False
+        check, counts = self._next_check(end), self._next_counts()
+        for file in files:
+            file.pin()
+
+        def flush() -> None:
+            if is_dirty and wheel is not None:
+                _sync(files)
+                wheel.sync()
+            for file in files:
+                file.unpin()
+            if check is not None:
+                write_check(self._path("config/timercheck"), check)
+            if counts is not None:
+                write_counts(self._path("config/timermetrics"), counts)
+
+        return flush
+
+    def _next_check(self, end: int) -> TimerCheck | None:
+        """The checkpoint, when it says something new; it gets another version when the timers have moved."""
+        fresh = self.check._replace(log_position=end)
+        if fresh == self._check:
+            return None
+        if fresh[:1] + fresh[2:4] != self._check[:1] + self._check[2:4]:
+            fresh = fresh._replace(timestamp=self._clock_ms(), counter=fresh.counter + 1)
+        self._check = fresh
+        return fresh
+
+    def _next_counts(self) -> bytes | None:
+        if self.metrics.version == self._saved_counts:
+            return None
+        self._saved_counts = self.metrics.version
+        return self.metrics.encode()
+
+    # ---- recovery
+
+    def _path(self, name: str) -> Path:
+        return self._config.root / name
+
+    def _files(self) -> tuple[TimerWheel, TimerLog]:
+        """The files, made when missing."""
+        if self._wheel is None or self._log is None:
+            config = self._config
+            wheel = TimerWheel(self._path("timerwheel"), config.precision_ms, config.slot_count)
+            try:
+                timer_log = TimerLog(self._path("timerlog"), config.log_file_size_bytes)
+                timer_log.load()
+            except BaseException:
+                wheel.close()
+                raise
+            self._wheel, self._log = wheel, timer_log
+        return self._wheel, self._log
+
+    def _recover(self, wheel: TimerWheel, timer_log: TimerLog) -> None:
+        """Find the timer log's end, and make the wheel and the queue offset agree with it."""
+        flushed = min(self._check.log_position, timer_log.end)
+        if wheel.was_made or timer_log.unit(max(flushed - UNIT_SIZE, 0)) is None:
+            flushed = timer_log.min_position  # nothing says what is in the wheel, or that the flushed part is good
+        end, last = flushed, None
+        for position, unit in timer_log.units_from(flushed):
+            _link(wheel, position, unit)
+            end, last = position + UNIT_SIZE, unit
+        timer_log.truncate_to(end)
+        lost = wheel.slots_beyond(end)
+        if lost:
+            _rebuild(wheel, timer_log, lost)
+        if last is not None or lost or end < self._check.log_position:
+            log.info("timer log recovered up to %d (flushed: %d), %d slots mended", end, flushed, len(lost))
+        self._has_lost_units = end < self._check.log_position or end == timer_log.min_position
+        self._check = self._check._replace(log_position=min(self._check.log_position, end))
+        self._is_dirty = last is not None or bool(lost)
+
+    def resume_at(self, queue_offset_of: Callable[[int], int | None]) -> None:
+        """Find the next message to take after a recovery: the one behind the last unit's.
+
+        Args:
+            queue_offset_of: the timer topic's queue offset of the record at a physical offset; None without one.
+        """
+        last = _last_unit(self._log) if self._log is not None else None
+        found = queue_offset_of(last.physical_offset) if last is not None else None
+        behind_last = found + 1 if found is not None else 0
+        self.queue_offset = behind_last if self._has_lost_units else max(behind_last, self._check.queue_offset)
+
+
+def _last_unit(timer_log: TimerLog) -> TimerUnit | None:
+    """The unit before the end, across a blank."""
+    last = None
+    for _, unit in timer_log.units_from(max(timer_log.min_position, timer_log.end - UNIT_SIZE)):
+        last = unit
+    return last
+
+
+def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:
+    """See that a unit is in its slot's chain."""
+    slot = wheel.get(unit.slot_ms) or Slot(NO_POSITION, NO_POSITION, 0)
+    if slot.last < position:
+        first = position if slot.first == NO_POSITION else slot.first
+        waiting = slot.waiting + (-1 if unit.magic & MAGIC_DELETE else 1)
+        wheel.put(unit.slot_ms, Slot(first, position, waiting, slot.magic))
+
+
+def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> None:
+    """Make slots anew whose last units are gone, from the units that are there."""
+    for slot_ms in lost:
+        wheel.put(slot_ms, None)
+    start = max(min(slot.first for slot in lost.values()), timer_log.min_position)
+    for position, unit in timer_log.units_from(start):
+        if unit.slot_ms in lost:
+            _link(wheel, position, unit)
+
+
+def _sync(files: list[MappedFile]) -> None:
+    for file in files:
+        file.sync()

@@ -1,0 +1,170 @@
+"""Timer log: one unit of 52 bytes for each message that waits; the units of a slot are chained backwards.
+
+| field | type | at |
+|---|---|---|
+| size, always 52 | i32 | 0 |
+| position of the slot's unit before this one, -1 for none | i64 | 4 |
+| magic: bit 0 always, 1 to be rolled on, 2 a deletion | i32 | 12 |
+| write time, ms: when it was taken, floored to the precision | i64 | 16 |
+| delay, ms: slot time minus write time | i32 | 24 |
+| physical offset and size of the record | i64, i32 | 28 |
+| Java's hash of the real topic | i32 | 40 |
+| reserved, 0 | i64 | 44 |
+
+Big-endian. A file ends with a blank of at least 16 bytes: its size i32, 0 i64, 0xCBD43194 i32.
+
+Source: apache/rocketmq `store/.../timer/TimerLog.java`, `TimerMessageStore.java` (recoverAndRevise), 5.3.3.
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from store.errors import RecordUnavailableError
+from store.mapped_file_queue import MappedFileQueue
+
+MAGIC_DEFAULT: Final = 1
+MAGIC_ROLL: Final = 2
+MAGIC_DELETE: Final = 4
+UNIT_SIZE: Final = 52
+NO_POSITION: Final = -1
+
+_UNIT = struct.Struct(">iqiqiqiiq")
+_BLANK = struct.Struct(">iqI")
+_BLANK_MAGIC: Final = 0xCBD43194
+_HEAD = struct.Struct(">iqI")
+_MAGIC_MAX: Final = 0xF
+
+
+class TimerUnit(NamedTuple):
+    """One unit; see the table above. `slot_ms` is when it is due, floored to the precision."""
+
+    previous: int
+    magic: int
+    write_ms: int
+    delay_ms: int
+    physical_offset: int
+    record_size: int
+    topic_hash: int
+
+    @property
+    def slot_ms(self) -> int:
+        return self.write_ms + self.delay_ms
+
+    @property
+    def is_delete(self) -> bool:
+        """It takes another timer back; a deletion that is rolled on waits first like the rest."""
+        return self.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE
+
+    def encode(self) -> bytes:
+        """The unit's bytes."""
+        return _UNIT.pack(UNIT_SIZE, *self, 0)
+
+
+class TimerLog:
+    """The files `timerlog/`.
+
+    Args:
+        directory: made when missing.
+        file_size: bytes of each file; at least one unit and a blank.
+    """
+
+    def __init__(self, directory: Path, file_size: int) -> None:
+        self._queue = MappedFileQueue(directory, file_size)
+
+    def load(self) -> None:
+        """Open what is there; `truncate_to` the end that `units_from` has found before anything is appended.
+
+        Raises:
+            StoreFormatError: a file with another name or length.
+        """
+        self._queue.load()
+
+    @property
+    def min_position(self) -> int:
+        """First byte kept."""
+        return self._queue.min_offset
+
+    @property
+    def end(self) -> int:
+        """Where the next unit goes, unless the file is full."""
+        return self._queue.max_offset
+
+    @property
+    def queue(self) -> MappedFileQueue:
+        """The files, for who syncs them."""
+        return self._queue
+
+    def append(self, unit: TimerUnit) -> int:
+        """Store one unit; answers its position.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored.
+        """
+        file = self._queue.last()
+        if file is None or file.size_bytes - file.write_position < UNIT_SIZE + _BLANK.size:
+            self._queue.prepare(1)
+            if file is not None and file.write_position < file.size_bytes:
+                _BLANK.pack_into(
+                    file.buffer, file.write_position, file.size_bytes - file.write_position, 0, _BLANK_MAGIC
+                )
+            file = self._queue.roll()
+        file.ensure_allocated()
+        position = file.write_position
+        file.buffer[position : position + UNIT_SIZE] = unit.encode()
+        file.write_position = position + UNIT_SIZE
+        return file.start_offset + position
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """The unit at `position`, or None when there is none."""
+        try:
+            return _decode(self._queue.slice(position, UNIT_SIZE))
+        except RecordUnavailableError:
+            return None
+
+    def units_from(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
+        """`(position, unit)` of every good unit from the one at `position` on, up to the first bad one."""
+        file = self._queue.file_at(position)
+        while file is not None:
+            at = position - file.start_offset
+            while at + UNIT_SIZE <= file.write_position:
+                unit = _decode(file.view[at : at + UNIT_SIZE])
+                if unit is None:
+                    if not _is_blank(file.view, at):
+                        return
+                    break
+                yield file.start_offset + at, unit
+                at += UNIT_SIZE
+            position = file.end_offset
+            file = self._queue.file_at(position)
+
+    def truncate_to(self, end: int) -> None:
+        """Drop everything at or past `end`."""
+        self._queue.truncate_to(end)
+
+    def delete_before(self, physical_offset: int) -> int:
+        """Drop leading files whose last unit's record lies before a physical offset; answers how many."""
+        limit = self.min_position
+        for file in self._queue.files[:-1]:
+            size = file.size_bytes
+            last = self.unit(file.start_offset + (size - _BLANK.size) // UNIT_SIZE * UNIT_SIZE - UNIT_SIZE)
+            if last is None or last.physical_offset >= physical_offset:
+                break
+            limit = file.end_offset
+        return len(self._queue.delete_before(limit))
+
+    def close(self) -> None:
+        """Close the files; syncing them is the owner's."""
+        self._queue.close()
+
+
+def _decode(data: memoryview) -> TimerUnit | None:
+    size, *fields, _ = _UNIT.unpack(data)
+    if size != UNIT_SIZE or not 0 < fields[1] <= _MAGIC_MAX:
+        return None
+    return TimerUnit(*fields)
+
+
+def _is_blank(view: memoryview, at: int) -> bool:
+    return at + _HEAD.size <= len(view) and _HEAD.unpack_from(view, at)[2] == _BLANK_MAGIC

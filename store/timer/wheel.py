@@ -1,0 +1,119 @@
+"""Timer wheel: one slot of 32 bytes for each second of fourteen days (or for another precision), which come round.
+
+| field | type | at |
+|---|---|---|
+| time: slot time divided by the precision | i64 | 0 |
+| position in the timer log of the slot's first unit | i64 | 8 |
+| position of its last one | i64 | 16 |
+| units that wait: messages less deletions | i32 | 24 |
+| magic, unused | i32 | 28 |
+
+Big-endian; a slot lies at `32 * (time / precision % slot count)`. The file has its blocks from the start, so that a
+full disk is an exception here and never a SIGBUS.
+
+Source: apache/rocketmq `store/.../timer/TimerWheel.java`, `Slot.java` (5.3.3).
+"""
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy
+
+from store.errors import DiskFailedError, StoreFormatError
+from store.mapped_file import allocate, sync_directory
+
+SLOTS_A_WEEK: Final = 7 * 86400
+SLOT_COUNT: Final = 2 * SLOTS_A_WEEK
+
+_SLOT = struct.Struct(">qqqii")
+_BLANK = bytes(_SLOT.size)
+
+
+class Slot(NamedTuple):
+    """One slot: positions of its first and last unit, and how many wait in it."""
+
+    first: int
+    last: int
+    waiting: int
+    magic: int = 0
+
+
+class TimerWheel:
+    """The file `timerwheel`; made when missing.
+
+    Args:
+        precision_ms: how long a slot is.
+        slot_count: of the whole wheel.
+
+    Attributes:
+        was_made: the file was not there.
+
+    Raises:
+        StoreFormatError: the file has another length.
+        DiskFullError, DiskFailedError: it cannot be made.
+    """
+
+    def __init__(self, path: Path, precision_ms: int, slot_count: int = SLOT_COUNT) -> None:
+        self._path = path
+        self._precision_ms = precision_ms
+        self._slot_count = slot_count
+        size = slot_count * _SLOT.size
+        self.was_made = not path.exists() or path.stat().st_size == 0
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._allocate(size)
+            self._buffer = mmap.mmap(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            if self.was_made:
+                path.unlink(missing_ok=True)
+            raise
+
+    def get(self, time_ms: int) -> Slot | None:
+        """The slot of a time, or None while it is empty."""
+        time = time_ms // self._precision_ms
+        found, *fields = _SLOT.unpack_from(self._buffer, time % self._slot_count * _SLOT.size)
+        return Slot(*fields) if found == time and time else None
+
+    def put(self, time_ms: int, slot: Slot | None) -> None:
+        """Set the slot of a time; None empties it."""
+        time = time_ms // self._precision_ms
+        at = time % self._slot_count * _SLOT.size
+        self._buffer[at : at + _SLOT.size] = _BLANK if slot is None else _SLOT.pack(time, *slot)
+
+    def slots_beyond(self, end: int) -> dict[int, Slot]:
+        """By their time in ms: slots whose last unit lies at or past `end` of the timer log."""
+        fields = numpy.frombuffer(self._buffer, ">i8").reshape(-1, _SLOT.size // 8)
+        found = numpy.flatnonzero((fields[:, 2] >= end) & (fields[:, 0] != 0)).tolist()
+        del fields  # it would keep the mapping open
+        units = [_SLOT.unpack_from(self._buffer, index * _SLOT.size) for index in found]
+        return {time * self._precision_ms: Slot(*values) for time, *values in units}
+
+    def sync(self) -> None:
+        """Make everything put so far durable; for a thread.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        try:
+            os.fdatasync(self.fd)
+        except OSError as error:
+            raise DiskFailedError(self._path, f"sync failed: {error}") from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._buffer.close()
+        os.close(self.fd)
+
+    def _allocate(self, size: int) -> None:
+        status = os.fstat(self.fd)
+        if status.st_size not in (0, size):
+            raise StoreFormatError(self._path, f"is {status.st_size} bytes long, must be {size}")
+        if self.was_made:
+            os.ftruncate(self.fd, size)
+        if self.was_made or status.st_blocks * 512 < size:
+            allocate(self.fd, self._path, 0, size)
+            sync_directory(self._path.parent)

@@ -1,0 +1,125 @@
+"""A disk that really cannot read, or write back: an error with file and place, never a signal, never a lie."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store import pages
+from store.commit_log import CommitLog
+from store.errors import DiskReadError, StoreError
+from store.flusher import FlushMode
+from store.mapped_file import MappedFile, file_name
+from tests.store.files.conftest import MEBIBYTE, Disk
+from tests.store.support import Outcomes, eventually, open_classic, put_all, queued
+
+MakeDisk = Callable[..., Disk]
+FILE_SIZE = 16 * MEBIBYTE
+
+
+def written_file(disk: Disk) -> MappedFile:
+    """A file full of noise, on the disk and out of memory."""
+    file = MappedFile(disk.mount / file_name(0), 0, FILE_SIZE)
+    file.write(memoryview(os.urandom(FILE_SIZE)))
+    file.sync()
+    os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    return file
+
+
+def test_a_page_that_cannot_be_read_is_named_by_file_and_place(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = written_file(disk)
+    lost = disk.lose_end_of(file.path)
+    file.ensure_readable(0, lost)
+    with pytest.raises(DiskReadError, match="Input/output error") as caught:
+        file.ensure_readable(0, FILE_SIZE)
+    assert (caught.value.file, caught.value.position) == (file.path, lost)
+    file.close()
+
+
+def test_what_was_readable_and_is_no_longer_is_found_out_after_a_while(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = written_file(disk)
+    file.ensure_readable(0, FILE_SIZE)
+    file.unmap()  # as after a time of rest: nothing keeps the pages in memory
+    lost = disk.lose_end_of(file.path)
+    with pytest.raises(DiskReadError):
+        file.ensure_readable(lost, lost + 1)
+    file.close()
+
+
+async def test_a_store_reads_on_around_an_unreadable_place_and_says_which_it_is(make_disk: MakeDisk) -> None:
+    disk = make_disk(64 * MEBIBYTE)
+    store = await open_classic(disk.mount / "store", file_size=FILE_SIZE, queue_file_size=20_000)
+    queue = store.store.queues.get("T", 0)
+    for _ in range(20):
+        await put_all(store, [queued(queue, os.urandom(MEBIBYTE // 2)) for _ in range(2)])
+    await store.close()
+    store = await open_classic(disk.mount / "store", file_size=FILE_SIZE, queue_file_size=20_000)
+    log = store.store.log
+    assert isinstance(log, CommitLog)
+    queue = store.store.queues.get("T", 0)
+    for file in log._queue.files:
+        file.unmap()  # as after a time of rest: nothing keeps the pages in memory
+    lost = disk.lose_end_of(disk.mount / "store" / "commitlog" / file_name(0))
+    outcomes = [read(store.store, queue, number) for number in range(40)]
+    errors = [outcome for outcome in outcomes if isinstance(outcome, DiskReadError)]
+    assert errors
+    assert len(errors) < 40
+    assert {(error.file.name, error.position) for error in errors} >= {(file_name(0), lost)}
+    assert log.state.writable
+
+
+def read(store: object, queue: object, number: int) -> object:
+    try:
+        return store.get(queue, number, 1, 1).count  # type: ignore[attr-defined]
+    except StoreError as error:
+        return error
+
+
+@pytest.mark.parametrize("flush_mode", FlushMode)
+async def test_the_first_write_back_that_fails_is_final(make_disk: MakeDisk, flush_mode: FlushMode) -> None:
+    disk = make_disk(64 * MEBIBYTE, room_bytes=8 * MEBIBYTE)
+    store = await open_classic(disk.mount / "store", flush_mode=flush_mode, file_size=FILE_SIZE, queue_file_size=20_000)
+    queue = store.store.queues.get("T", 0)
+    log = store.store.log
+    assert isinstance(log, CommitLog)
+    assert log._flusher is not None
+    outcomes = Outcomes()
+    store.store.put([queued(queue, os.urandom(FILE_SIZE - MEBIBYTE))], outcomes)
+    await eventually(lambda: bool(outcomes.all))
+    if flush_mode is FlushMode.ASYNC:
+        log._flusher.flush_if_worth()
+        await eventually(lambda: not log.state.writable)
+    else:
+        assert outcomes.causes == [Cause.DISK_FAILED]
+        assert (log.confirm_offset, queue.max_offset) == (0, 0)
+    with pytest.raises(Refusal, match="not tried again") as caught:
+        store.store.put([queued(queue)], outcomes)
+    assert caught.value.cause is Cause.DISK_FAILED
+    await store.close()
+
+
+@pytest.mark.skipif(not Path("/dev/mapper/control").exists(), reason="this kernel has no device mapper")
+def test_a_device_mapper_s_error_target_is_met_like_any_bad_disk(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = written_file(disk)
+    device = subprocess.run(["findmnt", "-no", "SOURCE", str(disk.mount)], capture_output=True, text=True, check=True)
+    sectors = 40 * MEBIBYTE // 512
+    table = f"0 {sectors // 2} linear {device.stdout.strip()} 0\n{sectors // 2} {sectors // 2} error"
+    done = subprocess.run(
+        ["dmsetup", "create", "ledgermq-test"], input=table, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"dmsetup is not permitted here: {done.stderr}")
+    try:
+        descriptor = os.open("/dev/mapper/ledgermq-test", os.O_RDONLY)
+        with pytest.raises(DiskReadError):
+            pages.read_through(descriptor, disk.mount, 30 * MEBIBYTE, 31 * MEBIBYTE)
+        os.close(descriptor)
+    finally:
+        subprocess.run(["dmsetup", "remove", "ledgermq-test"], check=True)
+        file.close()

@@ -1,0 +1,156 @@
+"""A log larger than what may be mapped: idle files give way, reads go on, descriptors stay few."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from store.deleted_files import DeletedFiles
+from store.mapped_file import CHUNK_BYTES, MappedFile, file_name
+from store.mapped_file_queue import MappedFileQueue
+from store.mappings import Mappings
+
+SIZE = 4 * CHUNK_BYTES
+
+
+def make_queue(directory: Path, files: int, mapped_max: int, deleted: DeletedFiles | None = None) -> MappedFileQueue:
+    """A loaded queue whose file n is full of the byte n."""
+    for number in range(files):
+        (directory / file_name(number * SIZE)).write_bytes(bytes([number]) * SIZE)
+    queue = MappedFileQueue(directory, SIZE, mappings=Mappings(mapped_max), deleted=deleted)
+    queue.load()
+    return queue
+
+
+def mapped(queue: MappedFileQueue) -> list[int]:
+    return [number for number, file in enumerate(queue.files) if file.is_mapped]
+
+
+def maps_of(directory: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(directory))
+
+
+def descriptors_of(directory: Path) -> int:
+    links = (entry.readlink() for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
+    return sum(link.is_relative_to(directory) for link in links)
+
+
+def test_loading_maps_and_opens_nothing(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 10, 3)
+    assert (mapped(queue), maps_of(tmp_path), descriptors_of(tmp_path)) == ([], 0, 0)
+
+
+def test_any_number_of_files_is_read_through_few_mappings(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 20, 3)
+    for number in [*range(20), *reversed(range(20))]:
+        assert bytes(queue.slice(number * SIZE + 7, 3)) == bytes([number]) * 3
+        assert maps_of(tmp_path) <= 3
+    assert descriptors_of(tmp_path) <= 6
+    queue.close()
+    assert (maps_of(tmp_path), descriptors_of(tmp_path)) == (0, 0)
+
+
+def test_the_file_that_was_idle_longest_gives_way(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 4, 3)
+    for number in range(3):
+        queue.slice(number * SIZE, 1)
+    queue.look()
+    queue.slice(0, 1)
+    queue.slice(2 * SIZE, 1)
+    queue.look()
+    queue.slice(3 * SIZE, 1)
+    assert mapped(queue) == [0, 2, 3]
+
+
+def test_a_slice_outlives_the_mapping_s_turn(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 5, 2)
+    held = queue.slice(0, 5)
+    for number in range(5):
+        queue.slice(number * SIZE, 1)
+    assert 0 not in mapped(queue)
+    assert bytes(held) == bytes(5)
+    del held
+    assert maps_of(tmp_path) <= 2
+
+
+def test_what_is_not_flushed_keeps_its_descriptor(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 3, 2)
+    file = queue.files[0]
+    file.flush_position = 100
+    file.map()
+    descriptor = file.fd
+    file.unmap()
+    assert file.fd == descriptor >= 0
+    file.flush_position = SIZE
+    file.map()
+    file.unmap()
+    assert file.fd < 0
+
+
+def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def populate(_buffer: object, start: int, end: int) -> bool:
+        asked.append((start, end))
+        return True
+
+    monkeypatch.setattr("store.pages.populate", populate)
+    queue = make_queue(tmp_path, 1, 2)
+    for _ in range(3):
+        queue.slice(CHUNK_BYTES + 1, 10)
+    assert asked == [(CHUNK_BYTES, 3 * CHUNK_BYTES)]
+    queue.slice(0, SIZE)
+    assert asked[1:] == [(0, SIZE)]
+    queue.look()
+    queue.slice(CHUNK_BYTES + 1, 10)
+    assert len(asked) == 3
+
+
+def test_an_old_kernel_reads_by_file_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.pages.populate", lambda *_: False)
+    queue = make_queue(tmp_path, 2, 2)
+    assert bytes(queue.slice(SIZE + 5, 2)) == b"\x01\x01"
+
+
+def test_a_deleted_file_s_readers_keep_their_bytes_and_its_blocks_go_with_them(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 3, 3)
+    held = queue.slice(SIZE, 4)
+    queue.delete_before(2 * SIZE)
+    queue.look()
+    assert bytes(held) == b"\x01" * 4
+    assert descriptors_of(tmp_path) > 0
+    del held
+    queue.look()
+    assert (descriptors_of(tmp_path), maps_of(tmp_path)) == (0, 0)
+
+
+def test_a_deleted_file_that_is_held_too_long_loses_its_blocks_and_nobody_is_killed(tmp_path: Path) -> None:
+    now = 0.0
+    deleted = DeletedFiles(120.0, clock=lambda: now)
+    queue = make_queue(tmp_path, 3, 3, deleted)
+    held = queue.slice(SIZE, 4)
+    queue.delete_before(2 * SIZE)
+    now = 119.0
+    queue.look()
+    assert (len(deleted), bytes(held)) == (1, b"\x01" * 4)
+    now = 120.0
+    queue.look()
+    assert (len(deleted), bytes(held)) == (0, bytes(4))
+    queue.close()
+
+
+def test_cold_pages_leave_this_process_and_come_back_when_read(tmp_path: Path) -> None:
+    queue = make_queue(tmp_path, 1, 2)
+    file = queue.files[0]
+    file.buffer[10:14] = b"abcd"
+    file.cool()
+    assert bytes(file.view[10:14]) == b"abcd"
+
+
+def test_a_file_says_when_it_was_last_written(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / file_name(0), 0, SIZE)
+    os.utime(file.path, ns=(0, 1_700_000_000_123_000_000))
+    assert file.last_modified_ms == 1_700_000_000_123
+    file.write(memoryview(b"x"))
+    assert file.last_modified_ms > 1_700_000_000_123
+    file.close()
