@@ -1,19 +1,22 @@
-"""Requests of administrators: topics (17, 21, 202, 215, 351), groups (200, 201, 207, 208, 352), the broker (26, 28).
+"""Requests of administrators: topics (17, 18, 21, 202, 215, 305, 351), groups (200, 201, 207, 208, 225, 352).
+
+The broker itself: 26 settings, 28 state, 315 statistics, 907 replication.
 
 A change is answered when it is committed and, for topics, the nameservers have been told.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from broker import names
 from broker.attributes import GROUP_ATTRIBUTES, MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.clients import ClientTable
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, LogMode
 from broker.config_text import properties_text
+from broker.consumer_admin import ConsumerAdmin
 from broker.fields import I32_MAX, Fields, boolean, integer, text
 from broker.java_json import QueueId, dumps, queue_map
 from broker.metadata import ChangeDone, Metadata
@@ -22,6 +25,7 @@ from broker.role import Role
 from broker.runtime_info import RuntimeInfo
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state import ReplicatedState
+from broker.statistics import GROUP_GET_NUMS, Statistics
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -53,6 +57,8 @@ class AdminRequests:
         role: Role,
         store: MessageStore,
         runtime: RuntimeInfo,
+        statistics: Statistics,
+        consumers: ConsumerAdmin,
         announce: Announce,
         spawn: Spawn,
     ) -> None:
@@ -64,6 +70,8 @@ class AdminRequests:
         self._role = role
         self._store = store
         self._runtime = runtime
+        self._statistics = statistics
+        self._consumers = consumers
         self._announce = announce
         self._spawn = spawn
 
@@ -83,6 +91,21 @@ class AdminRequests:
             connection.respond(command, ResponseCode.SUCCESS)
             return
         self._metadata.put_topic(topic, self._answer_after(connection, command, announce=True))
+
+    def update_topics(self, connection: Connection, command: Command) -> None:
+        """18: make several topics, or give them new settings; all or none."""
+        self._role.check_writable()
+        topics = [TopicConfig.from_json(entry) for entry in _entries(command, "topicConfigList")]
+        for topic in topics:
+            names.check_topic_name(topic.name, self._config.max_topic_length)
+            if names.is_system_topic(topic.name):
+                raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{topic.name}] is conflict with system topic.")
+        self._metadata.put_topics(topics, self._answer_after(connection, command, announce=True))
+
+    def system_topics(self, connection: Connection, command: Command) -> None:
+        """305: topics that belong to the system."""
+        topics = sorted(names.system_topics(self._config.cluster_name, self._config.broker_name))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"topicList": topics}))
 
     def delete_topic(self, connection: Connection, command: Command) -> None:
         """215: remove a topic, its queues and its offsets. One that is not there is removed already."""
@@ -155,6 +178,14 @@ class AdminRequests:
             return
         self._metadata.put_group(group, self._answer_after(connection, command))
 
+    def update_groups(self, connection: Connection, command: Command) -> None:
+        """225: make several groups, or give them new settings; all or none."""
+        self._role.check_writable()
+        groups = [GroupConfig.from_json(entry) for entry in _entries(command, "groupConfigList")]
+        for group in groups:
+            names.check_group_name(group.name)
+        self._metadata.put_groups(groups, self._answer_after(connection, command))
+
     def delete_group(self, connection: Connection, command: Command) -> None:
         """207: remove a group, and its offsets when asked."""
         self._role.check_writable()
@@ -186,25 +217,15 @@ class AdminRequests:
         """208: how far a group is in each queue of its topics."""
         group = text(command.ext, "consumerGroup")
         asked = [name for name in (command.ext.get("topicList") or command.ext.get("topic") or "").split(";") if name]
-        rows = [row for name in asked or self._offsets.topics_of_group(group) for row in self._group_rows(group, name)]
-        body = b'{"consumeTps":0.0,"offsetTable":' + queue_map(rows) + b"}"
+        rows: list[tuple[QueueId, dict[str, int]]] = []
+        rate = 0.0
+        for name in asked or self._offsets.topics_of_group(group):
+            topic = self._metadata.topic(name)
+            if topic is not None and self._consumers.is_subscribed(group, name):
+                rows += self._consumers.group_rows(group, topic)
+                rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
+        body = b'{"consumeTps":' + dumps(rate) + b',"offsetTable":' + queue_map(rows) + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)
-
-    def _group_rows(self, group: str, name: str) -> Iterator[tuple[QueueId, dict[str, int]]]:
-        topic = self._metadata.topic(name)
-        members = self._clients.consumer_group(group)
-        if topic is None or (members is not None and name not in members.subscriptions):
-            return
-        for queue_id in range(topic.read_queues):
-            queue = self._store.queues.find(name, queue_id)
-            offset = max(self._offsets.get(name, group, queue_id) or 0, 0)
-            row = {
-                "brokerOffset": queue.max_offset if queue else 0,
-                "consumerOffset": offset,
-                "lastTimestamp": self._store_time(queue, offset - 1) if queue else 0,
-                "pullOffset": offset,
-            }
-            yield QueueId(name, self._config.broker_name, queue_id), row
 
     # ---- the broker
 
@@ -218,6 +239,35 @@ class AdminRequests:
         """28: rates, totals, positions."""
         table = self._runtime.table(self._role.writable)
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"table": table}))
+
+    def view_statistics(self, connection: Connection, command: Command) -> None:
+        """315: a counter's sum, rate and average over the last minute, hour and day."""
+        name, key = text(command.ext, "statsName"), text(command.ext, "statsKey")
+        spans = self._statistics.find(name, key)
+        if spans is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(spans))
+
+    def replication_status(self, connection: Connection, command: Command) -> None:
+        """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
+        if self._config.mode is LogMode.RAFT:
+            raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
+        client = {
+            "activated": False,
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterFlushOffset": 0,
+            "maxOffset": 0,
+            "transferredByteInSecond": 0,
+        }
+        body = {
+            "haClientRuntimeInfo": client,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.log.max_offset,
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     # ----
 
@@ -238,6 +288,18 @@ class AdminRequests:
 
     def _store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
         return max(0, self._store.store_time(queue, queue_offset))
+
+
+def _entries(command: Command, name: str) -> list[Any]:
+    """A list in the body."""
+    try:
+        body = loads(command.body)
+    except JsonError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+    entries = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: {name} is {str(entries)[:100]!r}, not a list")
+    return entries
 
 
 def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:

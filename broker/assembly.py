@@ -13,6 +13,7 @@ import ipaddress
 import logging
 import socket
 
+from broker import statistics
 from broker.config import BrokerConfig
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
@@ -177,6 +178,7 @@ class Broker:
         timers.every(CLEAN_SECONDS, parts.refresh_marks)
         timers.every(SWEEP_SECONDS, parts.held.sweep)
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
+        timers.every(statistics.SAMPLE_SECONDS, parts.statistics.sample)
         timers.every(_EXPIRE_SECONDS, parts.clients.expire)
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)
         if saver is not None:

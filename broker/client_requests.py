@@ -109,15 +109,19 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, {}, dumps({"consumerIdList": group.client_ids()}))
 
     def check_client_config(self, connection: Connection, command: Command) -> None:
-        """46: whether the broker can filter by a subscription: by tags, not by SQL."""
+        """46: whether the broker can filter by a subscription."""
         body = _json_body(command)
         subscription = body.get("subscriptionData") if isinstance(body, dict) else None
         if subscription is not None:
             parsed = Subscription.from_json(subscription)
-            if parsed.expression_type != TAG:
+            if parsed.expression_type != TAG and not self._config.property_filter:
                 raise Refusal(
                     Cause.SYSTEM_ERROR,
                     f"The broker does not support consumer to filter message by {parsed.expression_type}",
+                )
+            if parsed.fault is not None:
+                raise Refusal(
+                    Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {parsed.fault}"
                 )
         connection.respond(command, ResponseCode.SUCCESS)
 

@@ -125,6 +125,7 @@ class ClientTable:
         self._on_change = on_change
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Client]] = {}
+        self._producer_connections: dict[str, Connection] = {}
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """The group, if it has members."""
@@ -134,10 +135,23 @@ class ClientTable:
         """Connected producers of a group."""
         return list(self._producers.get(group, {}).values())
 
+    def producer_connection(self, client_id: str) -> Connection | None:
+        """The connection over which the producer with this id beat last."""
+        return self._producer_connections.get(client_id)
+
+    def all_producers(self) -> dict[str, list[Client]]:
+        """Connected producers by group."""
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """Groups with members."""
+        return list(self._consumers.values())
+
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
         """A producer is alive."""
         members = self._producers.setdefault(group, {})
         members[connection] = Client(client_id, connection, language, version, self._clock())
+        self._producer_connections[client_id] = connection
 
     def beat_consumer(
         self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int
@@ -155,9 +169,12 @@ class ClientTable:
     def leave_producer(self, group: str, connection: Connection) -> None:
         """A producer says goodbye."""
         members = self._producers.get(group, {})
-        members.pop(connection, None)
+        gone = members.pop(connection, None)
         if not members:
             self._producers.pop(group, None)
+        still = any(connection in others for others in self._producers.values())
+        if gone is not None and not still and self._producer_connections.get(gone.client_id) is connection:
+            del self._producer_connections[gone.client_id]
 
     def leave_consumer(self, group: str, connection: Connection) -> None:
         """A consumer says goodbye, or is gone."""

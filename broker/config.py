@@ -178,6 +178,12 @@ class BrokerConfig:
     """How long a pull is held when `long_polling` is off."""
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
+    store_replies: bool = True
+    """Replies to requests are stored, too."""
+    property_filter: bool = False
+    """Consumers may filter by SQL over message properties."""
+    filter_retries: bool = False
+    """SQL filters apply to retried messages, too."""
 
     # index by key: see `store.index.config`
     index_enable: bool = True

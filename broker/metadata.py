@@ -7,7 +7,7 @@ A proposal is visible to its leader at once, so that the message behind it in th
 the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from broker import names
@@ -132,6 +132,12 @@ class Metadata:
         self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic}), done)
 
+    def put_topics(self, topics: Sequence[TopicConfig], done: ChangeDone | None = None) -> None:
+        """As `put_topic`, for several at once: all or none."""
+        for topic in topics:
+            self._check_room(topic.name)
+        self._change(StateChange(topics={topic.name: topic for topic in topics}), done)
+
     def remove_topic(self, name: str, done: ChangeDone | None = None) -> None:
         """Propose the removal of a topic, its messages' queues and its offsets."""
         self._change(StateChange(topics={name: None}), done)
@@ -139,6 +145,10 @@ class Metadata:
     def put_group(self, group: GroupConfig, done: ChangeDone | None = None) -> None:
         """Propose a new group or new settings of one."""
         self._change(StateChange(groups={group.name: group}), done)
+
+    def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone | None = None) -> None:
+        """As `put_group`, for several at once: all or none."""
+        self._change(StateChange(groups={group.name: group for group in groups}), done)
 
     def remove_group(self, name: str, clean_offsets: bool, done: ChangeDone | None = None) -> None:
         """Propose the removal of a group, with its offsets if asked."""
@@ -194,6 +204,7 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic("BenchmarkTest", 1024),
         topic(config.cluster_name, 16, inheritable),
         topic(config.broker_name, 1, inheritable),
+        topic(names.reply_topic(config.cluster_name), 1),
         topic("OFFSET_MOVED_EVENT", 1),
         topic(names.SCHEDULE_TOPIC, 18),
         topic(names.TIMER_TOPIC, 1),

@@ -60,9 +60,19 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
+def reply_topic(cluster: str) -> str:
+    """Where replies to requests are kept."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def is_system_topic(topic: str) -> bool:
     """Whether users may neither change nor delete it."""
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_TOPIC_PREFIX)
+
+
+def system_topics(cluster: str, broker: str) -> set[str]:
+    """Topics of the system on a broker."""
+    return {*_SYSTEM_TOPICS, cluster, broker, reply_topic(cluster), STATE_TOPIC}
 
 
 def is_internal_topic(topic: str) -> bool:

@@ -30,6 +30,7 @@ class ConsumerOffsets:
         self._propose = propose
         self._loop = loop
         self._ahead: dict[str, dict[int, int]] = {}
+        self._resets: dict[tuple[str, int], int] = {}
         self._unsent: set[tuple[str, int]] = set()
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
@@ -44,10 +45,13 @@ class ConsumerOffsets:
         return self._state.offsets.get(key, {}).get(queue_id)
 
     def commit(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset; a lower one than before is taken too. The caller has checked that this node leads."""
-        if self.get(topic, group, queue_id) == queue_offset:
-            return
+        """Store an offset; a lower one than before is taken too. The caller has checked that this node leads.
+
+        While a reset waits for the group's pull, what the group reports is of before the reset, and not taken.
+        """
         key = offset_key(topic, group)
+        if self.get(topic, group, queue_id) == queue_offset or (key, queue_id) in self._resets:
+            return
         self._ahead.setdefault(key, {})[queue_id] = queue_offset
         self._unsent.add((key, queue_id))
         if self._timer is None:
@@ -56,6 +60,9 @@ class ConsumerOffsets:
     def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
         """Store an offset; `done` hears None when the log has it for good, else why it may not."""
         key = offset_key(topic, group)
+        if (key, queue_id) in self._resets:
+            done(None)
+            return
         is_ahead = queue_id in self._ahead.get(key, {})
         if not is_ahead and self._state.offsets.get(key, {}).get(queue_id) == queue_offset:
             done(None)
@@ -67,6 +74,32 @@ class ConsumerOffsets:
                 self._timer.cancel()
             self._timer = self._loop.call_soon(self.send)
         self._waiting.append(done)
+
+    def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
+        """Move a group; its next pull of the queue learns of it by `take_reset`. `done` as in `commit_and_tell`."""
+        key = (offset_key(topic, group), queue_id)
+        self._resets.pop(key, None)
+        self.commit_and_tell(topic, group, queue_id, queue_offset, done)
+        self._resets[key] = queue_offset
+
+    @property
+    def has_resets(self) -> bool:
+        """Some group's pull is to learn of a reset."""
+        return bool(self._resets)
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The offset to which the group was moved since its last pull of the queue; told once."""
+        return self._resets.pop((offset_key(topic, group), queue_id), None)
+
+    def queues(self, topic: str, group: str) -> dict[int, int]:
+        """The group's offsets in a topic by queue id."""
+        key = offset_key(topic, group)
+        return {**self._state.offsets.get(key, {}), **self._ahead.get(key, {})}
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups with stored offsets in a topic."""
+        beginning = topic + OFFSET_KEY_SEPARATOR
+        return [key.removeprefix(beginning) for key in self.all() if key.startswith(beginning)]
 
     def all(self) -> Mapping[str, Mapping[int, int]]:
         """Every offset by `topic@group` and queue id."""
@@ -117,7 +150,8 @@ class ConsumerOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone; so are its offsets."""
-        self._forget([key for key in self._ahead if key.partition(OFFSET_KEY_SEPARATOR)[0] == topic])
+        known = {*self._ahead, *(key for key, _ in self._resets)}
+        self._forget([key for key in known if key.partition(OFFSET_KEY_SEPARATOR)[0] == topic])
 
     def forget_key(self, key: str) -> None:
         """The offsets of one `topic@group` were removed."""
@@ -126,6 +160,7 @@ class ConsumerOffsets:
     def forget_ahead(self) -> None:
         """This node no longer leads: what the log does not have counts no more."""
         self._ahead.clear()
+        self._resets.clear()
         self._unsent.clear()
         waiting, self._waiting = self._waiting, []
         _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
@@ -153,6 +188,7 @@ class ConsumerOffsets:
     def _forget(self, keys: list[str]) -> None:
         for key in keys:
             self._ahead.pop(key, None)
+        self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
         self._unsent = {item for item in self._unsent if item[0] not in keys}
 
 

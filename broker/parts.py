@@ -23,6 +23,7 @@ from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
 from broker.config import BrokerConfig
+from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
 from broker.locks import QueueLocks
@@ -34,6 +35,7 @@ from broker.offsets import ConsumerOffsets
 from broker.pull import PullProcessor
 from broker.query import QueryRequests
 from broker.registration import Announcement, topics_body
+from broker.request_reply import RequestReply
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo, Totals
 from broker.send import SendProcessor
@@ -43,6 +45,7 @@ from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
+from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
 from broker.timer_deliveries import Deliveries
 from broker.timer_parking import Parking
@@ -126,6 +129,7 @@ class Parts:
             store_host,
             ids,
         )
+        self.request_reply = RequestReply(config, self.clients, self.send, self.appender, store_host, spawn)
         self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics)
         self.delay = DelayService(
             self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
@@ -173,7 +177,13 @@ class Parts:
             config, self.metadata, role, self.transactions, self.parking, self.targets, drafts, wall_clock_ms
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
-        self.pull = PullProcessor(config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh)
+        self.statistics = Statistics(loop.time, lambda: store.queues)
+        self.pull = PullProcessor(
+            config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh, self.statistics
+        )
+        self.consumer_admin = ConsumerAdmin(
+            config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
+        )
         self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.client_requests = ClientRequests(
@@ -189,6 +199,8 @@ class Parts:
             role,
             store,
             self.runtime,
+            self.statistics,
+            self.consumer_admin,
             announce,
             spawn,
         )
@@ -299,6 +311,7 @@ class Parts:
                 self.held.release(self.store.queues.of_topic(name))
                 self.store.queues.delete_topic(name)
                 self.offsets.forget_topic(name)
+                self.statistics.forget_topic(name)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.forget_key(key)
@@ -319,6 +332,8 @@ class Parts:
             code.SEND_MESSAGE: self.send.send_v1,
             code.SEND_MESSAGE_V2: self.send.send_v2,
             code.SEND_BATCH_MESSAGE: self.send.send_batch,
+            code.SEND_REPLY_MESSAGE: self.request_reply.reply,
+            code.SEND_REPLY_MESSAGE_V2: self.request_reply.reply,
             code.CONSUMER_SEND_MSG_BACK: self.send_back.send_back,
             code.PULL_MESSAGE: self.pull.pull,
             code.LITE_PULL_MESSAGE: self.pull.pull,
@@ -346,6 +361,11 @@ class Parts:
             code.GET_TIMER_CHECK_POINT: self.timer_requests.check_point,
             code.GET_TIMER_METRICS: self.timer_requests.metrics,
             code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,
+            code.UPDATE_AND_CREATE_TOPIC_LIST: self.admin.update_topics,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.admin.system_topics,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.admin.update_groups,
+            code.VIEW_BROKER_STATS_DATA: self.admin.view_statistics,
+            code.GET_BROKER_HA_STATUS: self.admin.replication_status,
             code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,
             code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
             code.GET_TOPIC_CONFIG: self.admin.topic_config,
@@ -355,6 +375,17 @@ class Parts:
             code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.admin.all_groups,
             code.GET_SUBSCRIPTIONGROUP_CONFIG: self.admin.group_config,
             code.GET_CONSUME_STATS: self.admin.consume_stats,
+            code.INVOKE_BROKER_TO_RESET_OFFSET: self.consumer_admin.reset_offset,
+            code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_admin.consumer_status,
+            code.QUERY_TOPIC_CONSUME_BY_WHO: self.consumer_admin.topic_consumers,
+            code.QUERY_CONSUME_TIME_SPAN: self.consumer_admin.time_span,
+            code.QUERY_CORRECTION_OFFSET: self.consumer_admin.correction_offsets,
+            code.CLONE_GROUP_OFFSET: self.consumer_admin.clone_offsets,
+            code.GET_BROKER_CONSUME_STATS: self.consumer_admin.all_consume_stats,
+            code.QUERY_CONSUME_QUEUE: self.consumer_admin.queue_units,
+            code.QUERY_TOPICS_BY_CONSUMER: self.consumer_admin.topics_of_group,
+            code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.consumer_admin.subscription_of_group,
+            code.GET_ALL_PRODUCER_INFO: self.consumer_admin.all_producers,
             code.CLEAN_EXPIRED_CONSUMEQUEUE: self.cleaning.expired_queues,
             code.CLEAN_UNUSED_TOPIC: self.cleaning.unused_topics,
             code.DELETE_EXPIRED_COMMITLOG: self.cleaning.expired_log,

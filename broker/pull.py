@@ -6,6 +6,7 @@ of an offset yet never calls it illegal: its reader is told to try again (at bro
 Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from broker import names
@@ -17,7 +18,8 @@ from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
-from broker.subscription import TAG, TagFilter, make_subscription
+from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Counter, Statistics
+from broker.subscription import TAG, Subscription, make_subscription
 from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -49,6 +51,7 @@ class Pull:
         "count_max",
         "deadline",
         "fields",
+        "given",
         "is_held",
         "offset",
         "queue",
@@ -62,11 +65,13 @@ class Pull:
         connection: Connection,
         command: Command,
         queue: ConsumeQueue,
-        wanted: TagFilter | None,
+        wanted: Subscription,
         limits: tuple[int, int],
         suggested_broker_id: int,
+        given: tuple[Counter, Counter],
     ) -> None:
         self._processor = processor
+        self.given = given
         self.connection = connection
         self.command = command
         self.queue = queue
@@ -85,8 +90,12 @@ class Pull:
     def is_gone(self) -> bool:
         return self.connection.is_closed
 
+    def count_given(self, result: GetResult) -> None:
+        self.given[0].add(result.count)
+        self.given[1].add(result.size_bytes)
+
     def retry(self) -> bool:
-        return self._processor.run(self, may_hold=True)
+        return self._processor.run_again(self)
 
     def give_up(self) -> None:
         self._processor.run(self, may_hold=False)
@@ -105,6 +114,7 @@ class PullProcessor:
         store: MessageStore,
         held: HeldPulls,
         refresh: SubscriptionRefresh,
+        statistics: Statistics,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -114,6 +124,7 @@ class PullProcessor:
         self._store = store
         self._held = held
         self._refresh = refresh
+        self._statistics = statistics
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0
@@ -144,9 +155,18 @@ class PullProcessor:
         flags = integer(fields, "sysFlag")
         group = self._check_group(group_name, topic_name)
         queue_id = self._check_queue(topic_name, fields, connection)
-        wanted = self._filter(group, topic_name, flags, fields)
+        wanted = self._wanted(group, topic_name, flags, fields)
         queue = self._store.queues.get(topic_name, queue_id)
-        pull = Pull(self, connection, command, queue, wanted, self._limits(fields), group.broker_id)
+        pull = Pull(
+            self,
+            connection,
+            command,
+            queue,
+            wanted,
+            self._limits(fields),
+            group.broker_id,
+            self._counters(topic_name, group_name),
+        )
         if flags & COMMIT_OFFSET and self._role.writable:
             self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
         may_hold = bool(flags & SUSPEND)
@@ -156,13 +176,32 @@ class PullProcessor:
             pull.is_held = True
             self._held.hold(pull)
 
+    def run_again(self, pull: Pull) -> bool:
+        """A held pull has news: run it under what its group subscribes to by now."""
+        fields = pull.command.ext
+        flags = integer(fields, "sysFlag")
+        if not flags & SUBSCRIPTION:
+            try:
+                group = self._check_group(fields["consumerGroup"], pull.queue.topic)
+                pull.wanted = self._wanted(group, pull.queue.topic, flags, fields)
+            except Refusal as refusal:
+                pull.connection.refuse(pull.command, refusal)
+                return True
+        return self.run(pull, may_hold=True)
+
     def run(self, pull: Pull, *, may_hold: bool) -> bool:
         """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
-        result = self._store.get(pull.queue, pull.offset, pull.count_max, pull.size_max, pull.wanted)
+        if self._offsets.has_resets and self._answer_reset(pull):
+            return True
+        wanted = pull.wanted
+        result = self._store.get(
+            pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
+        )
         status = result.status
         if status is GetStatus.FOUND:
             self.found += 1
             self.messages_out += result.count
+            pull.count_given(result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
             return True
         if may_hold and self._is_worth_waiting(pull, result):
@@ -170,6 +209,16 @@ class PullProcessor:
         self.missed += 1
         code, next_offset = self._nothing(pull, result)
         self._answer(pull, code, result, next_offset)
+        return True
+
+    def _answer_reset(self, pull: Pull) -> bool:
+        """Tell a group that was moved where it goes on; answers whether it was."""
+        queue, group = pull.queue, pull.command.ext["consumerGroup"]
+        offset = self._offsets.take_reset(queue.topic, group, queue.queue_id)
+        if offset is None:
+            return False
+        result = GetResult(GetStatus.OFFSET_RESET, offset, queue.min_offset, queue.max_offset, [])
+        self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, result, offset)
         return True
 
     def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
@@ -245,35 +294,37 @@ class PullProcessor:
             )
         return queue_id
 
-    def _filter(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> TagFilter | None:
+    def _wanted(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> Subscription:
         if flags & SUBSCRIPTION:
             expression_type = fields.get("expressionType") or TAG
-            _check_expression_type(expression_type)
-            return make_subscription(topic, fields.get("subscription") or "*", expression_type).tag_filter
-        members = self._clients.consumer_group(group.name)
-        if members is None:
-            raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
-        return self._heartbeat_filter(group, members, topic, fields)
+            wanted = make_subscription(topic, fields.get("subscription") or "*", expression_type)
+            self._check_expression(wanted, Cause.SUBSCRIPTION_PARSE_FAILED)
+        else:
+            members = self._clients.consumer_group(group.name)
+            if members is None:
+                raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
+            wanted = _from_heartbeat(group, members, topic, fields)
+            self._check_expression(wanted, Cause.FILTER_DATA_NOT_EXIST)
+        if (
+            wanted.record_filter is not None
+            and topic.startswith(names.RETRY_PREFIX)
+            and not self._config.filter_retries
+        ):
+            return replace(wanted, record_filter=None)
+        return wanted
 
-    def _heartbeat_filter(
-        self, group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields
-    ) -> TagFilter | None:
-        if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
-            raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way")
-        subscription = members.subscriptions.get(topic)
-        if subscription is None:
+    def _check_expression(self, wanted: Subscription, fault: Cause) -> None:
+        if wanted.expression_type != TAG and not self._config.property_filter:
             raise Refusal(
-                Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {group.name} of {topic}"
+                Cause.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {wanted.expression_type}",
             )
-        version = long(fields, "subVersion", 0)
-        if subscription.version < version:
-            raise Refusal(
-                Cause.SUBSCRIPTION_NOT_LATEST,
-                f"the consumer's subscription not latest: {group.name} of {topic}, here {subscription.version}, "
-                f"asked {version}",
-            )
-        _check_expression_type(subscription.expression_type)
-        return subscription.tag_filter
+        if wanted.fault is not None:
+            raise Refusal(fault, f"parse the consumer's subscription failed: {wanted.fault}")
+
+    def _counters(self, topic: str, group: str) -> tuple[Counter, Counter]:
+        key = f"{topic}@{group}"
+        return self._statistics.counter(GROUP_GET_NUMS, key), self._statistics.counter(GROUP_GET_SIZE, key)
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
         count = integer(fields, "maxMsgNums", low=1)
@@ -285,8 +336,17 @@ class PullProcessor:
         return (asked if self._config.long_polling else self._config.short_polling_ms) / 1000
 
 
-def _check_expression_type(expression_type: str) -> None:
-    if expression_type != TAG:
+def _from_heartbeat(group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields) -> Subscription:
+    if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
+        raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way")
+    subscription = members.subscriptions.get(topic)
+    if subscription is None:
+        raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {group.name} of {topic}")
+    version = long(fields, "subVersion", 0)
+    if subscription.version < version:
         raise Refusal(
-            Cause.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
+            Cause.SUBSCRIPTION_NOT_LATEST,
+            f"the consumer's subscription not latest: {group.name} of {topic}, here {subscription.version}, "
+            f"asked {version}",
         )
+    return subscription

@@ -30,7 +30,8 @@ from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, STORE_HOST_V6, TRANS
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
@@ -96,6 +97,24 @@ class SendProcessor:
         """Code 310; a few clients send long names under it, too."""
         fields = command.ext
         self._send(connection, command, fields if "b" in fields else shortened(fields))
+
+    def check(self, fields: Mapping[str, str]) -> None:
+        """The checks of topic and queue of a send with these (short) fields.
+
+        Raises:
+            Refusal: it would be refused.
+        """
+        if (fields.get("b"), fields.get("e")) not in self._known:
+            self._checked_target(fields)
+
+    def place(self, connection: Connection, fields: Mapping[str, str], body: bytes | memoryview) -> QueuedDraft:
+        """Put a message into this turn's batch as a send with these (short) fields would; nobody is answered.
+
+        Raises:
+            Refusal: as a send.
+        """
+        self._send(connection, Command(RequestCode.SEND_MESSAGE_V2, flag=ONEWAY_FLAG, body=body), fields)
+        return self._appender.drafts[-1]
 
     def send_batch(self, connection: Connection, command: Command) -> None:
         """Code 320: many messages of one topic and queue in one body; all or none are stored.
@@ -174,7 +193,7 @@ class SendProcessor:
         appender = self._appender
         appender.begin()
         appender.drafts.append(draft)
-        if command.flag & 2:
+        if command.flag & ONEWAY_FLAG:
             return
         if target.is_new:
             self._answer_when_known(fields["b"], (connection, command, draft, key))

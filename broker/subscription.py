@@ -1,7 +1,7 @@
-"""What a group wants of a topic: the tag expression, and the filter over tag codes that pulls use.
+"""What a group wants of a topic: an expression over tags or over properties, and the filters that pulls use.
 
-The filter compares hashes only; the client compares the tags themselves again. SQL92 expressions are stored and shown,
-but a pull under one is refused: this release filters by tags.
+A tag filter compares hashes only; the client compares the tags themselves again. An SQL92 filter reads the properties
+of each record.
 
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `broker/.../filter/ExpressionMessageFilter.java`.
 """
@@ -11,14 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from broker.sql import SqlSyntaxError, compile_filter
 from ledgermq.message.hashing import tags_code
+from ledgermq.message.properties import decode_properties
+from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
 
 TAG = "TAG"
+SQL = "SQL92"
 ALL = "*"
 
 TagFilter = Callable[[int], bool]
 """Whether a message with this tags code is wanted."""
+
+RecordFilter = Callable[[memoryview], bool]
+"""Whether this record is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,9 @@ class Subscription:
 
     Attributes:
         version: the client's clock (ms) when it subscribed; a pull may ask for one at least as new.
-        tag_filter: None when every message is wanted.
+        tag_filter: None when tags decide nothing.
+        record_filter: None when properties decide nothing.
+        fault: why the expression cannot be used; a pull under it is refused.
     """
 
     topic: str
@@ -36,7 +45,9 @@ class Subscription:
     version: int
     class_filter: bool
     tags: tuple[str, ...]
-    tag_filter: TagFilter | None
+    tag_filter: TagFilter | None = None
+    record_filter: RecordFilter | None = None
+    fault: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,15 +81,26 @@ class Subscription:
 def make_subscription(
     topic: str, expression: str, expression_type: str = TAG, version: int = 0, *, class_filter: bool = False
 ) -> Subscription:
-    """A subscription with its filter.
+    """A subscription with its filter; one whose SQL does not parse has a `fault`.
 
     Raises:
         Refusal: SUBSCRIPTION_PARSE_FAILED, a tag expression without a tag.
     """
-    by_tag = expression_type == TAG
-    tags = parse_tags(expression) if by_tag else ()
-    chosen = tag_filter(expression) if by_tag and not class_filter else None
-    return Subscription(topic, expression, expression_type, version, class_filter, tags, chosen)
+    if expression_type == TAG:
+        tags = parse_tags(expression)
+        by_tag = None if class_filter else tag_filter(expression)
+        return Subscription(topic, expression, expression_type, version, class_filter, tags, by_tag)
+    by_record, fault = None, None
+    if expression_type != SQL:
+        fault = f"unknown expression type {expression_type[:40]!r}"
+    else:
+        try:
+            by_record = sql_filter(expression)
+        except SqlSyntaxError as error:
+            fault = str(error)
+    return Subscription(
+        topic, expression, expression_type, version, class_filter, (), record_filter=by_record, fault=fault
+    )
 
 
 def parse_tags(expression: str) -> tuple[str, ...]:
@@ -103,6 +125,16 @@ def tag_filter(expression: str) -> TagFilter | None:
     """The test for a tag expression; None when it wants all. Errors as `parse_tags`. Cached: clients repeat it."""
     tags = parse_tags(expression)
     return frozenset(map(tags_code, tags)).__contains__ if tags else None
+
+
+def sql_filter(expression: str) -> RecordFilter:
+    """The test of a record for an SQL92 expression.
+
+    Raises:
+        SqlSyntaxError: it is none.
+    """
+    matches = compile_filter(expression)
+    return lambda record: matches(decode_properties(dispatch_fields(record, 0)[7]))
 
 
 def _version(value: Any) -> int:

@@ -12,7 +12,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
 from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
-from store.queue_reader import ColdLimits, GetResult, TagsFilter, read_queue
+from store.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
 
 if TYPE_CHECKING:
@@ -41,13 +41,17 @@ class MessageReader:
         max_count: int,
         max_bytes: int,
         accepts: TagsFilter | None = None,
+        matches: RecordFilter | None = None,
     ) -> GetResult:
-        """Messages of a queue from unit `offset` on; `accepts` is asked with the unit's tags code."""
+        """Messages of a queue from unit `offset` on.
+
+        `accepts` is asked with the unit's tags code, `matches` with the record.
+        """
         if self.compaction is not None and queue is not None:
             result = self.compaction.read(queue, offset, max_count, max_bytes, accepts)
             if result is not None:
-                return result
-        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits)
+                return result.only(matches) if matches is not None else result
+        return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches)
 
     def look_up(self, physical_offset: int) -> memoryview | None:
         """The confirmed record that starts at `physical_offset`, or None when none does."""

@@ -14,6 +14,7 @@ from store.errors import RecordUnavailableError
 from store.replicated_log import ReplicatedLog
 
 TagsFilter = Callable[[int], bool]
+RecordFilter = Callable[[memoryview], bool]
 
 _SCAN_BYTES_MIN = 16000
 """At least 800 units are looked at for one answer (maxFilterMessageSize)."""
@@ -27,6 +28,8 @@ class GetStatus(enum.Enum):
     MESSAGE_WAS_REMOVING = enum.auto()
     OFFSET_FOUND_NULL = enum.auto()
     OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_RESET = enum.auto()
+    """Not the store's: the group was moved (the broker's answer to a pull)."""
     OFFSET_OVERFLOW_ONE = enum.auto()
     OFFSET_TOO_SMALL = enum.auto()
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
@@ -56,6 +59,14 @@ class GetResult:
         """Records found."""
         return len(self.records)
 
+    def only(self, matches: RecordFilter) -> "GetResult":
+        """The same, of wanted records only."""
+        if self.status is not GetStatus.FOUND:
+            return self
+        kept = [record for record in self.records if matches(record)]
+        status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, self.next_offset, self.min_offset, self.max_offset, kept, sum(map(len, kept)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdLimits:
@@ -80,8 +91,12 @@ def read_queue(
     max_bytes: int,
     accepts: TagsFilter | None,
     cold: ColdLimits,
+    matches: RecordFilter | None = None,
 ) -> GetResult:
-    """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case."""
+    """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
+
+    `accepts` is asked with a unit's tags code, `matches` with the record itself.
+    """
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
     status, next_offset = _status_of(queue, offset)
@@ -99,7 +114,7 @@ def read_queue(
         return result
     if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
         max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
-    _collect(log, units, max_count, max_bytes, accepts, result)
+    _collect(log, units, max_count, max_bytes, accepts, matches, result)
     return result
 
 
@@ -118,7 +133,13 @@ def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
 
 
 def _collect(
-    log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, accepts: TagsFilter | None, result: GetResult
+    log: ReplicatedLog,
+    units: memoryview,
+    max_count: int,
+    max_bytes: int,
+    accepts: TagsFilter | None,
+    matches: RecordFilter | None,
+    result: GetResult,
 ) -> None:
     read = log.read
     records = result.records
@@ -132,10 +153,12 @@ def _collect(
         if accepts is not None and not accepts(tags_code):
             continue
         try:
-            records.append(read(physical_offset, size))
+            record = read(physical_offset, size)
         except RecordUnavailableError:
             status = GetStatus.MESSAGE_WAS_REMOVING
-        else:
+            continue
+        if matches is None or matches(record):
+            records.append(record)
             total += size
     result.status = GetStatus.FOUND if records else status
     result.next_offset = offset

@@ -74,7 +74,7 @@ enablePopBufferMerge|bool|false|f|Match POP check points and acknowledgements in
 enablePopLog|bool|false|f|Log POP in detail.
 enablePopMessageThreshold|bool|false|f|Limit messages that a POP group has in flight.
 enablePopMetrics|bool|true|f|Report POP's figures as metrics (5.4).
-enablePropertyFilter|bool|false|f|Let consumers filter by SQL over message properties.
+enablePropertyFilter|bool|false|*|Let consumers filter by SQL over message properties.
 enableRegisterProducer|bool|true|d|Keep a list of producers.
 enableRemoteEscape|bool|false|f|Send messages to other brokers of the container while there is no master.
 enableRemotingMetrics|bool|true|f|Report requests and answers as metrics (5.4).
@@ -96,7 +96,7 @@ fetchNameSrvAddrByDnsLookup|bool|false|d|Look up nameservers' names again and ag
 fetchNamesrvAddrByAddressServer|bool|false|f|Ask an address server over HTTP for the nameservers.
 fetchNamesrvAddrInterval|long|10000|f|Time in ms between two questions to the address server.
 filterDataCleanTimeSpan|long|86400000|f|Age in ms after which filter data of absent consumers is dropped.
-filterSupportRetry|bool|false|f|Apply SQL filters to messages that are retried, too.
+filterSupportRetry|bool|false|*|Apply SQL filters to messages that are retried, too.
 flushConsumerOffsetHistoryInterval|int|60000|d|Time in ms between two copies of the offsets' history.
 flushConsumerOffsetInterval|int|5000|*|Time in ms between two writes of the consumer offsets to their file.
 forceRegister|bool|true|d|Register at each period even when nothing has changed.
@@ -189,7 +189,7 @@ slaveReadEnable|bool|false|d|Let consumers read from slaves that are not far beh
 splitMetadataSize|int|2000|d|Entries of one part of a table sent to slaves (5.4).
 splitRegistrationSize|int|800|d|Topics of one part of a registration.
 startAcceptSendRequestTimeStamp|long|0|d|Time in ms since 1970 before which sends are refused.
-storeReplyMessageEnable|bool|true|f|Store replies of request-reply for consoles to see.
+storeReplyMessageEnable|bool|true|*|Store replies of request-reply for consoles to see.
 subscriptionExpiredTimeout|long|600000|f|Age in ms after which an unused subscription is forgotten.
 syncBrokerMemberGroupPeriod|int|1000|f|Time in ms between two questions for the members of the own name.
 syncBrokerMetadataPeriod|long|5000|f|Time in ms between two registrations at a controller.

@@ -35,6 +35,7 @@ class Cause(enum.Enum):
     SUBSCRIPTION_PARSE_FAILED = (23, "subscription-parse-failed")
     SUBSCRIPTION_NOT_EXIST = (24, "subscription-not-exist")
     SUBSCRIPTION_NOT_LATEST = (25, "subscription-not-latest")
+    FILTER_DATA_NOT_EXIST = (27, "filter-data-not-exist")
     QUERY_NOT_FOUND = (22, "query-not-found")
     NOT_SUPPORTED = (3, "not-supported")
     SYSTEM_ERROR = (1, "system-error")

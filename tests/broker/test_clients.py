@@ -206,3 +206,17 @@ async def test_one_message_can_be_handed_to_one_client(desk: Desk, client: Memor
     (handed,) = requests_of(consumer, 309)
     assert b"direct" in bytes(handed.body)
     assert handed.ext["brokerName"] == "b"
+
+
+async def test_a_held_pull_wakes_under_the_newest_subscription(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await beat(client, "c1", tags="TagA", version=5)
+    fields = pull_fields(sysFlag=2, subVersion=5, subscription=None, suspendTimeoutMillis=15000)
+    opaque = client.start(RequestCode.PULL_MESSAGE, fields)
+    await eventually(lambda: len(desk.parts.held) == 1)
+    await beat(client, "c1", tags="TagB", version=6)
+    await send(client, b"old")
+    await send(client, b"new", i="UNIQ_KEY\x01B\x02TAGS\x01TagB\x02")
+    answer = await client.answer_to(opaque)
+    assert b"new" in bytes(answer.body)
+    assert b"old" not in bytes(answer.body)

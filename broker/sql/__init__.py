@@ -1,0 +1,6 @@
+"""SQL92 filters over message properties: `compile_filter(text)` gives a function from properties to a verdict."""
+
+from broker.sql.errors import SqlSyntaxError
+from broker.sql.parser import PropertyFilter, compile_filter
+
+__all__ = ["PropertyFilter", "SqlSyntaxError", "compile_filter"]

@@ -1,0 +1,283 @@
+"""From an expression's text to a function over properties: recursive descent, compiled to closures.
+
+    or  := and (OR and)*                    and := equality (AND equality)*
+    equality := comparison (= | <> comparison | IS [NOT] NULL)*
+    comparison := unary (> >= < <= unary | [NOT] BETWEEN unary AND unary | [NOT] IN ('..',..)
+                         | [NOT] CONTAINS|STARTSWITH|ENDSWITH '..')*
+    unary := + - NOT unary | literal | property | ( or )
+
+A verdict is True, False or None (unknown: a property that is not there); only True matches. Costs are bounded by the
+expression's length and depth, both limited. Unlike Java's parser this one takes 0.0, and no words after the end.
+
+Source: apache/rocketmq `filter/.../parser/SelectorParser.jj`, `filter/.../expression/*.java`.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.sql.errors import IncomparableError, SqlSyntaxError
+from broker.sql.evaluate import (
+    Evaluate,
+    Properties,
+    all_of,
+    any_of,
+    equal,
+    is_in,
+    is_null,
+    negated,
+    negation,
+    never_true,
+    order,
+    text_test,
+)
+from broker.sql.lexer import Token, tokens
+from broker.sql.values import Value, compare
+
+DEPTH_MAX = 100
+"""Operators on operators, and nested parentheses."""
+
+PropertyFilter = Callable[[Properties], bool]
+"""Whether a message with these properties is wanted."""
+
+_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+}
+_TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A part of the expression. `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part)."""
+
+    evaluate: Evaluate
+    kind: str
+    depth: int = 1
+    value: Value = None
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_filter(expression: str) -> PropertyFilter:
+    """The test for an expression. Cached: clients repeat it.
+
+    Raises:
+        SqlSyntaxError: it is none, compares what cannot be compared, or is longer or deeper than the limits.
+    """
+    evaluate = _Parser(expression).parse()
+
+    def matches(properties: Properties) -> bool:
+        try:
+            return evaluate(properties) is True
+        except IncomparableError:
+            return False
+
+    return matches
+
+
+class _Parser:
+    def __init__(self, expression: str) -> None:
+        self._tokens = tokens(expression)
+        self._at = 0
+        self._open = 0
+
+    def parse(self) -> Evaluate:
+        node = self._boolean(self._or())
+        if self._here.kind != "end":
+            raise self._unexpected("the end, or an operator")
+        return node.evaluate
+
+    # ---- words
+
+    @property
+    def _here(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self, *kinds: str) -> Token | None:
+        """The present word if it is one of these; then the next is present."""
+        token = self._here
+        if token.kind not in kinds:
+            return None
+        self._at += 1
+        return token
+
+    def _need(self, kind: str) -> Token:
+        token = self._take(kind)
+        if token is None:
+            raise self._unexpected(kind)
+        return token
+
+    def _unexpected(self, wanted: str) -> SqlSyntaxError:
+        token = self._here
+        return SqlSyntaxError(f"expected {wanted}, found {token.text[:20]!r}", token.position)
+
+    # ---- grammar
+
+    def _or(self) -> _Node:
+        return self._chain("OR", self._and, any_of)
+
+    def _and(self) -> _Node:
+        return self._chain("AND", self._equality, all_of)
+
+    def _chain(
+        self, word: str, operand: Callable[[], _Node], join: Callable[[tuple[Evaluate, ...]], Evaluate]
+    ) -> _Node:
+        node = operand()
+        if self._here.kind != word:
+            return node
+        parts = [self._boolean(node)]
+        while self._take(word):
+            parts.append(self._boolean(operand()))
+        return self._test(join(tuple(part.evaluate for part in parts)), *parts)
+
+    def _equality(self) -> _Node:
+        left = self._comparison()
+        while (token := self._take("=", "<>", "IS")) is not None:
+            if token.kind == "IS":
+                negated = self._take("NOT") is not None
+                self._need("NULL")
+                left = self._test(is_null(left.evaluate, negated), left)
+            else:
+                right = self._comparison()
+                self._check_equal(left, right, token)
+                left = self._test(equal(left.evaluate, right.evaluate, token.kind == "<>"), left, right)
+        return left
+
+    def _comparison(self) -> _Node:
+        left = self._unary()
+        while True:
+            here = self._here
+            if self._take(*_ORDERS):
+                right = self._unary()
+                left = self._ordered(here, left, right)
+                continue
+            negated = here.kind == "NOT" and self._tokens[self._at + 1].kind in ("BETWEEN", "IN", *_TEXT_TESTS)
+            if negated:
+                self._at += 1
+            if self._take("BETWEEN"):
+                left = self._between(here, left, negated)
+            elif self._take("IN"):
+                left = self._in(here, left, negated)
+            elif (word := self._take(*_TEXT_TESTS)) is not None:
+                part = self._need("string").text
+                left = self._test(text_test(left.evaluate, _TEXT_TESTS[word.kind], part, negated), left)
+            else:
+                return left
+
+    def _between(self, token: Token, left: _Node, negated: bool) -> _Node:
+        low = self._unary()
+        self._need("AND")
+        high = self._unary()
+        if not negated and low.kind == high.kind == "constant" and low.value is not None and high.value is not None:
+            try:
+                is_empty = compare(high.value, low.value) < 0
+            except IncomparableError:
+                is_empty = True
+            if is_empty:
+                raise SqlSyntaxError(f"BETWEEN {low.value!r} AND {high.value!r} is empty", token.position)
+        first = self._ordered(Token("<" if negated else ">=", "", token.position), left, low)
+        second = self._ordered(Token(">" if negated else "<=", "", token.position), left, high)
+        join = any_of if negated else all_of
+        return self._test(join((first.evaluate, second.evaluate)), first, second)
+
+    def _in(self, token: Token, left: _Node, negated: bool) -> _Node:
+        if left.kind != "property":
+            raise SqlSyntaxError("IN tests a property", token.position)
+        self._need("(")
+        texts = {self._need("string").text}
+        while self._take(","):
+            texts.add(self._need("string").text)
+        self._need(")")
+        return self._test(is_in(left.evaluate, frozenset(texts), negated), left)
+
+    def _unary(self) -> _Node:
+        token = self._take("+", "-", "NOT")
+        if token is None:
+            return self._primary()
+        with_depth = self._nested(self._unary, token)
+        if token.kind == "NOT":
+            node = self._boolean(with_depth)
+            return self._test(negation(node.evaluate), node)
+        if token.kind == "-":
+            return _Node(negated(with_depth.evaluate), "number", with_depth.depth + 1)
+        return with_depth
+
+    def _primary(self) -> _Node:
+        token = self._here
+        if self._take("("):
+            node = self._nested(self._or, token)
+            self._need(")")
+            return node
+        if self._take("word"):
+            name = token.text
+            return _Node(lambda properties: properties.get(name), "property")
+        if self._take("TRUE", "FALSE", "NULL"):
+            value: Value = {"TRUE": True, "FALSE": False, "NULL": None}[token.kind]
+        elif self._take("string"):
+            value = token.text
+        elif self._take("integer"):
+            value = _long(token)
+        elif self._take("float"):
+            value = _double(token)
+        else:
+            raise self._unexpected("a value, a property or (")
+        return _Node(lambda _: value, "constant", value=value)
+
+    # ---- building
+
+    def _nested(self, parse: Callable[[], _Node], token: Token) -> _Node:
+        self._open += 1
+        if self._open > DEPTH_MAX:
+            raise SqlSyntaxError(f"deeper than {DEPTH_MAX}", token.position)
+        node = parse()
+        self._open -= 1
+        return node
+
+    def _test(self, evaluate: Evaluate, *parts: _Node) -> _Node:
+        depth = 1 + max(part.depth for part in parts)
+        if depth > DEPTH_MAX:
+            raise SqlSyntaxError(f"deeper than {DEPTH_MAX}", self._here.position)
+        return _Node(evaluate, "boolean", depth)
+
+    def _boolean(self, node: _Node) -> _Node:
+        """The part as a test: a property's text is no truth, so a bare property never matches."""
+        if node.kind == "boolean" or (node.kind == "constant" and (node.value is None or isinstance(node.value, bool))):
+            return node
+        if node.kind == "property":
+            return self._test(never_true(node.evaluate), node)
+        raise SqlSyntaxError("a value where a test is needed", self._here.position)
+
+    def _ordered(self, token: Token, left: _Node, right: _Node) -> _Node:
+        for node in (left, right):
+            is_number = isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
+            if node.kind == "boolean" or (node.kind == "constant" and not is_number):
+                raise SqlSyntaxError(f"{token.kind} compares numbers", token.position)
+        return self._test(order(left.evaluate, right.evaluate, _ORDERS[token.kind]), left, right)
+
+    def _check_equal(self, left: _Node, right: _Node, token: Token) -> None:
+        constants = [node.value for node in (left, right) if node.kind == "constant"]
+        if None in constants:
+            raise SqlSyntaxError("NULL equals nothing; write IS NULL", token.position)
+        if len(constants) == 2 and isinstance(constants[0], bool) and not isinstance(constants[1], bool):
+            raise SqlSyntaxError(f"{constants[0]!r} cannot be compared with {constants[1]!r}", token.position)
+
+
+def _long(token: Token) -> int:
+    value = int(token.text.rstrip("lL"))
+    if value >= 1 << 63:
+        raise SqlSyntaxError(f"{token.text} is beyond 64 bits", token.position)
+    return value
+
+
+def _double(token: Token) -> float:
+    value = float(token.text)
+    if value == float("inf"):
+        raise SqlSyntaxError(f"{token.text} is beyond a double", token.position)
+    return value
