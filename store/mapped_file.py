@@ -50,6 +50,8 @@ CHUNK_SHIFT = 16
 CHUNK_BYTES = 1 << CHUNK_SHIFT
 """Readability is asked for, and remembered, by the chunk."""
 
+WINDOW_BYTES = 4 * CHUNK_BYTES
+
 _CLEAR_BY_HAND_BYTES = 1 << 20
 _NOTHING = memoryview(b"")
 
@@ -201,6 +203,19 @@ class MappedFile:
         elif isinstance(self.known, bytearray):
             self.known[first : last + 1] = b"\x01" * (last + 1 - first)
 
+    def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
+        """For who walks through the file: have a window from `position` on in memory, up to `end` at least.
+
+        Returns:
+            Where the window ends: at `limit`, or before.
+
+        Raises:
+            DiskReadError: the disk cannot read a page of it.
+        """
+        window_end = min(max(end, position + WINDOW_BYTES), limit)
+        self.ensure_readable(position, window_end)
+        return window_end
+
     def forget_known(self) -> None:
         """Ask again for what is read from now on: it may have left the memory since."""
         self.known = bytearray(_unknown(self.size_bytes))
@@ -248,9 +263,24 @@ class MappedFile:
         write_at(self.fd if self.fd >= 0 else self._descriptor(), self.path, data, position)
         self.write_position = position + len(data)
 
+    def write_over(self, position: int, data: memoryview) -> None:
+        """Replace bytes that were written before. Raises as `write`; a part of it may be written then."""
+        write_at(self._descriptor(), self.path, data, position)
+
     def fill(self) -> None:
         """The file takes no more: count what was not written as written."""
         self.write_position = self.size_bytes
+
+    def written_end(self, position: int) -> int:
+        """Where what was ever written behind `position` ends at most, as far as the file system knows its holes."""
+        page = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+        if page >= self.size_bytes:
+            return self.size_bytes
+        try:
+            os.lseek(self._descriptor(), page, os.SEEK_DATA)
+        except OSError as error:
+            return page if error.errno == errno.ENXIO else self.size_bytes
+        return self.size_bytes
 
     def clear_from(self, position: int) -> None:
         """Zero everything from `position` to the end of the file, cheaply however much that is.
