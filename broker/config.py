@@ -15,6 +15,8 @@ from pathlib import Path
 
 from ledgermq.message.index_unit import IndexLayout
 
+_COMPACTION_UNIT_FILE_MIN = 4600
+
 
 class LogMode(enum.StrEnum):
     """Which side of the replicated-log seam the broker stands on."""
@@ -198,6 +200,14 @@ class BrokerConfig:
     query_max_count: int = 64
     """Most messages that any query by key gives."""
 
+    # compaction of topics by key: see `store.compaction.config`
+    compaction_enable: bool = True
+    compaction_log_file_size_bytes: int = 100 << 20
+    compaction_unit_file_size_bytes: int = 10 << 20
+    compaction_interval_ms: int = 15 * 60_000
+    compaction_thread_count: int = 6
+    compaction_offset_map_bytes: int = 100 << 20
+
     # nameservers
     register_interval_ms: int = 30_000
     register_timeout_ms: int = 24_000
@@ -247,7 +257,13 @@ class BrokerConfig:
 
     def problems(self) -> list[tuple[str, str]]:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
-        found = [*self._size_problems(), *self._index_problems(), *self._time_problems(), *self._port_problems()]
+        found = [
+            *self._size_problems(),
+            *self._index_problems(),
+            *self._compaction_problems(),
+            *self._time_problems(),
+            *self._port_problems(),
+        ]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()
         return found
@@ -271,6 +287,17 @@ class BrokerConfig:
                 "index_entry_count",
                 f"{layout.entries} is too large: files of {layout.file_size} bytes are over 2 GiB",
             )
+
+    def _compaction_problems(self) -> Iterator[tuple[str, str]]:
+        body, file = self.max_message_size_bytes, self.compaction_log_file_size_bytes
+        if body * 2 > file:
+            yield (
+                "compaction_log_file_size_bytes",
+                f"{file} is too small: it must hold two messages of {body} bytes",
+            )
+        if self.compaction_unit_file_size_bytes < _COMPACTION_UNIT_FILE_MIN:
+            size = self.compaction_unit_file_size_bytes
+            yield "compaction_unit_file_size_bytes", f"{size} is below {_COMPACTION_UNIT_FILE_MIN}, which is 100 units"
 
     def _time_problems(self) -> Iterator[tuple[str, str]]:
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms

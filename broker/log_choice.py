@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker.config import BrokerConfig, LogMode
@@ -15,6 +15,7 @@ from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
+from store.compaction.config import CompactionConfig
 from store.flusher import FlushMode
 from store.index.config import IndexConfig
 from store.message_store import MessageStore
@@ -30,6 +31,9 @@ class Follower(Protocol):
 
     def prepare(self, store: MessageStore) -> None:
         """The store is recovered and about to start: add listeners that must see every record it dispatches."""
+
+    def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """Of a topic, as far as known; empty for others. Asked from the recovery of the store on, in its thread."""
 
     def on_flushed(self, flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""
@@ -59,6 +63,8 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
         log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
         cleaning=_cleaning_config(config),
         index=_index_config(config) if config.index_enable else None,
+        compaction=_compaction_config(config) if config.compaction_enable else None,
+        topic_attributes=follower.topic_attributes,
     )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
@@ -162,6 +168,16 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
         election_max_ms=config.raft_election_timeout_ms * 3 // 2,
         preferred_leader=config.preferred_leader,
         append_timeout_ms=config.replica_timeout_ms,
+    )
+
+
+def _compaction_config(config: BrokerConfig) -> CompactionConfig:
+    return CompactionConfig(
+        log_file_size_bytes=config.compaction_log_file_size_bytes,
+        unit_file_size_bytes=config.compaction_unit_file_size_bytes,
+        interval_ms=config.compaction_interval_ms,
+        thread_count=config.compaction_thread_count,
+        offset_map_bytes=config.compaction_offset_map_bytes,
     )
 
 

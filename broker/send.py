@@ -21,7 +21,7 @@ from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
-from broker.send_fields import shortened
+from broker.send_fields import check_key, shortened
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
@@ -120,7 +120,8 @@ class SendProcessor:
         """Code 320: many messages of one topic and queue in one body; all or none are stored.
 
         Each message keeps its own properties. (Java appends those of the request to each, so that all show one
-        UNIQ_KEY; its clients look for the ids they gave.)
+        UNIQ_KEY; its clients look for the ids they gave. To a compacted topic Java takes messages without a key in a
+        batch, and then drops them; here the batch is refused.)
         """
         fields = command.ext if "b" in command.ext else shortened(command.ext)
         target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
@@ -145,6 +146,8 @@ class SendProcessor:
                 properties += cluster
             if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
                 refuse_in_batch(properties)
+            if target.needs_key:
+                check_key(properties)
             drafts.append(draft(target, born, header, flag, body, properties))
         appender = self._appender
         appender.begin()
@@ -178,6 +181,8 @@ class SendProcessor:
             key = self._ids.next(time.time_ns() // 1_000_000).encode()
             properties += _UNIQ_KEY + key + b"\x02"
 
+        if target.needs_key:
+            check_key(properties)
         born = connection.attributes.get("born_host") or _born_host(connection)
         header = self._header(born, fields)
         flag = 0 if fields.get("h") == "0" else integer(fields, "h", 0)

@@ -29,10 +29,10 @@ commitIntervalCommitLog|int|200|*|Time in ms between two copies from the pool of
 commitLogForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of the log are swapped anyway.
 commitLogSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of the log.
 commitLogSwapMapReserveFileNum|int|100|*|Newest log files whose mappings are not swapped.
-compactionCqMappedFileSize|int|10485760|f|Bytes of a consume-queue file of compacted topics.
-compactionMappedFileSize|int|104857600|f|Bytes of a log file of compacted topics.
-compactionScheduleInternal|int|900000|f|Time in ms between two compactions.
-compactionThreadNum|int|6|f|Threads that compact.
+compactionCqMappedFileSize|int|10485760|*|Bytes of a consume-queue file of compacted topics.
+compactionMappedFileSize|int|104857600|*|Bytes of a log file of compacted topics.
+compactionScheduleInternal|int|900000|*|Time in ms between two compactions.
+compactionThreadNum|int|6|*|Threads that compact.
 correctLogicMinOffsetForceInterval|int|300000|d|Time in ms after which first offsets of queues are corrected anyway.
 correctLogicMinOffsetSleepInterval|int|1|d|Pause in ms between corrections of first offsets.
 dLegerGroup|text||*|Name of the Raft group; members of other groups are refused.
@@ -61,7 +61,7 @@ enableAutoInSyncReplicas|bool|false|f|Lower the number of replicas to wait for b
 enableBatchPush|bool|false|d|Push several Raft entries at once; always done here.
 enableBuildConsumeQueueConcurrently|bool|false|j|Build consume queues side by side.
 enableCleanExpiredOffset|bool|false|f|Delete offsets of topics that are gone.
-enableCompaction|bool|true|f|Serve topics that keep only the last message of each key.
+enableCompaction|bool|true|*|Serve topics that keep only the last message of each key.
 enableConsumeQueueExt|bool|false|f|Keep extensions of consume queues for filters.
 enableDLegerCommitLog|bool|false|*|Replicate the commit log by Raft.
 enableLmq|bool|false|f|Serve light queues.
@@ -116,7 +116,7 @@ maxIndexNum|int|20000000|*|Entries of an index file.
 maxLmqConsumeQueueNum|int|20000|f|Most light queues.
 maxMessageSize|int|4194304|*|Most bytes of a message's body.
 maxMsgsNumBatch|int|64|*|Most messages that one query by key looks at.
-maxOffsetMapSize|int|104857600|f|Bytes of the table that compaction works with.
+maxOffsetMapSize|int|104857600|*|Bytes of the table that compaction works with.
 maxRecoveryCommitlogFiles|int|30|d|Most files that a recovery looks at.
 maxSlaveResendLength|long|268435456|f|Most bytes that replicas compare when they are aligned.
 maxTopicLength|int|127|*|Most characters of a topic's name.
