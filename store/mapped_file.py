@@ -273,14 +273,14 @@ class MappedFile:
 
     def written_end(self, position: int) -> int:
         """Where what was ever written behind `position` ends at most, as far as the file system knows its holes."""
-        page = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
-        if page >= self.size_bytes:
-            return self.size_bytes
+        end = min(-(-position // mmap.PAGESIZE) * mmap.PAGESIZE, self.size_bytes)
+        descriptor = self._descriptor()
         try:
-            os.lseek(self._descriptor(), page, os.SEEK_DATA)
+            while end < self.size_bytes:
+                end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as error:
-            return page if error.errno == errno.ENXIO else self.size_bytes
-        return self.size_bytes
+            return end if error.errno == errno.ENXIO else self.size_bytes
+        return end
 
     def clear_from(self, position: int) -> None:
         """Zero everything from `position` to the end of the file, cheaply however much that is.

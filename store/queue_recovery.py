@@ -16,7 +16,7 @@ from functools import partial
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.batch_fields import Dispatch, Find, LogBatches, goes_on, one_by_one, runs_of, units_of
+from store.batch_fields import Dispatch, Find, LogBatches, one_by_one, put_run, runs_of
 from store.checkpoint import Progress
 from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
@@ -186,8 +186,7 @@ def _dispatch_batches(
         for run in runs_of(file, batch, find):
             if only is not None and run.queue not in only:
                 continue
-            if goes_on(batch, run):
-                run.queue.extend(units_of(file, batch, run))
+            if put_run(file, batch, run):
                 continue
             for offset, is_sound, size, code, queue_offset in one_by_one(file, batch, run):
                 if queue_offset > run.queue.max_offset and not is_whole:
