@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Collection
 from concurrent.futures import Future
+from itertools import islice
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import index_hash
@@ -26,7 +27,7 @@ from store.index.batch import KeyBatch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
 from store.message_store import MessageStore
-from store.replicated_log import LogState, ReplicatedLog
+from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)
 
@@ -218,14 +219,29 @@ class IndexService:
         self._cursor = max(self._cursor, store.log.min_offset)
         if self._cursor >= end:
             return
-        batch = KeyBatch(self._cursor)
+        records, behind = self._collect(end, slice_s)
+        self._cursor = behind
+        self._send(self._builder.apply(KeyBatch(records) if records else None, behind))
+
+    def _collect(self, end: int, slice_s: float | None) -> tuple[list[tuple[int, memoryview]], int]:
+        """Records from the cursor on, up to `end` or for a slice, and where the next ones start."""
+        log_ = self._store.log
+        deadline = time.monotonic() + slice_s if slice_s is not None else None
+        records: list[tuple[int, memoryview]] = []
+        walk = log_.walk(self._cursor, end)
         try:
-            _collect(batch, store.log, end, slice_s)
+            count = -1
+            while count < len(records):
+                count = len(records)
+                records.extend(islice(walk, _SLICE_CHECK_RECORDS))  # keeps what came before an error
+                if records and deadline is not None and time.monotonic() > deadline:
+                    return records, _end_of(records)
         except CorruptRecordError as error:
-            batch.end_offset = self._next_known(batch.end_offset, end)
-            log.error("the index leaves out [%d, %d): %s", self._cursor, batch.end_offset, error)
-        self._cursor = batch.end_offset
-        self._send(self._builder.apply(batch))
+            damaged = _end_of(records) if records else self._cursor
+            behind = self._next_known(damaged, end)
+            log.error("the index leaves out [%d, %d): %s", damaged, behind, error)
+            return records, behind
+        return records, end
 
     def _next_known(self, offset: int, end: int) -> int:
         """The first record behind `offset` that some queue knows; `end` without one."""
@@ -253,16 +269,6 @@ class IndexService:
             self._send(self._builder.go_on())
 
 
-def _collect(batch: KeyBatch, log_: ReplicatedLog, end: int, slice_s: float | None) -> None:
-    """Add the records from the batch's end on, up to `end` or for a slice.
-
-    Raises:
-        CorruptRecordError: the batch ends before a place that cannot be parsed.
-    """
-    deadline = time.monotonic() + slice_s if slice_s is not None else None
-    add = batch.add
-    for count, (physical_offset, record) in enumerate(log_.walk(batch.end_offset, end)):
-        if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and deadline and time.monotonic() > deadline:
-            return
-        add(physical_offset, record)
-    batch.end_offset = end
+def _end_of(records: list[tuple[int, memoryview]]) -> int:
+    physical_offset, record = records[-1]
+    return physical_offset + len(record)
