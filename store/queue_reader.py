@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.consume_queue import ConsumeQueue
-from store.errors import RecordUnavailableError
+from store.errors import DiskReadError, RecordUnavailableError
 from store.replicated_log import ReplicatedLog
 
 TagsFilter = Callable[[int], bool]
@@ -96,6 +96,9 @@ def read_queue(
     """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
 
     `accepts` is asked with a unit's tags code, `matches` with the record itself.
+
+    Raises:
+        DiskReadError: the disk cannot read the first of them.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
@@ -157,6 +160,11 @@ def _collect(
         except RecordUnavailableError:
             status = GetStatus.MESSAGE_WAS_REMOVING
             continue
+        except DiskReadError:
+            if not records:
+                raise
+            offset -= 1  # the next answer says what it is about
+            break
         if matches is None or matches(record):
             records.append(record)
             total += size
@@ -191,6 +199,11 @@ def _collect_of_kind(
             result.records.append(log.read(*unit[:2]))
         except RecordUnavailableError:
             status = GetStatus.MESSAGE_WAS_REMOVING
+        except DiskReadError:
+            if not result.records:
+                raise
+            result.next_offset = start
+            break
         else:
             result.size_bytes += unit[1]
             messages += end - start
