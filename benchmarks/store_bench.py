@@ -1,4 +1,4 @@
-"""What the benchmarks of the store share: a store on a scratch directory, messages to put, and one JSON line at the end.
+"""What the benchmarks of the store share: a store on a scratch directory, messages to put, one JSON line at the end.
 
 Messages are those of `java_store/StoreBench.java`: bodies of 1 KiB, batches of 32, 8 queues, no index. Times of one
 thread are its CPU time, which a busy machine disturbs least; all are the best of the rounds.
@@ -101,7 +101,7 @@ def make_batches(store: MessageStore, records: int) -> list[Batch]:
 
 
 async def put(store: MessageStore, batches: Sequence[Batch]) -> float:
-    """Put them all, some a turn of the loop, until all are acknowledged and dispatched; CPU seconds of the puts alone."""
+    """Put them all, some a turn of the loop, until all are dispatched and acknowledged; CPU seconds of the puts."""
     seconds = 0.0
     for start in range(0, len(batches), _TURN_BATCHES):
         began = time.thread_time()

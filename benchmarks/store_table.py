@@ -2,8 +2,8 @@
 
     python -m benchmarks.store_table [--rounds N] [--alone] [--directory DIR] [--only append,read]
 
-Each round runs every `benchmarks/store_*.py` and the same question in `java_store/StoreBench.java`, each in a process of
-its own on a fresh directory; the table shows medians. Without Java 17 and Maven, or with --alone, ours stand alone.
+Each round runs every question's `benchmarks/store_*.py` and the same in `java_store/StoreBench.java`, each in a process
+of its own on a fresh directory; the table shows medians. Without Java 17 and Maven, or with --alone, ours stand alone.
 Results go to benchmarks/out/store.json as well.
 """
 
@@ -25,12 +25,21 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "out"
 VERSION = os.environ.get("ROCKETMQ_VERSION", "5.3.3")
-JAVA_RUNS = {"append": (100_000, 3), "read": (100_000, 3), "recovery": (400_000, 1), "flush": (16_000, 2)}
-JAVA_RUNS["topics"] = (100_000, 1)
+JAVA_RUNS = {
+    "append": (100_000, 3),
+    "read": (100_000, 3),
+    "recovery": (400_000, 1),
+    "flush": (16_000, 2),
+    "topics": (100_000, 1),
+}
 """Records and rounds of each question in Java; it runs one round more, for its compiler."""
 
-_OPENS = ("--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED", "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED")
-_OPENS += ("--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", "--add-opens=java.base/java.nio=ALL-UNNAMED")
+_OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
 
 
 @dataclass(frozen=True, slots=True)
