@@ -39,7 +39,7 @@ from store.disk import (
     sync_directory,
     write_at,
 )
-from store.errors import DiskFailedError
+from store.errors import DiskFailedError, DiskReadError
 
 if TYPE_CHECKING:
     from store.mappings import Mappings
@@ -53,6 +53,7 @@ CHUNK_BYTES = 1 << CHUNK_SHIFT
 WINDOW_BYTES = 4 * CHUNK_BYTES
 
 _CLEAR_BY_HAND_BYTES = 1 << 20
+_FRAME_BYTES = 64
 _NOTHING = memoryview(b"")
 
 
@@ -206,6 +207,8 @@ class MappedFile:
     def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
         """For who walks through the file: have a window from `position` on in memory, up to `end` at least.
 
+        Without an `end`, the 64 bytes that a record's frame needs are enough.
+
         Returns:
             Where the window ends: at `limit`, or before.
 
@@ -213,7 +216,11 @@ class MappedFile:
             DiskReadError: the disk cannot read a page of it.
         """
         window_end = min(max(end, position + WINDOW_BYTES), limit)
-        self.ensure_readable(position, window_end)
+        try:
+            self.ensure_readable(position, window_end)
+        except DiskReadError:  # what is in front of a bad page can still be read
+            window_end = min(max(end, position + _FRAME_BYTES), limit)
+            self.ensure_readable(position, window_end)
         return window_end
 
     def forget_known(self) -> None:
