@@ -124,6 +124,16 @@ class BrokerConfig:
     reads_ahead: bool = True
     forced_delete_after_ms: int = 120_000
 
+    # kinds of consume queues: see `store.queue_kinds`
+    queue_ext: bool = False
+    queue_ext_file_size_bytes: int = 48 << 20
+    batch_queue_file_size_bytes: int = 13_800_000
+    multi_dispatch: bool = False
+    light_queues: bool = False
+    light_queue_max: int = 20_000
+    queue_sync_interval_ms: int = 10_000
+    """Between two syncs of the queues; what is not synced is made again from the log."""
+
     # cleaning: see `store.cleaning.config`; percentages are of a disk
     delete_hours: frozenset[int] = frozenset({4})
     file_reserved_ms: int = 72 * 3_600_000
@@ -181,6 +191,13 @@ class BrokerConfig:
     """How long a pull is held when `long_polling` is off."""
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
+    max_cold_pull_count: int = 8
+    """Of messages that are probably on the disk only."""
+    max_cold_pull_bytes: int = 64 << 10
+    memory_percent: int = 40
+    """Part of the machine's memory within which the log's newest messages count as in memory."""
+    filter_scan_bytes: int = 16_000
+    """Of units of 20 bytes: how many one pull looks at, at least."""
     store_replies: bool = True
     """Replies to requests are stored, too."""
     property_filter: bool = False

@@ -20,6 +20,8 @@ from store.flusher import FlushMode
 from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
+from store.queue_kinds import QueueKinds
+from store.queue_reader import MEMORY_BYTES, ColdLimits
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
 
@@ -65,6 +67,9 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
         index=_index_config(config) if config.index_enable else None,
         compaction=_compaction_config(config) if config.compaction_enable else None,
         topic_attributes=follower.topic_attributes,
+        kinds=_queue_kinds(config, follower),
+        checkpoint_interval_ms=config.queue_sync_interval_ms,
+        cold_limits=_cold_limits(config),
     )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
@@ -187,6 +192,27 @@ def _index_config(config: BrokerConfig) -> IndexConfig:
         layout=IndexLayout(config.index_slot_count, config.index_entry_count),
         is_safe=config.index_safe,
         query_max=config.query_max_count,
+    )
+
+
+def _queue_kinds(config: BrokerConfig, follower: Follower) -> QueueKinds:
+    return QueueKinds(
+        ext=config.queue_ext,
+        ext_file_size_bytes=config.queue_ext_file_size_bytes,
+        batch_file_size_bytes=config.batch_queue_file_size_bytes,
+        multi_dispatch=config.multi_dispatch,
+        light=config.light_queues,
+        light_max=config.light_queue_max,
+        topic_attributes=follower.topic_attributes,
+    )
+
+
+def _cold_limits(config: BrokerConfig) -> ColdLimits:
+    return ColdLimits(
+        memory_bytes=MEMORY_BYTES * config.memory_percent // 100,
+        count_max=config.max_cold_pull_count,
+        bytes_max=config.max_cold_pull_bytes,
+        scan_units=-(-config.filter_scan_bytes // 20),
     )
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from ledgermq.message.queue_unit import UNIT
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError, RecordUnavailableError
 from store.replicated_log import ReplicatedLog
@@ -16,8 +16,8 @@ from store.replicated_log import ReplicatedLog
 TagsFilter = Callable[[int], bool]
 RecordFilter = Callable[[memoryview], bool]
 
-_SCAN_BYTES_MIN = 16000
-"""At least 800 units are looked at for one answer (maxFilterMessageSize)."""
+MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of the machine."""
 
 
 class GetStatus(enum.Enum):
@@ -76,11 +76,13 @@ class ColdLimits:
         memory_bytes: records closer to the log's end than this count as in memory (40 % of the machine's).
         count_max: maxTransferCountOnMessageInDisk.
         bytes_max: maxTransferBytesOnMessageInDisk.
+        scan_units: how many units are looked at, at least, for records of whatever place (maxFilterMessageSize).
     """
 
-    memory_bytes: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 // 100
+    memory_bytes: int = MEMORY_BYTES * 40 // 100
     count_max: int = 8
     bytes_max: int = 65536
+    scan_units: int = 800
 
 
 def read_queue(
@@ -106,7 +108,7 @@ def read_queue(
     result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
     if status is not GetStatus.FOUND:
         return result
-    scan_count = max(_SCAN_BYTES_MIN // UNIT_SIZE, max_count)
+    scan_count = max(cold.scan_units, max_count)
     if type(queue) is not ConsumeQueue:
         _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
         return result
