@@ -151,10 +151,10 @@ def check_file(layout: StoreLayout, file: OffsetFile, settled: Settled, *, with_
         claims = check_units(layout, _queues(layout), columns, optional, is_last=file == layout.log_files[-1])
         part.faults += claims.faults
         part.spans = claims.spans
-        torn = claims.torn & set(columns.suspect.tolist())
+        torn = claims.torn
     if with_keys and len(columns):
         torn |= _check_keys(layout, scan, optional, part)
-    for row in sorted(torn - set(scan.damages)):
+    for row in sorted(torn & set(columns.suspect.tolist()) - set(scan.damages)):
         position = int(columns.physical_offsets[row]) - file.start
         detail = "the properties lack what its queue unit or index entries remember of them"
         part.faults.append(Fault(layout.name(file.path), position, "torn-properties", detail))

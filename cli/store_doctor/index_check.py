@@ -164,7 +164,12 @@ def _check_header(name: str, handle: IndexHandle, offsets: Ints, used: int) -> l
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """One log file's keys against the index. `missing`: first physical offset, keys, of those without an entry."""
+    """One log file's keys against the index.
+
+    Attributes:
+        missing: first physical offset and number of the keys without an entry.
+        torn: rows of which the index remembers keys that they do not have.
+    """
 
     faults: list[Fault]
     missing: tuple[int, int] | None
