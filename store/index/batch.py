@@ -1,6 +1,6 @@
 """Key batch: a run of records on its way into the index.
 
-    loop's thread    heads (88 bytes a record) and tails (topic, properties) are copied out of the log, by the thousand
+    loop's thread    tails (topic, properties) are copied by the thousand: out of drafts, or out of the log
     index's thread   keys are found in the tails by numpy, and hashed where they lie
 
 What is not plain is taken apart record by record, by `index_keys`, whose rules are the same: IPv6 hosts, magic V2,
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import HOST_MASK, TRANSACTION_MASK
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import index_keys
+from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
 from store.index.hashing import Hashes, Longs, hashes_of_runs, joined_hashes
 from store.index.tails import Bools, Tails
@@ -34,6 +36,8 @@ _HEAD = np.dtype(
 )
 _RARE = HOST_MASK | TRANSACTION_MASK
 _TAIL_SIZE_MIN = 3
+
+Other = tuple[int, int, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,30 +57,24 @@ class Entries:
 
 
 class KeyBatch:
-    """Copies of the heads and tails of some records of the log, in order. One that is damaged has no keys.
+    """Topics and properties of some records of the log, in order, as `records_batch` and `drafts_batch` make them.
 
     Args:
-        records: `(physical_offset, record)`, not empty; not kept.
+        offsets: physical offset of each.
+        timestamps: store time of each, ms.
+        tails: of those that are not `others`, one behind the other.
+        sizes: bytes of each tail; 0 where there is none.
+        others: `(number, sysFlag, topic, properties)` of those that are taken apart one by one.
     """
 
     __slots__ = ("_offsets", "_others", "_sizes", "_tails", "_timestamps")
 
-    def __init__(self, records: Sequence[tuple[int, memoryview]]) -> None:
-        offsets, views = zip(*records, strict=True)
-        self._offsets = np.array(offsets, np.int64)
-        sizes = np.fromiter(map(len, views), np.int64, len(views))
-        heads = [view[:_HEAD_SIZE] for view in views]
-        if int(sizes.min()) < _HEAD_SIZE:
-            heads = [bytes(head).ljust(_HEAD_SIZE, b"\0") for head in heads]
-        fields = np.frombuffer(b"".join(heads), _HEAD)
-        self._timestamps = fields["stored"].astype(np.int64)
-        is_rare = (fields["magic"] != MAGIC_V1) | (fields["sys_flag"] & _RARE != 0)
-        starts = fields["body"].astype(np.int64) + _HEAD_SIZE
-        is_left_out = is_rare | (starts < _HEAD_SIZE) | (starts + _TAIL_SIZE_MIN > sizes)
-        starts[is_left_out] = sizes[is_left_out]
-        self._sizes = sizes - starts
-        self._tails = b"".join([view[start:] for view, start in zip(views, starts.tolist(), strict=True)])
-        self._others = [(number, bytes(views[number])) for number in np.flatnonzero(is_rare).tolist()]
+    def __init__(self, offsets: Longs, timestamps: Longs, tails: bytes, sizes: Longs, others: Sequence[Other]) -> None:
+        self._offsets = offsets
+        self._timestamps = timestamps
+        self._tails = tails
+        self._sizes = sizes
+        self._others = others
 
     def entries(self) -> Entries:
         """The keys of the records, in the log's order; of one record its unique key first."""
@@ -105,12 +103,52 @@ class KeyBatch:
         """`(number, key hash)` of the keys of records that are not plain."""
         for number in np.flatnonzero(tails.is_whole & ~is_plain).tolist():
             yield from _hashes(number, 0, *tails.parts(number))
-        for number, record in self._others:
-            with contextlib.suppress(CorruptRecordError):
-                check_record(record, 0, len(record), check_crc=False)
-                _, _, sys_flag, _, _, timestamp, topic, properties = dispatch_fields(record, 0)
-                self._timestamps[number] = timestamp
-                yield from _hashes(number, sys_flag, topic, properties)
+        for other in self._others:
+            yield from _hashes(*other)
+
+
+def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
+    """Copies out of `(physical_offset, record)`, not empty. A record that is damaged has no keys."""
+    offsets, views = zip(*records, strict=True)
+    sizes = np.fromiter(map(len, views), np.int64, len(views))
+    heads = [view[:_HEAD_SIZE] for view in views]
+    if int(sizes.min()) < _HEAD_SIZE:
+        heads = [bytes(head).ljust(_HEAD_SIZE, b"\0") for head in heads]
+    fields = np.frombuffer(b"".join(heads), _HEAD)
+    timestamps = fields["stored"].astype(np.int64)
+    is_rare = (fields["magic"] != MAGIC_V1) | (fields["sys_flag"] & _RARE != 0)
+    starts = fields["body"].astype(np.int64) + _HEAD_SIZE
+    is_left_out = is_rare | (starts < _HEAD_SIZE) | (starts + _TAIL_SIZE_MIN > sizes)
+    starts[is_left_out] = sizes[is_left_out]
+    tails = b"".join([view[start:] for view, start in zip(views, starts.tolist(), strict=True)])
+    others = []
+    for number in np.flatnonzero(is_rare).tolist():
+        with contextlib.suppress(CorruptRecordError):
+            check_record(views[number], 0, len(views[number]), check_crc=False)
+            _, _, sys_flag, _, _, timestamps[number], topic, properties = dispatch_fields(views[number], 0)
+            others.append((number, sys_flag, topic, properties))
+    return KeyBatch(np.array(offsets, np.int64), timestamps, tails, sizes - starts, others)
+
+
+def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
+    """The same of records that this node wrote itself, without a look at the log."""
+    pieces: list[bytes] = []
+    others = []
+    heads: dict[bytes, bytes] = {}
+    for number, draft in enumerate(drafts):
+        topic = draft.topic
+        head = heads.get(topic)
+        if head is None:
+            head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
+        if draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX:
+            others.append((number, draft.sys_flag, topic, draft.properties))
+            pieces += (b"", b"")
+        else:
+            pieces += (head, draft.properties)
+    sizes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 2).sum(axis=1)
+    offsets = np.array([draft.physical_offset for draft in drafts], np.int64)
+    timestamps = np.array([draft.store_timestamp for draft in drafts], np.int64)
+    return KeyBatch(offsets, timestamps, b"".join(pieces), sizes, others)
 
 
 def _hashes(number: int, sys_flag: int, topic: bytes, properties: bytes) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ import pytest
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import ENTRY, ENTRY_SIZE, FIRST_ENTRY, IndexLayout, index_keys, key_text, read_header
 from ledgermq.message.record import BLANK, check_record, decode_record
-from store.index.batch import Entries, KeyBatch
+from store.index.batch import Entries, records_batch
 from store.index.file_set import IndexFiles
 from store.index.index_file import IndexFile, Window
 from tests.store.index.support import enter
@@ -68,7 +68,7 @@ def test_files_made_again_from_the_log_equal_javas(tmp_path: Path, tree: Path, b
     files = IndexFiles(tmp_path, LAYOUT, clock=lambda: next(moments))
     records = [(offset, memoryview(record)) for offset, record in records_of(tree) if offset <= last_offset]
     for start in range(0, len(records), batch_records):  # behind the last offset Java had not dispatched when it died
-        enter(files, KeyBatch(records[start : start + batch_records]).entries())
+        enter(files, records_batch(records[start : start + batch_records]).entries())
     files.close()
     made = {path.name: path.read_bytes() for path in sorted(tmp_path.iterdir())}
     assert list(made) == list(wanted)

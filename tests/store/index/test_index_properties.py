@@ -15,7 +15,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import index_hash, java_string_hash
 from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, IndexLayout, index_keys, key_text
 from ledgermq.message.record import record_size, write_draft
-from store.index.batch import Entries, KeyBatch
+from store.index.batch import Entries, drafts_batch, records_batch
 from store.index.file_set import IndexFiles
 from store.index.hashing import hashes_of_runs, joined_hashes
 from store.index.index_file import Window
@@ -90,37 +90,42 @@ FLAGS = st.sampled_from([0, 0, 0, 0x10, 0x30, 4, 8, 12, 0x100])
 @settings(deadline=None)
 @given(st.lists(st.tuples(TOPICS, PROPERTIES, FLAGS, st.binary(max_size=20)), min_size=1, max_size=12))
 def test_keys_of_many_records_at_once_are_those_of_each(messages: list[tuple[str, str, int, bytes]]) -> None:
-    records, wanted = [], []
+    drafts, wanted = [], []
     for number, (topic, properties, sys_flag, body) in enumerate(messages):
-        records.append((number * 1000, memoryview(record_of(topic, properties, sys_flag, body, stored=number))))
+        drafts.append(draft_of(topic, properties, sys_flag, body, number * 1000, number))
         for key in index_keys(sys_flag, properties.encode()):
             wanted.append((index_hash(key_text(topic, key.decode())), number * 1000, number))
-    entries = KeyBatch(records).entries()
-    found = zip(entries.hashes.tolist(), entries.offsets.tolist(), entries.timestamps.tolist(), strict=True)
-    assert list(found) == wanted
+    records = [(draft.physical_offset, memoryview(record_of(draft))) for draft in drafts]
+    for entries in (records_batch(records).entries(), drafts_batch(drafts).entries()):
+        found = zip(entries.hashes.tolist(), entries.offsets.tolist(), entries.timestamps.tolist(), strict=True)
+        assert list(found) == wanted
 
 
 @given(st.lists(st.binary(max_size=150), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_damaged_records_have_no_keys_and_harm_no_others(damaged: list[bytes], random: Random) -> None:
-    whole = record_of("T", "UNIQ_KEY\x01ID\x02", 0, b"body", stored=7)
+    whole = record_of(draft_of("T", "UNIQ_KEY\x01ID\x02", 0, b"body", 0, 7))
     records = [whole[:88] + bytes(data) for data in damaged]
     records += [data for data in damaged if data]
     random.shuffle(records)
     records.append(whole)
-    entries = KeyBatch([(number, memoryview(record)) for number, record in enumerate(records)]).entries()
+    entries = records_batch([(number, memoryview(record)) for number, record in enumerate(records)]).entries()
     assert int(entries.offsets[-1]) == len(records) - 1
     assert int(entries.hashes[-1]) == hash_of("ID")
 
 
-def record_of(topic: str, properties: str, sys_flag: int, body: bytes, *, stored: int) -> bytes:
+def draft_of(topic: str, properties: str, sys_flag: int, body: bytes, offset: int, stored: int) -> RecordDraft:
     draft = RecordDraft()
     fill(draft, topic, 0, body, sys_flag=sys_flag)
     draft.properties = properties.encode()
     draft.born_host = bytes(20 if sys_flag & 0x10 else 8)
-    draft.physical_offset, draft.store_timestamp = 0, stored
+    draft.physical_offset, draft.store_timestamp = offset, stored
     draft.size = record_size(len(body), len(draft.topic), len(draft.properties), sys_flag, v2=len(draft.topic) > 127)
+    return draft
+
+
+def record_of(draft: RecordDraft) -> bytes:
     buffer = bytearray(draft.size)
-    write_draft(buffer, 0, draft, bytes(20 if sys_flag & 0x20 else 8))
+    write_draft(buffer, 0, draft, bytes(20 if draft.sys_flag & 0x20 else 8))
     return bytes(buffer)
 
 
