@@ -105,8 +105,8 @@ async def test_what_the_leader_is_told_all_nodes_know(group: Group) -> None:
 
 
 async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> None:
-    attributes = {"attributes": "+cleanup.policy=COMPACTION"}
-    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", **attributes))
+    compacted = topic_fields("T", attributes="+cleanup.policy=COMPACTION")
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, compacted)
     for number in range(130):
         fields = send_fields(i=f"KEYS\x01k{number % 4}\x02")
         await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)
