@@ -114,7 +114,7 @@ def check_store(
     check_small_files(layout, facts, findings)
     if not layout.is_bare:
         check_timer(layout, facts, findings)
-    _blame_missing_file(layout, facts, findings)
+    _blame_missing_file(layout, parts, findings)
     suspects = sum(part.suspects for part in parts)
     if suspects:
         findings.notes.append(f"{suspects} records have zero bytes in their properties: perhaps torn")
@@ -253,12 +253,11 @@ def _judge_no_index(layout: StoreLayout, findings: Findings) -> None:
         findings.notes.append("no index files: messageIndexEnable is false, or they are lost")
 
 
-def _blame_missing_file(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Where others know of records behind the log's last file, the next file is missing."""
-    path = layout.log_dir / f"{facts.max_offset:020d}"
-    is_whole = not layout.log_file_size or facts.max_offset % layout.log_file_size == 0
-    if not is_whole or path.exists() or layout.name(path) in {fault.file for fault in findings.faults}:
+def _blame_missing_file(layout: StoreLayout, parts: list[FileCheck], findings: Findings) -> None:
+    """Where others know of records behind a log whose last file is full, the next file is missing."""
+    if parts and not parts[-1].shape.is_full:
         return
+    start = parts[-1].shape.file.start + layout.log_file_size if parts else 0
+    path = layout.log_dir / f"{start:020d}"
     if any(fault.kind in _POINTING and BEHIND in fault.detail for fault in findings.faults):
-        detail = f"others know of records from physical offset {facts.max_offset} on"
-        findings.add(layout.name(path), 0, "missing-file", detail)
+        findings.add(layout.name(path), 0, "missing-file", f"others know of records from physical offset {start} on")
