@@ -225,6 +225,10 @@ class ConsumeQueue:
             self._flushed_offset = self.min_offset
         self._cut(end)
 
+    def keep_before(self, offset: int) -> None:
+        """Forget the units from `offset` on, which is the first one of a record; the next message gets that number."""
+        self._cut(offset)
+
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
         first = self.unit(self.min_offset)
