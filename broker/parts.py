@@ -48,6 +48,7 @@ from broker.state_log import StateLog
 from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
 from broker.timer_deliveries import Deliveries
+from broker.timer_drafts import TimerDrafts
 from broker.timer_parking import Parking
 from broker.timer_requests import TimerRequests
 from broker.timer_service import TimerService
@@ -134,18 +135,9 @@ class Parts:
         self.delay = DelayService(
             self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
         )
+        timer_drafts = TimerDrafts(self.metadata, store, self.targets, drafts)
         self.timer = TimerService(
-            config,
-            timer_index,
-            state,
-            self.deliveries,
-            self.metadata,
-            role,
-            store,
-            self.targets,
-            drafts,
-            loop,
-            wall_clock_ms,
+            config, timer_index, state, self.deliveries, role, store, timer_drafts, loop, wall_clock_ms
         )
         self.timer_requests = TimerRequests(
             config,
@@ -245,7 +237,7 @@ class Parts:
         """These queues have new messages: held pulls and delayed messages may be due."""
         self.held.wake(queues)
         self.delay.wake(queues)
-        self.timer.wake(queues)
+        self.timer.follower.wake(queues)
         self.transactions.wake(queues)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
