@@ -107,6 +107,7 @@ class BrokerConfig:
     """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
 
     # files of the standalone log: see `store.commit_log_config`
+    stamps_crc: bool = False
     transient_pool: bool = False
     transient_pool_count: int = 5
     transient_pool_refuses: bool = False

@@ -122,6 +122,7 @@ def _commit_log_config(config: BrokerConfig, store_host: bytes) -> CommitLogConf
         directory=config.commit_log_path,
         store_host=store_host,
         file_size_bytes=config.commit_log_file_size_bytes,
+        stamps_crc=config.stamps_crc,
         flush_mode=_flush_mode(config),
         flush_interval_ms=config.flush_interval_ms,
         flush_least_pages=config.flush_least_pages,

@@ -83,6 +83,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "defaultQueryMaxNum": Binding("default_query_max_count", values.positive),
     "defaultTopicQueueNums": Binding("default_topic_queue_count", values.positive),
     "enablePropertyFilter": Binding("property_filter"),
+    "enabledAppendPropCRC": Binding("stamps_crc"),
     "filterSupportRetry": Binding("filter_retries"),
     "deleteCommitLogFilesInterval": Binding("delete_log_pause_ms", values.not_negative),
     "deleteConsumeQueueFilesInterval": Binding("delete_queue_pause_ms", values.not_negative),

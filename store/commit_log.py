@@ -22,7 +22,7 @@ from pathlib import Path
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.allocator import FileAllocator
-from store.batch_fields import Dispatch, log_dispatches
+from store.batch_fields import LogBatches
 from store.checkpoint import Checkpoint
 from store.commit_log_config import CommitLogConfig
 from store.committer import Committer
@@ -84,7 +84,7 @@ class CommitLog:
             mappings=Mappings(config.mapped_count_max, reads_ahead=config.reads_ahead),
             deleted=DeletedFiles(config.forced_delete_after_ms / 1000),
         )
-        self._placer = Placer(self._queue, config.store_host)
+        self._placer = Placer(self._queue, config.store_host, stamps_crc=config.stamps_crc)
         self._removal = FileRemoval(loop)
         self._flusher: Flusher | None = None
         self._committer: Committer | None = None
@@ -243,9 +243,9 @@ class CommitLog:
             yield from walk_file(file, start_offset - base, limit)
             start_offset = file.end_offset
 
-    def dispatches(self, start_offset: int, end_offset: int) -> Iterator[Dispatch]:
+    def batches(self) -> LogBatches:
         """As `walk`, for recovery: by the thousand, and with a word on which are damaged."""
-        return log_dispatches(self._queue, start_offset, end_offset, frozenset(self._damaged))
+        return LogBatches(self._queue, self._damaged)
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """See `ReplicatedLog.sealed_files`."""

@@ -14,6 +14,7 @@ class CommitLogConfig:
     Attributes:
         directory: made when missing.
         store_host: this broker's address as records hold it: 8 or 20 bytes.
+        stamps_crc: append a sum over the whole record to its properties.
         flush_interval_ms: between syncs with ASYNC_FLUSH, if the threshold is reached.
         flush_least_pages: the threshold: pages of 4096 bytes; 0: any byte.
         flush_thorough_interval_ms: after this any byte is synced.
@@ -33,6 +34,7 @@ class CommitLogConfig:
     directory: Path
     store_host: bytes
     file_size_bytes: int = 1 << 30
+    stamps_crc: bool = False
     flush_mode: FlushMode = FlushMode.ASYNC
     flush_interval_ms: int = 500
     flush_least_pages: int = 4

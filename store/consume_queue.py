@@ -128,6 +128,22 @@ class ConsumeQueue:
         UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
         self.max_offset = queue_offset + 1
 
+    def extend(self, units: bytes) -> None:
+        """Set whole units behind the last one, as they lie on disk: `put` for many, in recovery.
+
+        Raises:
+            DiskFullError, DiskFailedError: only the first of them, perhaps, were stored.
+        """
+        view = memoryview(units)
+        while view:
+            self.reserve(self.max_offset + 1)
+            self._open_window(self.max_offset)
+            count = min(len(view) // self.unit_size, self._window_end - self.max_offset)
+            position, size = (self.max_offset - self._base) * self.unit_size, count * self.unit_size
+            self._buffer[position : position + size] = view[:size]
+            self.max_offset += count
+            view = view[size:]
+
     def put_entry(self, entry: QueueEntry) -> None:
         """As `put`, for a queue of any kind.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.batch_fields import LogBatches
 from store.checkpointer import Checkpointer
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
@@ -24,7 +25,7 @@ from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, Dispatches, QueueRecovery, recover_queues
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
@@ -113,12 +114,12 @@ async def open_store(
     replicated_log: ReplicatedLog,
     *,
     flushed_offset: Callable[[], int] | None = None,
-    dispatches: Dispatches | None = None,
+    batches: LogBatches | None = None,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
 
-    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `dispatches` is what
+    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `batches` is what
     recovery walks the log by, where that has a faster way. `prepare` is called before the store starts, to add
     listeners that must see every record it dispatches.
 
@@ -134,7 +135,7 @@ async def open_store(
         queues.load()
         walk_bytes = config.untrusted_walk_bytes
         return recover_queues(
-            replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, dispatches=dispatches
+            replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, batches=batches
         )
 
     recovery = await asyncio.to_thread(recover)
@@ -242,7 +243,7 @@ async def open_classic_store(
             directory,
             commit_log,
             flushed_offset=lambda: commit_log.flushed_offset,
-            dispatches=commit_log.dispatches,
+            batches=commit_log.batches(),
             prepare=prepare,
         )
     except BaseException:

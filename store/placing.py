@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
+from store.crc_stamping import make_room, write_stamped
 from store.errors import RecordTooLargeError
 from store.mapped_file import CHUNK_BYTES, MappedFile
 from store.mapped_file_queue import MappedFileQueue
@@ -30,10 +31,13 @@ class Placer:
     Args:
         queue: the log's files.
         store_host: this node's address as records hold it: 8 or 20 bytes.
+        stamps_crc: append a sum over the whole record to its properties.
     """
 
-    def __init__(self, queue: MappedFileQueue, store_host: bytes) -> None:
+    def __init__(self, queue: MappedFileQueue, store_host: bytes, *, stamps_crc: bool = False) -> None:
         self._queue = queue
+        self._stamps_crc = stamps_crc
+        self._encode = write_stamped if stamps_crc else write_draft
         self._store_host = store_host
         self._scratch = bytearray(_SCRATCH_BYTES)
 
@@ -45,6 +49,9 @@ class Placer:
                 placed.
         """
         queue = self._queue
+        if self._stamps_crc:
+            for draft in drafts:
+                make_room(draft)
         start = queue.max_offset
         file = queue.last()
         total = sum([draft.size for draft in drafts])
@@ -73,12 +80,12 @@ class Placer:
     def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
         buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
         start = file.start_offset + file.write_position
-        store_host = self._store_host
+        store_host, encode = self._store_host, self._encode
         position = 0
         for draft in drafts:
             draft.physical_offset = start + position
             draft.store_timestamp = timestamp
-            write_draft(buffer, position, draft, store_host)
+            encode(buffer, position, draft, store_host)
             position += draft.size
         file.write(memoryview(buffer)[:size])
 

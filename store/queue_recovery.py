@@ -16,21 +16,20 @@ from functools import partial
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.batch_fields import Dispatch
+from store.batch_fields import Dispatch, Find, LogBatches, goes_on, one_by_one, runs_of, units_of
 from store.checkpoint import Progress
 from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import InvalidTopicError
+from store.mapped_file import MappedFile
 from store.queue_kinds import entries_of
 from store.queue_table import QueueTable
+from store.record_batches import RecordBatch, stored_at
 from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
 
 UNTRUSTED_WALK_BYTES = 1 << 30
-
-Dispatches = Callable[[int, int], Iterator[Dispatch]]
-"""What a log has to dispatch in a range, as `ReplicatedLog.walk` bounds it."""
 
 
 @dataclass(slots=True)
@@ -60,11 +59,11 @@ def recover_queues(
     progress: Progress | None,
     *,
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES,
-    dispatches: Dispatches | None = None,
+    batches: LogBatches | None = None,
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
 
-    `dispatches` is a faster way than `log_.walk`, where the log has one.
+    `batches` is a faster way than `log_.walk`, where the log has one.
 
     Raises:
         DiskFullError, DiskFailedError: no room for the units.
@@ -79,13 +78,12 @@ def recover_queues(
     if progress is not None:
         start = max(min(start, progress.flushed_offset), log_.min_offset)  # what is behind may be damaged
     gapped = {queue for queue in queues if queue.is_gapped}
-    source = dispatches or partial(_dispatches, log_)
-    gapped |= _dispatch_range(log_, queues, source, (start, end), None, recovery)
+    gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
     if gapped and start > log_.min_offset:
         log.warning("%d queues lack units below %d: filled again from the whole log", len(gapped), start)
         for queue in gapped:
             queue.clear()
-        _dispatch_range(log_, queues, source, (log_.min_offset, end), gapped, recovery)
+        _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
     recovery.rebuilt = len(gapped)
     for queue in queues:
         queue.correct_min_offset(log_.min_offset)
@@ -125,15 +123,18 @@ def _first_at(queue: ConsumeQueue, wanted: int) -> int | None:
 def _dispatch_range(
     log_: ReplicatedLog,
     queues: QueueTable,
-    source: Dispatches,
+    batches: LogBatches | None,
     bounds: tuple[int, int],
     only: set[ConsumeQueue] | None,
     recovery: QueueRecovery,
 ) -> set[ConsumeQueue]:
     """Dispatch what lies within the bounds into the queues (`only` these); answer those that lack units below them."""
-    lacking: set[ConsumeQueue] = set()
     is_whole = bounds[0] == log_.min_offset
     get = _Finder(queues).get
+    if batches is not None and not queues.has_kinds:
+        return _dispatch_batches(batches, queues, get, bounds, only, recovery, is_whole=is_whole)
+    lacking: set[ConsumeQueue] = set()
+    source = partial(_dispatches, log_) if batches is None else batches.dispatches
     for offset, is_sound, fields in _walk_on(source, queues, bounds, recovery):
         size, queue_id, sys_flag, queue_offset, timestamp, topic, code = fields
         recovery.last_timestamp = timestamp
@@ -149,12 +150,50 @@ def _dispatch_range(
             recovery.hidden += () if is_sound else (offset,)
         elif queue_offset > queue.max_offset and not is_whole:
             lacking.add(queue)
-        elif is_sound:
-            queue.put(offset, size, code, queue_offset)
         else:
-            log.error("the record at %d is damaged: nobody is shown unit %d of %r", offset, queue_offset, queue)
-            queue.put(offset, BLANK_SIZE, 0, queue_offset)
-            recovery.hidden += (offset,)
+            _put(queue, offset, is_sound, size, code, queue_offset, recovery)
+    return lacking
+
+
+def _put(
+    queue: ConsumeQueue, offset: int, is_sound: bool, size: int, code: int, queue_offset: int, recovery: QueueRecovery
+) -> None:
+    """One unit; a blank one for a damaged record."""
+    if is_sound:
+        queue.put(offset, size, code, queue_offset)
+        return
+    log.error("the record at %d is damaged: nobody is shown unit %d of %r", offset, queue_offset, queue)
+    queue.put(offset, BLANK_SIZE, 0, queue_offset)
+    recovery.hidden += (offset,)
+
+
+def _dispatch_batches(
+    batches: LogBatches,
+    queues: QueueTable,
+    find: Find,
+    bounds: tuple[int, int],
+    only: set[ConsumeQueue] | None,
+    recovery: QueueRecovery,
+    *,
+    is_whole: bool,
+) -> set[ConsumeQueue]:
+    """As `_dispatch_range`, by the batch."""
+    lacking: set[ConsumeQueue] = set()
+    for file, batch in _walk_batches(batches, queues, bounds, recovery):
+        recovery.record_count += len(batch.starts)
+        if len(batch.starts):
+            recovery.last_timestamp = stored_at(file, batch, -1)
+        for run in runs_of(file, batch, find):
+            if only is not None and run.queue not in only:
+                continue
+            if goes_on(batch, run):
+                run.queue.extend(units_of(file, batch, run))
+                continue
+            for offset, is_sound, size, code, queue_offset in one_by_one(file, batch, run):
+                if queue_offset > run.queue.max_offset and not is_whole:
+                    lacking.add(run.queue)
+                else:
+                    _put(run.queue, offset, is_sound, size, code, queue_offset, recovery)
     return lacking
 
 
@@ -200,8 +239,34 @@ class _Finder:
             return None
 
 
+def _walk_batches(
+    batches: LogBatches, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
+) -> Iterator[tuple[MappedFile, RecordBatch]]:
+    """As `_walk_on`, by the batch."""
+    start, end = bounds
+    while start < end:
+        try:
+            for file, batch in batches.batches(start, end):
+                yield file, batch
+                start = file.start_offset + batch.end
+            return
+        except CorruptRecordError as error:
+            start = _next_known(queues, start, end, error, recovery)
+
+
+def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:
+    """The next record that some queue knows, behind a place that cannot be parsed; else `end`."""
+    recovery.unreadable += (start,)
+    log.error("the log cannot be parsed behind %d: %s", start, error)
+    known = [first for queue in queues if (first := _first_at(queue, start + 1)) is not None]
+    return min(known, default=end)
+
+
 def _walk_on(
-    source: Dispatches, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
+    source: Callable[[int, int], Iterator[Dispatch]],
+    queues: QueueTable,
+    bounds: tuple[int, int],
+    recovery: QueueRecovery,
 ) -> Iterator[Dispatch]:
     """Walk on behind what cannot be parsed, from the next record that some queue knows."""
     start, end = bounds
@@ -212,10 +277,7 @@ def _walk_on(
                 start = dispatch[0] + dispatch[2][0]
             return
         except CorruptRecordError as error:
-            recovery.unreadable += (start,)
-            log.error("the log cannot be parsed behind %d: %s", start, error)
-            known = [first for queue in queues if (first := _first_at(queue, start + 1)) is not None]
-            start = min(known, default=end)
+            start = _next_known(queues, start, end, error, recovery)
 
 
 def _dispatches(log_: ReplicatedLog, start: int, end: int) -> Iterator[Dispatch]:

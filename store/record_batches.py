@@ -30,6 +30,7 @@ from ledgermq.message.layout import (
     RECORD_SIZE_MIN,
     check_record,
 )
+from ledgermq.message.record import dispatch_fields
 from store.mapped_file import MappedFile
 
 SECTOR_BYTES = 512
@@ -87,9 +88,9 @@ def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn
     starts, end, is_end, is_blank = _chain(file, position, limit)
     file.ensure_readable(position, max(end, position + 1))
     data = np.frombuffer(file.view, np.uint8)
-    at = np.array(starts, np.int64)
+    at = np.fromiter(starts, np.int64, len(starts))
     ends = np.append(at[1:], end)[: len(at)]
-    heads = data[at[:, None] + np.arange(_HEAD_SIZE)].view(_HEAD)[:, 0] if starts else np.zeros(0, _HEAD)
+    heads = _heads_at(data, at)
     common = (heads["magic"] == MAGIC_V1) & (heads["sys_flag"] & HOST_MASK == 0)
     framed, tails = _frames(data, at, ends, heads, common, file.start_offset)
     for index in np.flatnonzero(~common):
@@ -106,6 +107,21 @@ def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn
     if torn:
         batch.sound[_has_lost_sector(data, batch)] = False
     return batch
+
+
+def stored_at(file: MappedFile, batch: RecordBatch, index: int) -> int:
+    """Store time (ms) of a record of a batch."""
+    if batch.common[index]:
+        return int(batch.heads["stored"][index])
+    return dispatch_fields(file.buffer, int(batch.starts[index]))[5]
+
+
+def _heads_at(data: npt.NDArray[np.uint8], at: Ints) -> npt.NDArray[np.void]:
+    """88 bytes from each of the positions, which are those of records."""
+    if not len(at):
+        return np.zeros(0, _HEAD)
+    windows = np.lib.stride_tricks.as_strided(data, (len(data) - _HEAD_SIZE + 1, _HEAD_SIZE), (1, 1), writeable=False)
+    return windows[at].view(_HEAD)[:, 0]
 
 
 def _chain(file: MappedFile, position: int, limit: int) -> tuple[list[int], int, bool, bool]:

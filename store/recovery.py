@@ -27,7 +27,7 @@ from store.checkpoint import Checkpoint
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-from store.record_batches import RecordBatch, read_batch
+from store.record_batches import read_batch, stored_at
 
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
@@ -107,7 +107,7 @@ def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[in
         if len(sound):
             last = sound[-1]
             scan.end_offset = file.start_offset + int(batch.ends[last])
-            scan.last_timestamp = _stored(file, batch, int(last))
+            scan.last_timestamp = stored_at(file, batch, int(last))
             doubtful += bad
             scan.damaged += [offset for offset in doubtful if offset < scan.end_offset]
             doubtful[:] = [offset for offset in doubtful if offset >= scan.end_offset]
@@ -116,13 +116,6 @@ def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[in
         if batch.is_end:
             return batch.is_blank
         position = batch.end
-
-
-def _stored(file: MappedFile, batch: RecordBatch, index: int) -> int:
-    """Store time (ms) of a record of a batch."""
-    if batch.common[index]:
-        return int(batch.heads["stored"][index])
-    return dispatch_fields(file.buffer, int(batch.starts[index]))[5]
 
 
 def _check(buffer: Readable, position: int, file: MappedFile, *, check_crc: bool) -> int:

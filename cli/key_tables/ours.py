@@ -68,5 +68,6 @@ EFFECTS = {
     "useReentrantLockWhenPutMessage": "The event loop is the only writer of the log: there is no lock to choose.",
     "wakeCommitWhenPutMessage": "true commits at the end of each turn; false by interval and pages.",
     "warmMapedFileEnable": "Of the standalone log: zeros are written, flushed with SYNC_FLUSH, and the pages locked.",
+    "enabledAppendPropCRC": "Of the standalone log; properties that would become too long get none.",
 }
 """What a key does here, in words to add to its meaning."""

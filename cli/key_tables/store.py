@@ -71,7 +71,7 @@ enableRocksDBLog|bool|false|f|Write RocksDB's own log.
 enableRunningFlagsInFlush|bool|false|d|Note failed flushes in the store's flags (5.4).
 enableScheduleAsyncDeliver|bool|false|f|Deliver delayed messages without waiting for each.
 enableScheduleMessageStats|bool|true|f|Keep statistics of delayed messages.
-enabledAppendPropCRC|bool|false|f|Add a sum over the whole record to its properties.
+enabledAppendPropCRC|bool|false|*|Add a sum over the whole record to its properties.
 fastFailIfNoBufferInStorePool|bool|false|*|Refuse sends when the pool of write buffers is empty.
 fileReservedTime|int|72|*|Hours for which files are kept.
 flushCommitLogLeastPages|int|4|*|Fewest pages worth a flush with ASYNC_FLUSH.

@@ -188,7 +188,7 @@ def test_properties_show_every_known_key_with_the_value_in_force() -> None:
     assert (shown["brokerIP1"], shown["brokerIP2"]) == ("127.0.0.1", "10.0.0.2")
     assert shown["messageDelayLevel"].startswith("1s 5s")
     assert shown["autoCreateTopicEnable"] == "true"
-    assert shown["timerWheelEnable"] == "false", "a feature that is not here is off"
+    assert shown["coldDataFlowControlEnable"] == "false", "a feature that is not here is off"
     assert not [value for value in shown.values() if value.startswith("<")]
 
 

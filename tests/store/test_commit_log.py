@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ledgermq.message.draft import RecordDraft
@@ -26,6 +26,7 @@ from tests.store.test_mapped_file import refuse_allocation
 
 SIZE = 4096
 HEAD = 88 + 1 + 1 + 2
+TAIL = 4
 """Bytes of a record of topic T with an empty body."""
 
 
@@ -345,6 +346,7 @@ def test_whatever_is_lost_of_the_tail_a_prefix_remains_and_goes_on(
     async def run(directory: Path) -> None:
         records = await written(directory, lengths)
         offset = int(cut * records[-1][1])
+        assume(not any(end - TAIL < offset < end for _, end in records))  # topic and properties have no CRC
         damage(directory, offset, kind)
         whole = [end for _, end in records if end <= offset]
         flushed = whole[: trusted + 1][-1] if whole else 0
