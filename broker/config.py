@@ -179,6 +179,11 @@ class BrokerConfig:
     """How long a pull is held when `long_polling` is off."""
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    """Clients may trace the messages of this broker."""
+    trace_topic: str | None = None
+    """Topic of message traces, made at the start."""
     store_replies: bool = True
     """Replies to requests are stored, too."""
     property_filter: bool = False
