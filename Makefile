@@ -71,7 +71,10 @@ race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, 
 bench: $(BIN)/.runtime ## the figures of benchmarks/README.md: against RocketMQ where Java is there, else ours alone (Go)
 	benchmarks/bench
 
+bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store in one run where Java 17 and Maven are there
+	$(BIN)/python -m benchmarks.store_table
+
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store sim interop interop-all race bench clean
+.PHONY: help install demo compose-demo check test java-store sim interop interop-all race bench bench-store clean

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.store_doctor.check import check_store
+from cli.store_doctor.check import check_store, scan_file
+from cli.store_doctor.columns import Ints
 from cli.store_doctor.directory import open_layout
+from cli.store_doctor.rebuild_index import IndexBuilder
 from cli.store_doctor.unit_files import QUEUE_UNIT
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.record import BLANK_MAGIC, record_size, write_draft
 from store.checkpoint import Checkpoint
-from store.index.file_set import IndexFiles
-from store.index.hashing import index_hashes, prefix_hash
 
 HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
 QUEUES = 8
@@ -35,7 +35,8 @@ TOPIC = b"Benchmark"
 
 def write_store(root: Path, megabytes: int, body_size: int) -> int:
     """A clean store; the number of its records."""
-    offsets, keys, sizes = [], [], []
+    offsets: list[int] = []
+    sizes: list[int] = []
     body = os.urandom(body_size)
     (root / "commitlog").mkdir()
     for start in range(0, megabytes << 20, FILE_SIZE):
@@ -50,14 +51,13 @@ def write_store(root: Path, megabytes: int, body_size: int) -> int:
             draft.physical_offset = start + at
             write_draft(data, at, draft, HOST)
             offsets.append(start + at)
-            keys.append(key)
             sizes.append(draft.size)
             at += draft.size
         if start + FILE_SIZE < megabytes << 20:
             struct.pack_into(">ii", data, at, FILE_SIZE - at, BLANK_MAGIC)
         (root / "commitlog" / f"{start:020d}").write_bytes(data)
     _write_queues(root, np.array(offsets), np.array(sizes))
-    _write_index(root, keys, np.array(offsets))
+    _write_index(root)
     (root / "checkpoint").write_bytes(Checkpoint(START_MS, START_MS, START_MS).encode())
     return len(offsets)
 
@@ -73,7 +73,7 @@ def _draft(number: int, body: bytes, key: bytes) -> RecordDraft:
     return draft
 
 
-def _write_queues(root: Path, offsets: np.ndarray, sizes: np.ndarray) -> None:  # type: ignore[type-arg]
+def _write_queues(root: Path, offsets: Ints, sizes: Ints) -> None:
     for queue_id in range(QUEUES):
         folder = root / "consumequeue" / TOPIC.decode() / str(queue_id)
         folder.mkdir(parents=True)
@@ -87,14 +87,13 @@ def _write_queues(root: Path, offsets: np.ndarray, sizes: np.ndarray) -> None:  
             (folder / f"{first * QUEUE_UNIT.itemsize:020d}").write_bytes(units.tobytes())
 
 
-def _write_index(root: Path, keys: list[bytes], offsets: np.ndarray) -> None:  # type: ignore[type-arg]
-    files = IndexFiles(root / "index", IndexLayout(), lambda: START_MS)
-    hashes = index_hashes([prefix_hash(TOPIC)] * len(keys), keys)
-    done = 0
-    while done < len(keys):
-        rest = len(keys) - done
-        done += files.put(hashes[done:], offsets[done:].astype(np.int64), np.full(rest, START_MS, np.int64))
-    files.close()
+def _write_index(root: Path) -> None:
+    builder = IndexBuilder(root, IndexLayout())
+    layout = open_layout(root)
+    for file in layout.log_files:
+        columns = scan_file(layout, file).columns
+        builder.put(columns, np.zeros(len(columns), np.bool_))
+    builder.finish()
 
 
 def main() -> None:

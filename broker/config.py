@@ -15,6 +15,8 @@ from pathlib import Path
 
 from ledgermq.message.index_unit import IndexLayout
 
+_COMPACTION_UNIT_FILE_MIN = 4600
+
 
 class LogMode(enum.StrEnum):
     """Which side of the replicated-log seam the broker stands on."""
@@ -122,6 +124,16 @@ class BrokerConfig:
     reads_ahead: bool = True
     forced_delete_after_ms: int = 120_000
 
+    # kinds of consume queues: see `store.queue_kinds`
+    queue_ext: bool = False
+    queue_ext_file_size_bytes: int = 48 << 20
+    batch_queue_file_size_bytes: int = 13_800_000
+    multi_dispatch: bool = False
+    light_queues: bool = False
+    light_queue_max: int = 20_000
+    queue_sync_interval_ms: int = 10_000
+    """Between two syncs of the queues; what is not synced is made again from the log."""
+
     # cleaning: see `store.cleaning.config`; percentages are of a disk
     delete_hours: frozenset[int] = frozenset({4})
     file_reserved_ms: int = 72 * 3_600_000
@@ -184,6 +196,13 @@ class BrokerConfig:
     """Clients may trace the messages of this broker."""
     trace_topic: str | None = None
     """Topic of message traces, made at the start."""
+    max_cold_pull_count: int = 8
+    """Of messages that are probably on the disk only."""
+    max_cold_pull_bytes: int = 64 << 10
+    memory_percent: int = 40
+    """Part of the machine's memory within which the log's newest messages count as in memory."""
+    filter_scan_bytes: int = 16_000
+    """Of units of 20 bytes: how many one pull looks at, at least."""
     store_replies: bool = True
     """Replies to requests are stored, too."""
     property_filter: bool = False
@@ -202,6 +221,14 @@ class BrokerConfig:
     """Most messages that a query by unique key gives."""
     query_max_count: int = 64
     """Most messages that any query by key gives."""
+
+    # compaction of topics by key: see `store.compaction.config`
+    compaction_enable: bool = True
+    compaction_log_file_size_bytes: int = 100 << 20
+    compaction_unit_file_size_bytes: int = 10 << 20
+    compaction_interval_ms: int = 15 * 60_000
+    compaction_thread_count: int = 6
+    compaction_offset_map_bytes: int = 100 << 20
 
     # nameservers
     register_interval_ms: int = 30_000
@@ -252,7 +279,13 @@ class BrokerConfig:
 
     def problems(self) -> list[tuple[str, str]]:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
-        found = [*self._size_problems(), *self._index_problems(), *self._time_problems(), *self._port_problems()]
+        found = [
+            *self._size_problems(),
+            *self._index_problems(),
+            *self._compaction_problems(),
+            *self._time_problems(),
+            *self._port_problems(),
+        ]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()
         return found
@@ -276,6 +309,17 @@ class BrokerConfig:
                 "index_entry_count",
                 f"{layout.entries} is too large: files of {layout.file_size} bytes are over 2 GiB",
             )
+
+    def _compaction_problems(self) -> Iterator[tuple[str, str]]:
+        body, file = self.max_message_size_bytes, self.compaction_log_file_size_bytes
+        if body * 2 > file:
+            yield (
+                "compaction_log_file_size_bytes",
+                f"{file} is too small: it must hold two messages of {body} bytes",
+            )
+        if self.compaction_unit_file_size_bytes < _COMPACTION_UNIT_FILE_MIN:
+            size = self.compaction_unit_file_size_bytes
+            yield "compaction_unit_file_size_bytes", f"{size} is below {_COMPACTION_UNIT_FILE_MIN}, which is 100 units"
 
     def _time_problems(self) -> Iterator[tuple[str, str]]:
         beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from broker.config import BrokerConfig, LogMode
@@ -15,10 +15,13 @@ from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.config import CleaningConfig
 from store.commit_log import CommitLog, CommitLogConfig
+from store.compaction.config import CompactionConfig
 from store.flusher import FlushMode
 from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
+from store.queue_kinds import QueueKinds
+from store.queue_reader import MEMORY_BYTES, ColdLimits
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
 
@@ -30,6 +33,9 @@ class Follower(Protocol):
 
     def prepare(self, store: MessageStore) -> None:
         """The store is recovered and about to start: add listeners that must see every record it dispatches."""
+
+    def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """Of a topic, as far as known; empty for others. Asked from the recovery of the store on, in its thread."""
 
     def on_flushed(self, flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""
@@ -59,6 +65,11 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
         log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
         cleaning=_cleaning_config(config),
         index=_index_config(config) if config.index_enable else None,
+        compaction=_compaction_config(config) if config.compaction_enable else None,
+        topic_attributes=follower.topic_attributes,
+        kinds=_queue_kinds(config, follower),
+        checkpoint_interval_ms=config.queue_sync_interval_ms,
+        cold_limits=_cold_limits(config),
     )
     if config.mode is LogMode.RAFT:
         return await _open_raft_store(store_config, _raft_config(config, store_host, client_address), follower)
@@ -165,12 +176,43 @@ def _raft_config(config: BrokerConfig, store_host: bytes, client_address: str) -
     )
 
 
+def _compaction_config(config: BrokerConfig) -> CompactionConfig:
+    return CompactionConfig(
+        log_file_size_bytes=config.compaction_log_file_size_bytes,
+        unit_file_size_bytes=config.compaction_unit_file_size_bytes,
+        interval_ms=config.compaction_interval_ms,
+        thread_count=config.compaction_thread_count,
+        offset_map_bytes=config.compaction_offset_map_bytes,
+    )
+
+
 def _index_config(config: BrokerConfig) -> IndexConfig:
     return IndexConfig(
         directory=config.store_dir / "index",
         layout=IndexLayout(config.index_slot_count, config.index_entry_count),
         is_safe=config.index_safe,
         query_max=config.query_max_count,
+    )
+
+
+def _queue_kinds(config: BrokerConfig, follower: Follower) -> QueueKinds:
+    return QueueKinds(
+        ext=config.queue_ext,
+        ext_file_size_bytes=config.queue_ext_file_size_bytes,
+        batch_file_size_bytes=config.batch_queue_file_size_bytes,
+        multi_dispatch=config.multi_dispatch,
+        light=config.light_queues,
+        light_max=config.light_queue_max,
+        topic_attributes=follower.topic_attributes,
+    )
+
+
+def _cold_limits(config: BrokerConfig) -> ColdLimits:
+    return ColdLimits(
+        memory_bytes=MEMORY_BYTES * config.memory_percent // 100,
+        count_max=config.max_cold_pull_count,
+        bytes_max=config.max_cold_pull_bytes,
+        scan_units=-(-config.filter_scan_bytes // 20),
     )
 
 

@@ -7,7 +7,7 @@ It is also the state machine that Raft hands to a member that starts anew.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 import orjson
@@ -54,6 +54,7 @@ class LogFollower:
         self._timers = timers
         self._directory = config.store_dir / "config"
         self._parts: Parts | None = None
+        self._state: ReplicatedState | None = None
         self._saver: StateSaver | None = None
         self._delivery_files: DeliveryFiles | None = None
         self.flushes = flushes
@@ -90,7 +91,7 @@ class LogFollower:
             StoreFormatError: the tables on disk cannot be read.
         """
         loop = asyncio.get_running_loop()
-        state = load_state(self._directory)
+        state = self._loaded_state()
         self._saver = StateSaver(state, self._directory, loop)
         index, counts = open_index(self._config, wall_clock_ms), open_counts(self._config, wall_clock_ms)
         self._delivery_files = DeliveryFiles(self._config, index, counts, store)
@@ -122,6 +123,15 @@ class LogFollower:
             await self._delivery_files.close()
             self._parts.timer.close()
 
+    def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """See `log_choice.Follower`; before `prepare` as the tables on disk have it.
+
+        Raises:
+            StoreFormatError: the tables on disk cannot be read.
+        """
+        found = self._loaded_state().topics.get(topic)
+        return found.attributes if found is not None else {}
+
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""
         self.flushes.observe(seconds)
@@ -145,6 +155,11 @@ class LogFollower:
         parts.store.restart(starts)
         write_files(self._directory, encode_files(parts.state))
         log.warning("tables taken over from the leader, up to %d", parts.state.applied_offset)
+
+    def _loaded_state(self) -> ReplicatedState:
+        if self._state is None:
+            self._state = load_state(self._directory)
+        return self._state
 
 
 def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:

@@ -17,6 +17,7 @@ from broker.role import Role
 from broker.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
 from broker.state import ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.queue_kinds import LIGHT_PREFIX
 
 _V = TypeVar("_V")
 
@@ -50,7 +51,10 @@ class Metadata:
         """The topic, or None: unknown or about to be removed."""
         if name in self._proposed_topics:
             return self._proposed_topics[name]
-        return self._state.topics.get(name) or self._built_in.get(name)
+        found = self._state.topics.get(name) or self._built_in.get(name)
+        if found is None and self._config.light_queues and name.startswith(LIGHT_PREFIX):
+            return TopicConfig(name=name, read_queues=1, write_queues=1)
+        return found
 
     def group(self, name: str) -> GroupConfig | None:
         """The group, or None."""

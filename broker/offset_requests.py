@@ -83,7 +83,7 @@ class OffsetRequests:
     def min_offset(self, connection: Connection, command: Command) -> None:
         """31: the first queue offset that can be read; 0 for a queue that is not there."""
         queue = self._queue(command.ext)
-        self._answer_offset(connection, command, queue.min_offset if queue else 0)
+        self._answer_offset(connection, command, self._store.min_offset(queue) if queue else 0)
 
     def search_offset(self, connection: Connection, command: Command) -> None:
         """29: the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""
@@ -122,7 +122,7 @@ class OffsetRequests:
         """Whether offset 0 is still there, and so near the log's end that it is probably in memory."""
         first = queue.unit(0)
         if first is None:
-            return queue.min_offset == 0
+            return queue.min_offset == 0 or self._store.min_offset(queue) < queue.min_offset
         return self._store.log.confirm_offset - first[0] <= _MEMORY_BYTES * _MEMORY_SHARE
 
     def _queue(self, fields: Fields) -> ConsumeQueue | None:

@@ -26,8 +26,10 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
+from store.errors import DiskReadError
 from store.message_store import MessageStore
 from store.queue_reader import GetResult, GetStatus
+from store.refusals import refusal_of
 
 COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
@@ -202,9 +204,13 @@ class PullProcessor:
         if self._offsets.has_resets and self._answer_reset(pull):
             return True
         wanted = pull.wanted
-        result = self._store.get(
-            pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
-        )
+        try:
+            result = self._store.get(
+                pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
+            )
+        except DiskReadError as error:
+            pull.connection.refuse(pull.command, refusal_of(error))
+            return True
         status = result.status
         if status is GetStatus.FOUND:
             self.found += 1

@@ -10,7 +10,7 @@ Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker import names
@@ -21,19 +21,21 @@ from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
-from broker.send_fields import missing_of, shortened, stamp
+from broker.send_fields import check_key, missing_of, shortened, stamp
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
+from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.errors import MalformedBatchError
-from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, STORE_HOST_V6, TRANSACTION_MASK
+from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, INNER_BATCH, NEED_UNWRAP, STORE_HOST_V6, TRANSACTION_MASK
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.ids import UniqueIdGenerator
-from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
+from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_property
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_queue import BatchQueue
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt
 
@@ -120,7 +122,8 @@ class SendProcessor:
         """Code 320: many messages of one topic and queue in one body; all or none are stored.
 
         Each message keeps its own properties. (Java appends those of the request to each, so that all show one
-        UNIQ_KEY; its clients look for the ids they gave.)
+        UNIQ_KEY; its clients look for the ids they gave. To a compacted topic Java takes messages without a key in a
+        batch, and then drops them; here the batch is refused.)
         """
         fields = command.ext if "b" in command.ext else shortened(command.ext)
         target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
@@ -134,6 +137,9 @@ class SendProcessor:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"malformed batch: {error}") from error
         if not messages:
             raise Refusal(Cause.MESSAGE_ILLEGAL, "a batch without messages")
+        if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
+            self._send_inner_batch(connection, command, fields, target, messages)
+            return
         born = _born_host(connection)
         header = self._header(born, fields)
         draft, mark = self._draft, self._stamp
@@ -144,6 +150,8 @@ class SendProcessor:
             properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
             if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
                 refuse_in_batch(properties)
+            if target.needs_key:
+                check_key(properties)
             drafts.append(draft(target, born, header, flag, body, properties))
         appender = self._appender
         appender.begin()
@@ -155,6 +163,34 @@ class SendProcessor:
             self._answer_when_known(fields["b"], (connection, command, drafts, key))
         else:
             appender.answers.append((connection, command, drafts, key))
+
+    def _send_inner_batch(
+        self,
+        connection: Connection,
+        command: Command,
+        fields: Mapping[str, str],
+        target: SendTarget,
+        messages: Sequence[tuple[int, memoryview, bytes]],
+    ) -> None:
+        """A batch to a topic with batch queues stays one record; whoever reads it takes it apart."""
+        for _, _, own in messages:
+            refuse_in_batch(own)
+            if target.needs_key:
+                check_key(own)
+        if len(messages) > BATCH_MESSAGES_MAX:
+            limit = f"the limit is {BATCH_MESSAGES_MAX}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the batch has {len(messages)} messages, {limit}")
+        properties = fields["i"].encode()
+        properties += b"" if properties[-1] == 2 else b"\x02"
+        properties += self._stamp if b"CLUSTER\x01" not in properties else missing_of(self._stamp, properties)
+        key = find_property(properties, b"UNIQ_KEY") or b""
+        properties += b"%b\x01%d\x02" % (INNER_NUM.encode(), len(messages))
+        born = _born_host(connection)
+        sys_flag, born_timestamp, reconsume_times = self._header(born, fields)
+        header = (sys_flag | INNER_BATCH | NEED_UNWRAP, born_timestamp, reconsume_times)
+        draft = self._draft(target, born, header, integer(fields, "h", 0), command.body, properties)
+        more = {"batchUniqId": key.decode(errors="replace")}
+        self._append_alone(connection, command, target, draft, key, more)
 
     def _send(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
         target = self._known.get((fields.get("b"), fields.get("e")))
@@ -176,8 +212,12 @@ class SendProcessor:
             key = self._ids.next(time.time_ns() // 1_000_000).encode()
             properties += _UNIQ_KEY + key + b"\x02"
 
+        if target.needs_key:
+            check_key(properties)
         born = connection.attributes.get("born_host") or _born_host(connection)
         header = self._header(born, fields)
+        if header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue):
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {fields['b']} takes no records with messages inside")
         flag = 0 if fields.get("h") == "0" else integer(fields, "h", 0)
         if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
             parked = self._parking.park(target, properties, header[2])
@@ -211,6 +251,18 @@ class SendProcessor:
         more = {"queueId": str(target.queue_id)}
         if recall_handle:
             more["recallHandle"] = recall_handle
+        self._append_alone(connection, command, target, draft, key, more)
+
+    def _append_alone(
+        self,
+        connection: Connection,
+        command: Command,
+        target: SendTarget,
+        draft: QueuedDraft,
+        key: bytes,
+        more: dict[str, str],
+    ) -> None:
+        """Append a message whose answer has fields that others have not."""
         answer = (connection, command, draft, key)
 
         def done(outcome: AppendReceipt | Refusal) -> None:

@@ -20,6 +20,7 @@ from broker.role import Role
 from broker.settings import PERM_WRITE, TopicConfig
 from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.compaction.compaction_store import is_compacted
 from store.consume_queue import ConsumeQueue
 from store.queue_table import QueueTable
 
@@ -30,15 +31,17 @@ class SendTarget:
     Attributes:
         overhead: size of a record without body and properties, hosts IPv4.
         is_new: its topic was just made, and nameservers may not know it: senders hear of success when they do.
+        needs_key: the topic is compacted by key.
     """
 
-    __slots__ = ("is_new", "overhead", "queue", "queue_id", "topic")
+    __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         self.topic = topic.encode()
         self.queue_id = queue_id
         self.queue = queue
         self.is_new = False
+        self.needs_key = False
         self.overhead = record_size(0, len(self.topic), 0, 0, needs_v2(self.topic))
 
 
@@ -76,6 +79,7 @@ class SendTargets:
         queue_id = self._queue_id(topic, fields)
         target = self.target(name, queue_id)
         target.is_new = name in self._new_topics
+        target.needs_key = is_compacted(topic.attributes)
         if not target.is_new and not name.startswith(names.RETRY_PREFIX):
             self.known[name, str(queue_id)] = target
         return target

@@ -8,6 +8,8 @@ from broker.clients import ClientTable
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskFailedError, DiskFullError, DiskReadError
+from store.refusals import refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class BrokerRequestHandler:
         """Nothing is kept of a connection before it asks."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """Serve one request; a refusal is counted, and answered by the connection."""
+        """Serve one request; a refusal, the disk's too, is counted, and answered by the connection."""
         try:
             serve = self._table.get(command.code)
             if serve is None:
@@ -39,6 +41,11 @@ class BrokerRequestHandler:
         except Refusal as refusal:
             self.refusals[refusal.cause.slug] += 1
             raise
+        except (DiskReadError, DiskFailedError, DiskFullError) as error:
+            log.error("request %d of %s meets a refusal of the disk: %s", command.code, connection.address, error)
+            answer = refusal_of(error)
+            self.refusals[answer.cause.slug] += 1
+            raise answer from error
 
     def on_closed(self, connection: Connection) -> None:
         """The clients behind it are gone."""

@@ -51,7 +51,7 @@ PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
 _OFFSET, _READ_TIME = 0, 1
 _SLICE_S: Final = 0.005
 _SLICE_CHECK: Final = 32
-_LEAD_MS: Final = 1000  # how long before its time a slot is loaded
+_LEAD_MS: Final = 2000  # how long before its time a slot is loaded
 _LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is loaded
 _PREPARED_BYTES_MAX: Final = 32 << 20
 _BATCH: Final = 512
@@ -292,15 +292,15 @@ class TimerService:
         self._wake = self._loop.call_later(seconds, self._turn)
 
     def _turn(self) -> None:
-        """Load for a slice, deliver a batch, record what is whole."""
+        """Deliver a batch, load for a slice, record what is whole."""
         if self._wake is not None:
             self._wake.cancel()
             self._wake = None
         if not self._is_leading or not self._role.writable:
             return
         try:
-            self._load()
             self._deliver()
+            self._load()
             self._record()
         finally:
             self._wake_at_next()
@@ -320,11 +320,12 @@ class TimerService:
 
     def _load_slot(self, slot_ms: int) -> Iterator[None]:
         for unit in self.index.units_at(slot_ms):
-            timer = self._timer_of(unit.physical_offset)
-            if timer is not None and self.index.slot_of(timer)[0] == slot_ms:
+            found = self._store.look_up(unit.physical_offset)
+            timer = parse_timer(found, self.index.precision_ms) if found is not None else None
+            if found is not None and timer is not None and self.index.slot_of(timer)[0] == slot_ms:
                 due = _due_timer(timer, unit)
                 if self._prepared_bytes < _PREPARED_BYTES_MAX and not timer.deletes:
-                    due.draft = self._draft(due, due.due_ms)
+                    due.draft = self._draft(due, due.due_ms, found)
                     self._prepared_bytes += timer.size if due.draft is not None else 0
                 self._add(due)
             yield
@@ -399,9 +400,9 @@ class TimerService:
 
     # ---- what is delivered
 
-    def _draft(self, due: DueTimer, now_ms: int) -> QueuedDraft | None:
+    def _draft(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
         """The message to append; None, with a line in the log, when there is nowhere to put it."""
-        found = self._store.look_up(due.timer.physical_offset)
+        found = self._store.look_up(due.timer.physical_offset) if found is None else found
         if found is None:
             return None
         try:

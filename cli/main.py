@@ -12,12 +12,14 @@ from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
 from cli.errors import CommandError
 from cli.lifeline import die_with_parent
+from cli.store_doctor.command import add_parser as add_store
 from cli.tools import add_parsers as add_tools
 
 _EXAMPLES = """examples:
   ledgermq demo                               the main job end to end, leader killed in mid-stream
   ledgermq cluster up --mode raft --nodes 3   a cluster on this machine
   ledgermq broker -c broker.conf              one node
+  ledgermq store check DIR                    is this store directory whole? RocketMQ's, too
 """
 
 
@@ -59,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_cluster(commands)
     add_demo(commands)
     add_tools(commands)
+    add_store(commands)
     return parser
 
 

@@ -133,6 +133,9 @@ class CopyFetcher:
         except EntryFormatError as error:
             _log.warning("copy from %s: %s", peer_id, error)
             return
+        except StoreError as error:
+            self._on_failed(error)
+            return
         self._writing.add(damage.index)
         file.pin()
         task = asyncio.get_running_loop().create_task(self._make_durable(damage, file, peer_id))

@@ -28,7 +28,7 @@ from dledger.log_opening import OpenedLog
 from dledger.log_start import LogStart, save_start
 from dledger.log_writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
-from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
+from store.errors import AllocationPendingError, DiskFailedError, DiskFullError, DiskReadError
 from store.mapped_file import MappedFile
 
 
@@ -153,7 +153,11 @@ class EntryLog:
         if last < first_index:
             return None
         end = self.end_position(last)
-        return Span(term, first_index, last, start, end, self.data.slice(start, end - start))
+        try:
+            return Span(term, first_index, last, start, end, self.data.slice(start, end - start))
+        except DiskReadError:
+            self.care.examine(first_index, last)
+            return None
 
     # ---- the leader writes
 
@@ -309,6 +313,11 @@ class EntryLog:
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
         self.care.forget_before(first)
         return TakenFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
+
+    def look(self) -> None:
+        """Call every few seconds: see `MappedFileQueue.look`."""
+        self.data.look()
+        self.units.look()
 
     def close(self) -> None:
         """Close the files; flushing is the flusher's business."""

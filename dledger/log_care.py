@@ -13,6 +13,7 @@ from dledger.entry import body_fault, header_fault, read_header
 from dledger.errors import EntryFormatError
 from dledger.log_recovery import Damage
 from dledger.unit_index import UnitIndex
+from store.errors import DiskReadError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
@@ -108,7 +109,7 @@ class LogCare:
         file = self._data.file_at(damage.position)
         assert file is not None, f"entry {index} is kept, its file at {damage.position} is not"
         offset = damage.position - file.start_offset
-        file.buffer[offset : offset + len(entry)] = entry
+        file.write_over(offset, entry)
         self._units.put(index, term, damage.position, damage.size_bytes)
         return file
 
@@ -133,6 +134,12 @@ class LogCare:
             self._verify(index)
         return index not in self._damages
 
+    def examine(self, first_index: int, last_index: int) -> None:
+        """Verify entries again: the disk could not read one of them."""
+        for index in range(first_index, last_index + 1):
+            if index not in self._damages:
+                self._verify(index)
+
     def _keep(self, is_kept: Callable[[int], bool]) -> None:
         self._damages = {index: damage for index, damage in self._damages.items() if is_kept(index)}
         self._blocking.intersection_update(self._damages)
@@ -147,13 +154,22 @@ class LogCare:
         if file is None:
             return
         offset = position - file.start_offset
-        header = read_header(file.view, offset)
-        fault = header_fault(header, position, file.size_bytes - offset)
-        if fault is None and (header.entry_index, header.term, header.size) != (index, term, size):
-            fault = f"header is of entry {header.entry_index}, term {header.term}, size {header.size}"
-        fault = fault or body_fault(file.view, offset, header, records=self._records)
+        fault = self._fault(file, index, position, size, term)
         if fault is not None:
             damage = Damage(index, term, position, size, file.path, offset, fault)
             self._damages[index] = damage
             if self.on_damage is not None:
                 self.on_damage(damage)
+
+    def _fault(self, file: MappedFile, index: int, position: int, size: int, term: int) -> str | None:
+        """What is wrong with an entry, if anything; one that the disk cannot read is as damaged as a torn one."""
+        offset = position - file.start_offset
+        try:
+            file.ensure_readable(offset, offset + size)
+        except DiskReadError as error:
+            return str(error)
+        header = read_header(file.view, offset)
+        fault = header_fault(header, position, file.size_bytes - offset)
+        if fault is None and (header.entry_index, header.term, header.size) != (index, term, size):
+            fault = f"header is of entry {header.entry_index}, term {header.term}, size {header.size}"
+        return fault or body_fault(file.view, offset, header, records=self._records)

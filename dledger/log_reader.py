@@ -10,6 +10,7 @@ from dledger.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE, MAGIC,
 from dledger.entry_log import EntryLog
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2
+from store.errors import DiskReadError
 from store.mapped_file_queue import MappedFileQueue
 
 
@@ -20,13 +21,17 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
 
     Raises:
         CorruptRecordError: what must be an entry's header is none.
+        DiskReadError: the disk cannot read it.
     """
     unpack = FILLER.unpack_from
     position = _entry_position(data, start)
     while position < end and (file := data.file_at(position)) is not None:
         view, base = file.view, file.start_offset
         offset, limit = position - base, min(end - base, file.write_position)
+        readable = offset
         while offset + FILLER_SIZE <= limit:
+            if offset + FILLER_SIZE > readable:
+                readable = file.ensure_window(offset, limit)
             magic, size = unpack(view, offset)
             if magic == FILLER_MAGIC:
                 break
@@ -35,6 +40,8 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
                 raise CorruptRecordError(base + offset, f"magic {magic}, size {size} where an entry must be")
             if after > limit:
                 return
+            if after > readable:
+                readable = file.ensure_window(offset, limit, after)
             yield base + offset + HEADER_SIZE, view[offset + HEADER_SIZE : after]
             offset = after
         position = file.end_offset
@@ -45,7 +52,9 @@ def _entry_position(data: MappedFileQueue, start: int) -> int:
     file = data.file_at(start)
     if file is None or file.end_offset - start < FILLER_SIZE:
         return start
-    _, second = FILLER.unpack_from(file.view, start - file.start_offset)
+    offset = start - file.start_offset
+    file.ensure_readable(offset, offset + FILLER_SIZE)
+    _, second = FILLER.unpack_from(file.view, offset)
     return start - HEADER_SIZE if second in (MAGIC_V1, MAGIC_V2) else start
 
 
@@ -55,6 +64,11 @@ def is_sound(log: EntryLog, physical_offset: int) -> bool:
     file = log.data.file_at(position)
     if file is None or file.end_offset - position < HEADER_SIZE:
         return False
-    index = read_header(file.view, position - file.start_offset).entry_index
+    offset = position - file.start_offset
+    try:
+        file.ensure_readable(offset, offset + HEADER_SIZE)
+    except DiskReadError:
+        return False
+    index = read_header(file.view, offset).entry_index
     unit = log.units.find(index)
     return unit is not None and unit[0] == position and log.care.is_sound(index)

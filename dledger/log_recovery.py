@@ -29,7 +29,7 @@ from dledger.entry import (
     read_header,
 )
 from dledger.unit_index import UnitIndex
-from store.errors import StoreFormatError
+from store.errors import DiskReadError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
@@ -98,6 +98,7 @@ class LogScan:
 
         Raises:
             StoreFormatError: an entry of a newer DLedger, which this program cannot keep.
+            DiskReadError: the disk cannot read an entry's header.
         """
         found = Recovered(first_index - 1, start_position)
         self._term = prev_term
@@ -114,6 +115,7 @@ class LogScan:
         offset = found.end_position - file.start_offset
         while True:
             left = file.size_bytes - offset
+            file.ensure_readable(offset, min(offset + HEADER_SIZE, file.size_bytes))
             magic, length = FILLER.unpack_from(view, offset) if left >= FILLER_SIZE else (0, 0)
             if magic == FILLER_MAGIC and length == left and offset:
                 found.end_position = file.end_offset
@@ -138,6 +140,10 @@ class LogScan:
         if fault is None and header.term < self._term:
             fault = f"term is {header.term}, after an entry of term {self._term}"
         if fault is None:
+            try:
+                file.ensure_readable(offset, offset + header.size)
+            except DiskReadError as error:
+                return str(error)
             return body_fault(file.view, offset, header, records=self._records)
         if (
             header.magic in NEWER_MAGICS
@@ -195,6 +201,7 @@ class LogScan:
         """Whether a good header of entry `index` lies at `offset`."""
         if offset + HEADER_SIZE > file.size_bytes:
             return False
+        file.ensure_readable(offset, offset + HEADER_SIZE)
         header = read_header(file.view, offset)
         return (
             header_fault(header, file.start_offset + offset, file.size_bytes - offset) is None

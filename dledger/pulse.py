@@ -2,6 +2,7 @@
 
 each 20 ms   disk stalled? -> node.on_tick -> batches without a quorum refused -> a piece of the scrub
 each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one
+each 10 s    idle mappings, deleted files that are still read
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from store.flusher import Flusher
 
 TICK_S = 0.02
 _HAND_OVER_S = 2.0
+_LOOK_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Pulse:
         self._no_quorum = no_quorum
         self._timer: asyncio.TimerHandle | None = None
         self._slow_at = 0.0
+        self._look_at = 0.0
         self._blocked_since: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_stalled = False
@@ -87,6 +90,9 @@ class Pulse:
             self._slow_at = now + self._config.checkpoint_interval_ms / 1000
             self.spawn(self._checkpointer.write())
             self._care(now)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._log.look()
 
     def stop(self) -> None:
         """No more ticks."""

@@ -114,6 +114,10 @@ class UnitIndex:
         """The units up to `entry_index` are durable."""
         self._queue.flushed_offset = max(self._queue.flushed_offset, (entry_index + 1) * INDEX_UNIT_SIZE)
 
+    def look(self) -> None:
+        """See `MappedFileQueue.look`."""
+        self._queue.look()
+
     def close(self) -> None:
         """Close the files."""
         self._queue.close()

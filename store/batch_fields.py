@@ -129,7 +129,7 @@ def _run(runs: dict[tuple[bytes, int], Run], topic: bytes, queue_id: int, find: 
     return run
 
 
-def units_of(file: MappedFile, batch: RecordBatch, run: Run) -> bytes:
+def _units_of(file: MappedFile, batch: RecordBatch, run: Run) -> bytes:
     """The units of a run, side by side."""
     units = np.empty(len(run.rows), _UNIT)
     units["physical"] = batch.starts[run.rows] + file.start_offset
@@ -138,11 +138,31 @@ def units_of(file: MappedFile, batch: RecordBatch, run: Run) -> bytes:
     return units.tobytes()
 
 
-def goes_on(batch: RecordBatch, run: Run) -> bool:
-    """Whether a run begins where its queue ends, and has no gap and nothing that may not be shown."""
+def put_run(file: MappedFile, batch: RecordBatch, run: Run) -> bool:
+    """Put a run that goes on where its queue ends, or is there already; False, with nothing done, for any other.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+    """
     offsets = batch.heads["queue_offset"][run.rows]
-    is_next = bool(offsets[0] == run.queue.max_offset)
-    return is_next and bool(batch.sound[run.rows].all() and (np.diff(offsets) == 1).all())
+    if not batch.sound[run.rows].all() or (np.diff(offsets) != 1).any():
+        return False
+    queue, first = run.queue, int(offsets[0])
+    if first == queue.max_offset:
+        queue.extend(_units_of(file, batch, run))
+        return True
+    return first + len(offsets) <= queue.max_offset and _holds(queue, first, memoryview(_units_of(file, batch, run)))
+
+
+def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
+    """Whether these units are in the queue, from number `first` on."""
+    while units:
+        held = queue.units(first, len(units) // _UNIT.itemsize)
+        if not held or held != units[: len(held)]:
+            return False
+        units = units[len(held) :]
+        first += len(held) // _UNIT.itemsize
+    return True
 
 
 def one_by_one(file: MappedFile, batch: RecordBatch, run: Run) -> Iterator[tuple[int, bool, int, int, int]]:

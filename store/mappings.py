@@ -3,7 +3,7 @@
     touched --> mapped --> asked for nothing between two looks: idle --> unmapped when others need its place
 
 A file maps itself at its first use and tells its queue's `Mappings`; the one that was idle longest gives way. Looks
-come with `look`, every few seconds: what was read since the last one shows in `MappedFile.known`, so that a read pays
+come with `look`, every few seconds: what was read since the last one shows in `FileMapping.known`, so that a read pays
 nothing for being counted.
 
 Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (swapMap, cleanSwapedMap, 5.3.3), which remaps by the
@@ -13,7 +13,7 @@ hour and which nothing calls.
 from collections.abc import Iterable
 
 from store import pages
-from store.mapped_file import MappedFile
+from store.file_mapping import FileMapping
 
 MAPPED_COUNT_MAX = 100
 """As commitLogSwapMapReserveFileNum."""
@@ -30,12 +30,12 @@ class Mappings:
     def __init__(self, count_max: int = MAPPED_COUNT_MAX, *, reads_ahead: bool = True) -> None:
         self._count_max = max(count_max, 2)
         self._reads_ahead = reads_ahead
-        self._idle_looks: dict[MappedFile, int] = {}
+        self._idle_looks: dict[FileMapping, int] = {}
 
     def __len__(self) -> int:
         return len(self._idle_looks)
 
-    def added(self, file: MappedFile) -> None:
+    def added(self, file: FileMapping) -> None:
         """A file has mapped itself."""
         if not self._reads_ahead:
             pages.scattered(file.buffer)
@@ -54,12 +54,12 @@ class Mappings:
             else:
                 self._idle_looks[file] = idle + 1
 
-    def removed(self, files: Iterable[MappedFile]) -> None:
+    def removed(self, files: Iterable[FileMapping]) -> None:
         """Files have left the queue."""
         for file in files:
             file.mappings = None
             self._idle_looks.pop(file, None)
 
-    def _unmap(self, file: MappedFile) -> None:
+    def _unmap(self, file: FileMapping) -> None:
         del self._idle_looks[file]
         file.unmap()

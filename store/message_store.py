@@ -270,6 +270,8 @@ class MessageStore(MessageReader):
         while kept and kept[0][0] <= confirm_offset:
             end, drafts = kept[0]
             self._dispatch_drafts(drafts)
+            if self.index is not None:
+                self.index.on_drafts(self.dispatched_offset, end, drafts)
             self.dispatched_offset = end
             kept.popleft()
         return True

@@ -25,7 +25,7 @@ from store.index.config import IndexConfig
 from store.message_store import MessageStore
 from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
@@ -134,9 +134,7 @@ async def open_store(
     def recover() -> QueueRecovery:
         queues.load()
         walk_bytes = config.untrusted_walk_bytes
-        return recover_queues(
-            replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, batches=batches
-        )
+        return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, batches=batches)
 
     recovery = await asyncio.to_thread(recover)
     directory.recovered()
@@ -168,6 +166,7 @@ async def open_store(
             cleaner.holds.append(compaction.hold)
         if prepare is not None:
             prepare(store)
+        await asyncio.to_thread(remake_misfits, replicated_log, queues)
         if compaction is not None:
             compaction.start()
         store.start()
@@ -216,7 +215,14 @@ def _make_cleaner(config: StoreConfig, store: MessageStore) -> Cleaner:
     cleaning = config.cleaning or CleaningConfig()
     log_directory = config.log_directory or config.root
     count = cleaning.replicas_per_disk > 1
-    return Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
+    cleaner = Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
+    cleaner.followers.append(lambda min_offset: _clean_index(store, min_offset))
+    return cleaner
+
+
+def _clean_index(store: MessageStore, min_offset: int) -> None:
+    if store.index is not None:
+        store.index.delete_before(min_offset)
 
 
 async def open_classic_store(

@@ -17,12 +17,11 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
 from store.crc_stamping import make_room, write_stamped
 from store.errors import RecordTooLargeError
-from store.mapped_file import CHUNK_BYTES, MappedFile
+from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
 _PREFIX = struct.Struct(">ii")
 _SCRATCH_BYTES = 1 << 20
-_WINDOW_BYTES = 4 * CHUNK_BYTES
 
 
 class Placer:
@@ -103,7 +102,7 @@ def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int
     readable = position
     while limit - position >= BLANK_SIZE_MIN:
         if position + BLANK_SIZE_MIN > readable:
-            readable = _ensure_readable(file, position, limit)
+            readable = file.ensure_window(position, limit)
         size, magic = unpack(view, position)
         if magic == BLANK_MAGIC:
             return
@@ -113,16 +112,9 @@ def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int
         if end > limit:
             return
         if end > readable:
-            readable = _ensure_readable(file, position, limit, end)
+            readable = file.ensure_window(position, limit, end)
         yield base + position, view[position:end]
         position = end
-
-
-def _ensure_readable(file: MappedFile, position: int, limit: int, end: int = 0) -> int:
-    """Have a window from `position` on, up to `end` at least, in memory; answer where it ends."""
-    window = min(max(end, position + _WINDOW_BYTES), limit)
-    file.ensure_readable(position, window)
-    return window
 
 
 def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import allocate, punch, sync_directory
+from store.queue_mapping import map_file
 
 CHUNK_BYTES = 64 * 1024
 
@@ -68,7 +69,7 @@ class QueueFile:
         """
         if self._buffer is None:
             with self._opened() as descriptor:
-                self._buffer = mmap.mmap(descriptor, self.size_bytes)
+                self._buffer = map_file(descriptor, self.size_bytes)
         return self._buffer
 
     @property

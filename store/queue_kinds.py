@@ -20,6 +20,7 @@ from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
 from ledgermq.message.properties import INNER_BASE, INNER_NUM, PROPERTIES_LENGTH_MAX, find_property
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_queue import BatchQueue
 from store.consume_queue import ConsumeQueue, QueueEntry
 from store.dispatch import SCHEDULE_TOPIC, unit_fields
 from store.errors import InvalidTopicError, StoreError
@@ -135,9 +136,8 @@ def assign(queues: "QueueTable", drafts: "Sequence[QueuedDraft]") -> Taken:
 
 
 def _assign_one(queues: "QueueTable", draft: "QueuedDraft", taken: Taken) -> None:
-    is_batch = bool(draft.sys_flag & INNER_BATCH)
-    draft.queue_offset = taken.offsets(draft.queue, messages_of(draft.sys_flag, draft.properties))
-    if is_batch:
+    draft.queue_offset = taken.offsets(draft.queue, messages_of(draft.queue, draft.sys_flag, draft.properties))
+    if draft.sys_flag & INNER_BATCH and isinstance(draft.queue, BatchQueue):
         taken.note(draft, b"%b\x01%d\x02" % (INNER_BASE.encode(), draft.queue_offset))
     targets = light_queues(queues, draft.topic, draft.queue_id, draft.properties)
     if targets:
@@ -145,9 +145,9 @@ def _assign_one(queues: "QueueTable", draft: "QueuedDraft", taken: Taken) -> Non
         taken.note(draft, b"%b\x01%b\x02" % (MULTI_OFFSETS, ",".join(offsets).encode()))
 
 
-def messages_of(sys_flag: int, properties: bytes) -> int:
-    """How many messages a record holds, by what it says of itself; 1 where it says nothing of use."""
-    if not sys_flag & INNER_BATCH:
+def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
+    """How many offsets of its queue a record takes, by what it says of itself; 1 where it says nothing of use."""
+    if not sys_flag & INNER_BATCH or not isinstance(queue, BatchQueue):
         return 1
     text = find_property(properties, INNER_NUM.encode()) or b""
     count = int(text) if text.isdigit() and len(text) < 6 else 1
@@ -187,10 +187,10 @@ def entries_of(queues: "QueueTable", physical_offset: int, record: memoryview) -
     size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)
     if sys_flag & TRANSACTION_PREPARED:
         return []
-    properties = dispatch_fields(record, 0)[7]
-    messages = messages_of(sys_flag, properties)
-    entry = QueueEntry(physical_offset, size, code, queue_offset, timestamp, messages)
     queue = queues.get(topic, queue_id)
+    properties = dispatch_fields(record, 0)[7]
+    messages = messages_of(queue, sys_flag, properties)
+    entry = QueueEntry(physical_offset, size, code, queue_offset, timestamp, messages)
     return [(queue, entry), *_light_entries(queues, topic, queue_id, properties, entry)]
 
 
@@ -204,7 +204,7 @@ def entries_of_draft(queues: "QueueTable", draft: "QueuedDraft") -> list[tuple[C
         draft.tags_code,
         draft.queue_offset,
         draft.store_timestamp,
-        messages_of(draft.sys_flag, draft.properties),
+        messages_of(draft.queue, draft.sys_flag, draft.properties),
     )
     return [(draft.queue, entry), *_light_entries(queues, draft.topic, draft.queue_id, draft.properties, entry)]
 

@@ -8,16 +8,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from ledgermq.message.queue_unit import UNIT
 from store.consume_queue import ConsumeQueue
-from store.errors import RecordUnavailableError
+from store.errors import DiskReadError, RecordUnavailableError
 from store.replicated_log import ReplicatedLog
 
 TagsFilter = Callable[[int], bool]
 RecordFilter = Callable[[memoryview], bool]
 
-_SCAN_BYTES_MIN = 16000
-"""At least 800 units are looked at for one answer (maxFilterMessageSize)."""
+MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of the machine."""
 
 
 class GetStatus(enum.Enum):
@@ -76,11 +76,13 @@ class ColdLimits:
         memory_bytes: records closer to the log's end than this count as in memory (40 % of the machine's).
         count_max: maxTransferCountOnMessageInDisk.
         bytes_max: maxTransferBytesOnMessageInDisk.
+        scan_units: how many units are looked at, at least, for records of whatever place (maxFilterMessageSize).
     """
 
-    memory_bytes: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 40 // 100
+    memory_bytes: int = MEMORY_BYTES * 40 // 100
     count_max: int = 8
     bytes_max: int = 65536
+    scan_units: int = 800
 
 
 def read_queue(
@@ -96,6 +98,9 @@ def read_queue(
     """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
 
     `accepts` is asked with a unit's tags code, `matches` with the record itself.
+
+    Raises:
+        DiskReadError: the disk cannot read the first of them.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
@@ -103,7 +108,7 @@ def read_queue(
     result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
     if status is not GetStatus.FOUND:
         return result
-    scan_count = max(_SCAN_BYTES_MIN // UNIT_SIZE, max_count)
+    scan_count = max(cold.scan_units, max_count)
     if type(queue) is not ConsumeQueue:
         _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
         return result
@@ -157,6 +162,11 @@ def _collect(
         except RecordUnavailableError:
             status = GetStatus.MESSAGE_WAS_REMOVING
             continue
+        except DiskReadError:
+            if not records:
+                raise
+            offset -= 1  # the next answer says what it is about
+            break
         if matches is None or matches(record):
             records.append(record)
             total += size
@@ -191,6 +201,11 @@ def _collect_of_kind(
             result.records.append(log.read(*unit[:2]))
         except RecordUnavailableError:
             status = GetStatus.MESSAGE_WAS_REMOVING
+        except DiskReadError:
+            if not result.records:
+                raise
+            result.next_offset = start
+            break
         else:
             result.size_bytes += unit[1]
             messages += end - start

@@ -9,6 +9,7 @@ dispatched over it; units that differ are corrected. Wherever a queue turns out 
 emptied and filled from the whole log.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from functools import partial
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.batch_fields import Dispatch, Find, LogBatches, goes_on, one_by_one, runs_of, units_of
+from store.batch_fields import Dispatch, Find, LogBatches, one_by_one, put_run, runs_of
+from store.batch_queue import BatchQueue
 from store.checkpoint import Progress
 from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
@@ -79,7 +81,7 @@ def recover_queues(
         start = max(min(start, progress.flushed_offset), log_.min_offset)  # what is behind may be damaged
     gapped = {queue for queue in queues if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
-    if gapped and start > log_.min_offset:
+    if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
         log.warning("%d queues lack units below %d: filled again from the whole log", len(gapped), start)
         for queue in gapped:
             queue.clear()
@@ -132,8 +134,11 @@ def _dispatch_range(
     is_whole = bounds[0] == log_.min_offset
     get = _Finder(queues).get
     if batches is not None and not queues.has_kinds:
-        return _dispatch_batches(batches, queues, get, bounds, only, recovery, is_whole=is_whole)
-    lacking: set[ConsumeQueue] = set()
+        find = partial(_find_plain, get)
+        lacking = _dispatch_batches(batches, queues, find, bounds, only, recovery, is_whole=is_whole)
+        passed_over = {queue for queue in queues if type(queue) is not ConsumeQueue}  # made just now
+        return lacking | passed_over
+    lacking = set()
     source = partial(_dispatches, log_) if batches is None else batches.dispatches
     for offset, is_sound, fields in _walk_on(source, queues, bounds, recovery):
         size, queue_id, sys_flag, queue_offset, timestamp, topic, code = fields
@@ -186,8 +191,7 @@ def _dispatch_batches(
         for run in runs_of(file, batch, find):
             if only is not None and run.queue not in only:
                 continue
-            if goes_on(batch, run):
-                run.queue.extend(units_of(file, batch, run))
+            if put_run(file, batch, run):
                 continue
             for offset, is_sound, size, code, queue_offset in one_by_one(file, batch, run):
                 if queue_offset > run.queue.max_offset and not is_whole:
@@ -237,6 +241,34 @@ class _Finder:
         except InvalidTopicError as error:
             log.warning("the record at %d enters no queue: %s", offset, error)
             return None
+
+
+def _find_plain(get: Find, topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
+    """The queue; None for one of another kind, whose units are not made by the batch."""
+    queue = get(topic, queue_id, offset)
+    return queue if type(queue) is ConsumeQueue else None
+
+
+def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
+    """Make queues again that are plain and should be batch queues; how many there were. Blocks.
+
+    The attributes of a topic that was made just before a crash are known only when the state records are replayed.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+        CorruptRecordError: the log cannot be parsed.
+    """
+    misfits = [queue for queue in queues if queues.kinds.is_batch(queue.topic) and type(queue) is not BatchQueue]
+    for queue in misfits:
+        queues.delete(queue)
+    made = {queues.get(queue.topic, queue.queue_id) for queue in misfits}
+    if made:
+        for offset, record in log_.walk(log_.min_offset, log_.confirm_offset):
+            with contextlib.suppress(InvalidTopicError):
+                _put_entries(entries_of(queues, offset, record), made, is_whole=True)
+    for queue in made:
+        queue.next_offset = queue.max_offset
+    return len(made)
 
 
 def _walk_batches(

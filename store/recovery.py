@@ -34,6 +34,7 @@ _PHYSICAL_OFFSET_AT = 28
 _MAGIC_AT = 4
 _MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _PROBE_BYTES = 8
+_ZEROS_LOOKED_AT_BYTES = 64 << 20
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) 
         start = _scan_start(queue.files, clean=clean, min_timestamp=checkpoint.min_timestamp)
     scan = scan_log(queue.files, start, torn=not clean)
     _look_behind(queue, scan.end_offset, clean=clean)
+    _leave_blank(queue, scan.end_offset)
     queue.truncate_to(scan.end_offset)
     for file in queue.unflushed(start, queue.max_offset + 1):
         try:
@@ -80,6 +82,18 @@ def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) 
             raise DiskFailedError(file.path, f"sync failed, and is not tried again: {error}") from error
     queue.flushed_offset = queue.max_offset
     return scan
+
+
+def _leave_blank(queue: MappedFileQueue, end_offset: int) -> None:
+    """Most of the last file was never written: not to be cleared, which would cost its blocks and their allocation."""
+    file = queue.file_at(end_offset)
+    if file is not None and file is queue.files[-1]:
+        position = end_offset - file.start_offset
+        end = file.written_end(position)
+        if end - position <= _ZEROS_LOOKED_AT_BYTES:  # pages that were only read count as written, too
+            file.ensure_readable(position, max(end, position + 1))
+            end = position + len(bytes(file.view[position:end]).rstrip(b"\0"))
+        file.write_position = end
 
 
 def scan_log(files: Sequence[MappedFile], start_offset: int, *, torn: bool = False) -> LogScan:

@@ -25,6 +25,7 @@ maxRouteWait|int|30000|*|Longest time in ms for which a client may wait for a ch
 
 DEFAULTS_HERE = {
     "brokerHeartbeatInterval": "5000",
+    "flushConsumeQueueThoroughInterval": "10000",
     "flushDiskType": "<SYNC_FLUSH in Raft mode, else ASYNC_FLUSH>",
     "slaveReadEnable": "true",
 }
@@ -40,6 +41,10 @@ EFFECTS = {
     "dLegerPeers": "Members are known by cluster, group, id and incarnation; names are resolved at each connection.",
     "correctLogicMinOffsetForceInterval": "Corrected whenever files of the log go, and at each start.",
     "correctLogicMinOffsetSleepInterval": "Corrected in slices of five milliseconds.",
+    "compactionMappedFileSize": "Made a multiple of compactionCqMappedFileSize, five times it at least, as upstream.",
+    "compactionThreadNum": "At most as many as the machine has cores.",
+    "enableCompaction": "Each member of a Raft group compacts its own copy; only what is on disk is copied.",
+    "maxOffsetMapSize": "Of all threads together; keys that find no room are compacted the next time.",
     "deleteWhen": "By the local time of the machine.",
     "destroyMapedFileIntervalForcibly": "A file goes at once; readers keep its bytes as long, then they are freed.",
     "diskMaxUsedSpaceRatio": "Kept within 10 and 95.",
@@ -48,7 +53,12 @@ EFFECTS = {
     "fileReservedTime": "Never what is not confirmed, not in the queues yet, or what a Raft member within reach lacks.",
     "redeleteHangedFileInterval": "No file hangs: one that is read goes too, and its reader keeps its bytes.",
     "flushDiskType": "In Raft mode an entry counts for the quorum on a node when it is durable by this rule.",
-    "flushIntervalConsumeQueue": "They are synced every ten seconds; what is not synced is built again from the log.",
+    "bitMapLengthConsumeQueueExt": "Extensions are kept and read; filters that fill bit maps are not here.",
+    "enableConsumeQueueExt": "What is there is read in any case.",
+    "flushConsumeQueueThoroughInterval": "Queues are synced then, and the checkpoint is written.",
+    "flushIntervalConsumeQueue": "They are synced every flushConsumeQueueThoroughInterval.",
+    "mapperFileSizeBatchConsumeQueue": "Rounded up to whole units of 46 bytes.",
+    "searchBcqByCacheEnable": "Found by halving, without a cache.",
     "defaultQueryMaxNum": "Of a query by unique key, which does not say how many it wants.",
     "maxMsgsNumBatch": "Messages that do not have the key are left out by the broker.",
     "messageIndexEnable": "Switched on again it takes in what was sent meanwhile.",

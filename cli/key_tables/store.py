@@ -3,7 +3,7 @@
 TABLE = """
 abortFile|text|<storePathRootDir/abort>|d|File that marks an unclean stop; ignored upstream since 4.0.
 accessMessageInMemoryHotRatio|int|26|f|Percentage of memory whose newest messages count as hot.
-accessMessageInMemoryMaxRatio|int|40|d|Percentage of memory within which messages count as not on disk only.
+accessMessageInMemoryMaxRatio|int|40|*|Percentage of memory within which messages count as not on disk only.
 allAckInSyncStateSet|bool|false|f|A message must be on every member of the in-sync set before it is acknowledged.
 asyncLearner|bool|false|f|This replica copies but never belongs to the in-sync set.
 autoMessageVersionOnTopicLen|bool|true|d|Choose the record's version by the length of the topic.
@@ -29,10 +29,10 @@ commitIntervalCommitLog|int|200|*|Time in ms between two copies from the pool of
 commitLogForceSwapMapInterval|long|43200000|j|Time in ms after which old mappings of the log are swapped anyway.
 commitLogSwapMapInterval|long|3600000|j|Time in ms between two swaps of old mappings of the log.
 commitLogSwapMapReserveFileNum|int|100|*|Newest log files whose mappings are not swapped.
-compactionCqMappedFileSize|int|10485760|f|Bytes of a consume-queue file of compacted topics.
-compactionMappedFileSize|int|104857600|f|Bytes of a log file of compacted topics.
-compactionScheduleInternal|int|900000|f|Time in ms between two compactions.
-compactionThreadNum|int|6|f|Threads that compact.
+compactionCqMappedFileSize|int|10485760|*|Bytes of a consume-queue file of compacted topics.
+compactionMappedFileSize|int|104857600|*|Bytes of a log file of compacted topics.
+compactionScheduleInternal|int|900000|*|Time in ms between two compactions.
+compactionThreadNum|int|6|*|Threads that compact.
 correctLogicMinOffsetForceInterval|int|300000|d|Time in ms after which first offsets of queues are corrected anyway.
 correctLogicMinOffsetSleepInterval|int|1|d|Pause in ms between corrections of first offsets.
 dLegerGroup|text||*|Name of the Raft group; members of other groups are refused.
@@ -61,12 +61,12 @@ enableAutoInSyncReplicas|bool|false|f|Lower the number of replicas to wait for b
 enableBatchPush|bool|false|d|Push several Raft entries at once; always done here.
 enableBuildConsumeQueueConcurrently|bool|false|j|Build consume queues side by side.
 enableCleanExpiredOffset|bool|false|f|Delete offsets of topics that are gone.
-enableCompaction|bool|true|f|Serve topics that keep only the last message of each key.
-enableConsumeQueueExt|bool|false|f|Keep extensions of consume queues for filters.
+enableCompaction|bool|true|*|Serve topics that keep only the last message of each key.
+enableConsumeQueueExt|bool|false|*|Keep extensions of consume queues for filters.
 enableDLegerCommitLog|bool|false|*|Replicate the commit log by Raft.
-enableLmq|bool|false|f|Serve light queues.
+enableLmq|bool|false|*|Serve light queues.
 enableLogConsumeQueueRepeatedlyBuildWhenRecover|bool|false|j|Log units that recovery builds twice (5.4).
-enableMultiDispatch|bool|false|f|Put one message into several queues.
+enableMultiDispatch|bool|false|*|Put one message into several queues.
 enableRocksDBLog|bool|false|f|Write RocksDB's own log.
 enableRunningFlagsInFlush|bool|false|d|Note failed flushes in the store's flags (5.4).
 enableScheduleAsyncDeliver|bool|false|f|Deliver delayed messages without waiting for each.
@@ -78,7 +78,7 @@ flushCommitLogLeastPages|int|4|*|Fewest pages worth a flush with ASYNC_FLUSH.
 flushCommitLogThoroughInterval|int|10000|*|Time in ms after which the log is flushed whatever waits.
 flushCommitLogTimed|bool|true|*|Flush at fixed times rather than when enough waits.
 flushConsumeQueueLeastPages|int|2|d|Fewest pages of a consume queue flushed at once.
-flushConsumeQueueThoroughInterval|int|60000|d|Time in ms after which consume queues are flushed whatever waits.
+flushConsumeQueueThoroughInterval|int|60000|*|Time in ms after which consume queues are flushed whatever waits.
 flushDelayOffsetInterval|long|10000|f|Time in ms between two writes of the delay offsets to their file.
 flushDiskType|ASYNC_FLUSH/SYNC_FLUSH|ASYNC_FLUSH|*|Whether an acknowledgement waits for the disk.
 flushIntervalCommitLog|int|500|*|Time in ms between two flushes of the log with ASYNC_FLUSH.
@@ -101,28 +101,28 @@ logicQueueSwapMapReserveFileNum|int|20|j|Newest consume-queue files whose mappin
 logicalDiskSpaceCleanForciblyThreshold|double|0.8|*|Part of a full disk, of several, from which its files are deleted.
 mappedFileSizeCommitLog|int|1073741824|*|Bytes of a file of the log.
 mappedFileSizeConsumeQueue|int|6000000|*|Bytes of a file of a consume queue, rounded up to whole units of 20.
-mappedFileSizeConsumeQueueExt|int|50331648|f|Bytes of a file of a consume queue's extension.
+mappedFileSizeConsumeQueueExt|int|50331648|*|Bytes of a file of a consume queue's extension.
 mappedFileSizeTimerLog|int|104857600|*|Bytes of a file of the timer's log.
 mappedFileSwapEnable|bool|true|*|Swap old mappings out.
-mapperFileSizeBatchConsumeQueue|int|13800000|f|Bytes of a file of a batch consume queue.
+mapperFileSizeBatchConsumeQueue|int|13800000|*|Bytes of a file of a batch consume queue.
 maxAsyncPutMessageRequests|int|5000|d|Most sends that wait for their flush.
 maxBatchDeleteFilesNum|int|50|f|Most files deleted when replicas are aligned.
 maxChecksumRange|long|1073741824|f|Most bytes compared when replicas are checked.
 maxConsumeQueueScan|int|20000|f|Most units scanned before lag is estimated.
-maxFilterMessageSize|int|16000|d|Bytes of units that one filtered pull looks at.
+maxFilterMessageSize|int|16000|*|Bytes of units that one filtered pull looks at.
 maxHaTransferByteInSecond|long|104857600|f|Most bytes of replication in a second.
 maxHashSlotNum|int|5000000|*|Slots of an index file.
 maxIndexNum|int|20000000|*|Entries of an index file.
-maxLmqConsumeQueueNum|int|20000|f|Most light queues.
+maxLmqConsumeQueueNum|int|20000|*|Most light queues.
 maxMessageSize|int|4194304|*|Most bytes of a message's body.
 maxMsgsNumBatch|int|64|*|Most messages that one query by key looks at.
-maxOffsetMapSize|int|104857600|f|Bytes of the table that compaction works with.
+maxOffsetMapSize|int|104857600|*|Bytes of the table that compaction works with.
 maxRecoveryCommitlogFiles|int|30|d|Most files that a recovery looks at.
 maxSlaveResendLength|long|268435456|f|Most bytes that replicas compare when they are aligned.
 maxTopicLength|int|127|*|Most characters of a topic's name.
-maxTransferBytesOnMessageInDisk|int|65536|d|Most bytes of one pull from disk.
+maxTransferBytesOnMessageInDisk|int|65536|*|Most bytes of one pull from disk.
 maxTransferBytesOnMessageInMemory|int|262144|*|Most bytes of one pull.
-maxTransferCountOnMessageInDisk|int|8|d|Most messages of one pull from disk.
+maxTransferCountOnMessageInDisk|int|8|*|Most messages of one pull from disk.
 maxTransferCountOnMessageInMemory|int|32|*|Most messages of one pull.
 memTableFlushIntervalMs|long|3600000|f|Time in ms between two flushes of RocksDB's memory.
 messageDelayLevel|text|1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h|d|Delays by level.
@@ -150,7 +150,7 @@ sampleCountThreshold|int|5000|f|Matches after which lag is estimated from sample
 sampleSteps|int|32|f|Pages between two samples of what is in memory.
 scheduleAsyncDeliverMaxPendingLimit|int|2000|f|Most delayed messages in delivery.
 scheduleAsyncDeliverMaxResendNum2Blocked|int|3|f|Failed deliveries after which a level waits.
-searchBcqByCacheEnable|bool|true|f|Search batch consume queues by a cache.
+searchBcqByCacheEnable|bool|true|d|Search batch consume queues by a cache.
 slaveTimeout|int|3000|*|Time in ms a batch may wait for replicas (here: for a quorum) before its senders get code 12.
 spinLockCollisionRetreatOptimalDegree|int|1000|j|Tuning of a spinning lock.
 statRocksDBCQIntervalSec|long|10|f|Seconds between two statistics of RocksDB.

@@ -33,6 +33,7 @@ from store.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 
 OnProgress = Callable[[int], None]
 
+_PARALLEL_BYTES_MIN = 64 << 20
 _POINTING = ("queue-dangling", "unit-wrong", "index-wrong")
 
 
@@ -150,10 +151,10 @@ def check_file(layout: StoreLayout, file: OffsetFile, settled: Settled, *, with_
         claims = check_units(layout, _queues(layout), columns, optional, is_last=file == layout.log_files[-1])
         part.faults += claims.faults
         part.spans = claims.spans
-        torn = claims.torn & set(columns.suspect.tolist())
+        torn = claims.torn
     if with_keys and len(columns):
         torn |= _check_keys(layout, scan, optional, part)
-    for row in sorted(torn - set(scan.damages)):
+    for row in sorted(torn & set(columns.suspect.tolist()) - set(scan.damages)):
         position = int(columns.physical_offsets[row]) - file.start
         detail = "the properties lack what its queue unit or index entries remember of them"
         part.faults.append(Fault(layout.name(file.path), position, "torn-properties", detail))
@@ -204,13 +205,13 @@ def _run(
 ) -> Iterator[FileCheck]:
     """All log files, in order."""
     jobs = min(jobs or len(os.sched_getaffinity(0)), len(layout.log_files))
-    if jobs <= 1:
+    if jobs <= 1 or sum(file.length for file in layout.log_files) < _PARALLEL_BYTES_MIN:
         for file in layout.log_files:
             yield check_file(layout, file, settled, with_keys=with_keys)
             if on_progress is not None:
                 on_progress(file.length)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("forkserver")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
         futures = [pool.submit(check_file, layout, file, settled, with_keys=with_keys) for file in layout.log_files]
         for file, future in zip(layout.log_files, futures, strict=True):
             yield future.result()

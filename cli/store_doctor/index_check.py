@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cli.store_doctor.columns import Columns, Ints
 from cli.store_doctor.directory import StoreLayout
 from cli.store_doctor.findings import Fault
+from cli.store_doctor.key_hash import index_hashes, prefix_hash
 from cli.store_doctor.raw_file import Window
 from ledgermq.message.hashing import java_string_hash
 from ledgermq.message.index_unit import (
@@ -30,7 +31,6 @@ from ledgermq.message.index_unit import (
     IndexLayout,
     read_header,
 )
-from store.index.hashing import index_hashes, prefix_hash
 
 ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _ENTRIES_PER_SLOT: Final = ENTRIES_DEFAULT // SLOTS_DEFAULT
@@ -164,7 +164,12 @@ def _check_header(name: str, handle: IndexHandle, offsets: Ints, used: int) -> l
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """One log file's keys against the index. `missing`: first physical offset, keys, of those without an entry."""
+    """One log file's keys against the index.
+
+    Attributes:
+        missing: first physical offset and number of the keys without an entry.
+        torn: rows of which the index remembers keys that they do not have.
+    """
 
     faults: list[Fault]
     missing: tuple[int, int] | None
@@ -176,8 +181,7 @@ def key_hashes(columns: Columns) -> Ints:
     if not columns.keys:
         return np.zeros(0, np.int64)
     prefixes = np.array([prefix_hash(name.topic) for name in columns.names], np.uint32)
-    of_keys = prefixes[columns.queues[columns.key_owners]]
-    return index_hashes(of_keys.tolist(), columns.keys).astype(np.int64)
+    return index_hashes(prefixes[columns.queues[columns.key_owners]], columns.keys)
 
 
 def check_keys(
@@ -197,6 +201,8 @@ def check_keys(
     parts = [(handle, handle.range(start, end)) for handle in handles if _overlaps(handle, start, end)]
     stored = [(part["offset"].astype(np.int64) - start) << _HASH_BITS | part["hash"] for _, part in parts]
     everything = np.concatenate([np.zeros(0, np.int64), *stored])
+    if np.array_equal(wanted, everything):
+        return KeyCheck([], None, set())
     lacks = ~np.isin(wanted, everything)
     lacking = np.flatnonzero(lacks & ~optional[columns.key_owners])
     extra = [np.flatnonzero(~np.isin(pairs, wanted)) for pairs in stored]

@@ -216,7 +216,7 @@ def check_leftovers(
 def _dangling(
     layout: StoreLayout, units: UnitFiles, name: QueueName, claimed: list[Span], min_offset: int, max_offset: int
 ) -> Iterator[Fault]:
-    for first, end in _outside(claimed, units.first, units.end):
+    for first, end in _outside(claimed, units.first, units.used_end()):
         for number, found in units.pieces(first, end):
             used = (found["size"] != 0) & (found["size"] != BLANK_SIZE) & (found["physical"] >= min_offset)
             if layout.holder is not None:

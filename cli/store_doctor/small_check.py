@@ -61,9 +61,9 @@ def _check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) 
     if facts.records and not any(content) and layout.holder is None:
         findings.add(name, 0, "checkpoint-wrong", "is empty: it says that nothing is durable")
     for at, what, timestamp in (
-        (0, "log", found.log_timestamp),
-        (8, "queues", found.queues_timestamp),
-        (16, "index", found.index_timestamp),
+        (0, "log is", found.log_timestamp),
+        (8, "queues are", found.queues_timestamp),
+        (16, "index is", found.index_timestamp),
     ):
         if timestamp > facts.last_timestamp and layout.holder is None:
             detail = (

@@ -50,8 +50,9 @@ def _check_file(layout: StoreLayout, file: OffsetFile, facts: LogFacts, findings
     numbers = np.arange(count) * UNIT.itemsize + file.start
     bad = (units["previous"] >= numbers) | (units["magic"] < 0) | (units["magic"] > _MAGIC_MAX)
     bad |= (units["physical"] < 0) | (units["length"] <= 0)
-    if layout.holder is None:
-        bad |= units["physical"] + units["length"] > facts.max_offset
+    lost = int((units["physical"] + units["length"] > facts.max_offset).sum())
+    if lost and layout.holder is None:
+        findings.notes.append(f"{layout.name(file.path)}: {lost} units are of records that the log does not have")
     for at in np.flatnonzero(bad)[:1]:
         detail = f"{int(bad.sum())} units lead nowhere; the first is of {int(units['physical'][at])}"
         findings.add(layout.name(file.path), int(at) * UNIT.itemsize, "timer-wrong", detail)

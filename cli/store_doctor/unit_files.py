@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cli.store_doctor.directory import OffsetFile, offset_files, usual_length
+from cli.store_doctor.raw_file import Window
 
 Units = npt.NDArray[np.void]
 
@@ -91,14 +92,12 @@ class UnitFiles:
                 yield number, self.read(number, min(_READ_UNITS, high - number))
 
     def used_end(self) -> int:
-        """Behind the last unit that has a size."""
+        """Behind the last unit that is not all zeros; holes are not read."""
         for file in reversed(self.files):
-            first = file.start // self.unit.itemsize
-            last = (file.start + file.length) // self.unit.itemsize
-            for low in range(last - (last - first) % _READ_UNITS, first - 1, -_READ_UNITS):
-                used = np.flatnonzero(self.read(low, min(_READ_UNITS, last - low))["size"])
-                if len(used):
-                    return low + int(used[-1]) + 1
+            with Window(file.path) as window:
+                end = window.used_end(0)
+            if end:
+                return file.start // self.unit.itemsize + -(-end // self.unit.itemsize)
         return 0
 
 

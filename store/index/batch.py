@@ -1,94 +1,157 @@
-"""Key batch: the keys of a run of records, on their way into the index.
+"""Key batch: a run of records on its way into the index.
 
-Filled on the loop's thread, in slices; given
-away whole to the index's thread.
+    loop's thread    tails (topic, properties) are copied by the thousand: out of drafts, or out of the log
+    index's thread   keys are found in the tails by numpy, and hashed where they lie
+
+What is not plain is taken apart record by record, by `index_keys`, whose rules are the same: IPv6 hosts, magic V2,
+transactions, text that is not ASCII, several keys in one property.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (the DispatchRequest), `index/IndexService.java` (buildIndex, 5.3.3).
 """
 
-import struct
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import HOST_MASK, TRANSACTION_MASK
+from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import index_keys
-from ledgermq.message.properties import find_property
-from ledgermq.message.record import MAGIC_V1, dispatch_fields
-from store.index.hashing import prefix_hash
+from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
+from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
+from store.index.hashing import Hashes, Longs, hashes_of_runs, joined_hashes
+from store.index.tails import Bools, Tails
 
-# the common record (V1, both hosts IPv4): magic, sysFlag, store timestamp, body length
-_PEEK = struct.Struct(">4xi28xi16xq20xi")
+_HEAD_SIZE = 88
+_HEAD = np.dtype(
+    {
+        "names": ["magic", "sys_flag", "stored", "body"],
+        "formats": [">i4", ">i4", ">i8", ">i4"],
+        "offsets": [4, 36, 56, 84],
+        "itemsize": _HEAD_SIZE,
+    }
+)
 _RARE = HOST_MASK | TRANSACTION_MASK
-_UNIQUE = b"\x02UNIQ_KEY\x01"
-_UNIQUE_SIZE = len(_UNIQUE)
-_KEYS = b"\x02KEYS\x01"
-_KEYS_SIZE = len(_KEYS)
-_PREFIXES_MAX = 100_000
+_TAIL_SIZE_MIN = 3
 
-_prefixes: dict[bytes, int] = {}
+Other = tuple[int, int, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What is put into index files, an item a key: hashes, physical offsets and store times (ms) of the records."""
+
+    hashes: Hashes
+    offsets: Longs
+    timestamps: Longs
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def behind(self, count: int) -> "Entries":
+        """Without the first `count`."""
+        return Entries(self.hashes[count:], self.offsets[count:], self.timestamps[count:])
 
 
 class KeyBatch:
-    """Keys of the records of `[.., end_offset)` of the log, in the log's order.
+    """Topics and properties of some records of the log, in order, as `records_batch` and `drafts_batch` make them.
 
-    Attributes:
-        end_offset: where the next batch starts: a record's end.
-        items: `prefix_hash` of the topic, key (not empty), physical offset of the record, its store time (ms).
+    Args:
+        offsets: physical offset of each.
+        timestamps: store time of each, ms.
+        tails: of those that are not `others`, one behind the other.
+        sizes: bytes of each tail; 0 where there is none.
+        others: `(number, sysFlag, topic, properties)` of those that are taken apart one by one.
     """
 
-    __slots__ = ("end_offset", "items")
+    __slots__ = ("_offsets", "_others", "_sizes", "_tails", "_timestamps")
 
-    def __init__(self, start_offset: int) -> None:
-        self.end_offset = start_offset
-        self.items: list[tuple[int, bytes, int, int]] = []
+    def __init__(self, offsets: Longs, timestamps: Longs, tails: bytes, sizes: Longs, others: Sequence[Other]) -> None:
+        self._offsets = offsets
+        self._timestamps = timestamps
+        self._tails = tails
+        self._sizes = sizes
+        self._others = others
 
-    def add(self, physical_offset: int, record: memoryview) -> None:
-        """Take the keys of one record.
+    def entries(self) -> Entries:
+        """The keys of the records, in the log's order; of one record its unique key first."""
+        tails = Tails(self._tails, self._sizes)
+        unique, keys = tails.values(b"UNIQ_KEY"), tails.values(b"KEYS")
+        is_plain = tails.is_plain
+        is_plain[keys.numbers[tails.has_space(keys)]] = False
+        topics = tails.topic_hashes()
+        numbers, hashes = [], []
+        for found in (unique, keys):
+            values = found.only(is_plain[found.numbers])
+            numbers.append(values.numbers)
+            raw = hashes_of_runs(tails.units, values.starts, values.lengths)
+            hashes.append(joined_hashes(topics[values.numbers], raw, values.lengths))
+        one_by_one = list(self._one_by_one(tails, is_plain))
+        numbers.append(np.array([number for number, _ in one_by_one], np.int64))
+        hashes.append(np.array([value for _, value in one_by_one], np.int32))
+        return self._in_order(np.concatenate(numbers), np.concatenate(hashes))
 
-        Raises:
-            CorruptRecordError: it cannot be taken apart; the position is `physical_offset`.
-        """
-        try:
-            magic, sys_flag, timestamp, body_length = _PEEK.unpack_from(record)
-            if magic != MAGIC_V1 or sys_flag & _RARE:
-                self._add_rare(physical_offset, record)
-            else:
-                tail = bytes(record[_PEEK.size + body_length :])
-                topic_end = 1 + tail[0]
-                self._add_plain(physical_offset, timestamp, tail[1:topic_end], b"\x02" + tail[topic_end + 2 :])
-        except (struct.error, IndexError) as error:
-            raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
-        self.end_offset = physical_offset + len(record)
+    def _in_order(self, numbers: Longs, hashes: Hashes) -> Entries:
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        return Entries(hashes[order], self._offsets[numbers], self._timestamps[numbers])
 
-    def _add_plain(self, physical_offset: int, timestamp: int, topic: bytes, properties: bytes) -> None:
-        """What `index_keys` says, for whole properties behind a separator and no transaction; it is the hot path."""
-        prefix = _prefixes.get(topic) or _prefix_of(topic)
-        if (found := properties.rfind(_UNIQUE)) >= 0:
-            start = found + _UNIQUE_SIZE
-            if (end := properties.find(2, start)) <= start:
-                self._add_all(0, physical_offset, timestamp, topic, properties)
-                return
-            self.items.append((prefix, properties[start:end], physical_offset, timestamp))
-        if (found := properties.rfind(_KEYS)) >= 0:
-            start = found + _KEYS_SIZE
-            end = properties.find(2, start)
-            value = properties[start:end] if end >= 0 else properties[start:]
-            if value and b" " not in value:
-                self.items.append((prefix, value, physical_offset, timestamp))
-            else:
-                keys = (find_property(properties, b"KEYS") or b"").split(b" ")
-                self.items += [(prefix, key, physical_offset, timestamp) for key in keys if key]
-
-    def _add_rare(self, physical_offset: int, record: memoryview) -> None:
-        _, _, sys_flag, _, _, timestamp, topic, properties = dispatch_fields(record, 0)
-        self._add_all(sys_flag, physical_offset, timestamp, topic, properties)
-
-    def _add_all(self, sys_flag: int, physical_offset: int, timestamp: int, topic: bytes, properties: bytes) -> None:
-        prefix = _prefixes.get(topic) or _prefix_of(topic)
-        self.items += [(prefix, key, physical_offset, timestamp) for key in index_keys(sys_flag, properties)]
+    def _one_by_one(self, tails: Tails, is_plain: Bools) -> Iterator[tuple[int, int]]:
+        """`(number, key hash)` of the keys of records that are not plain."""
+        for number in np.flatnonzero(tails.is_whole & ~is_plain).tolist():
+            yield from _hashes(number, 0, *tails.parts(number))
+        for other in self._others:
+            yield from _hashes(*other)
 
 
-def _prefix_of(topic: bytes) -> int:
-    if len(_prefixes) >= _PREFIXES_MAX:
-        _prefixes.clear()
-    _prefixes[topic] = prefix_hash(topic)
-    return _prefixes[topic]
+def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
+    """Copies out of `(physical_offset, record)`, not empty. A record that is damaged has no keys."""
+    offsets, views = zip(*records, strict=True)
+    sizes = np.fromiter(map(len, views), np.int64, len(views))
+    heads = [view[:_HEAD_SIZE] for view in views]
+    if int(sizes.min()) < _HEAD_SIZE:
+        heads = [bytes(head).ljust(_HEAD_SIZE, b"\0") for head in heads]
+    fields = np.frombuffer(b"".join(heads), _HEAD)
+    timestamps = fields["stored"].astype(np.int64)
+    is_rare = (fields["magic"] != MAGIC_V1) | (fields["sys_flag"] & _RARE != 0)
+    starts = fields["body"].astype(np.int64) + _HEAD_SIZE
+    is_left_out = is_rare | (starts < _HEAD_SIZE) | (starts + _TAIL_SIZE_MIN > sizes)
+    starts[is_left_out] = sizes[is_left_out]
+    tails = b"".join([view[start:] for view, start in zip(views, starts.tolist(), strict=True)])
+    others = []
+    for number in np.flatnonzero(is_rare).tolist():
+        with contextlib.suppress(CorruptRecordError):
+            check_record(views[number], 0, len(views[number]), check_crc=False)
+            _, _, sys_flag, _, _, timestamps[number], topic, properties = dispatch_fields(views[number], 0)
+            others.append((number, sys_flag, topic, properties))
+    return KeyBatch(np.array(offsets, np.int64), timestamps, tails, sizes - starts, others)
+
+
+def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
+    """The same of records that this node wrote itself, without a look at the log."""
+    pieces: list[bytes] = []
+    others = []
+    heads: dict[bytes, bytes] = {}
+    for number, draft in enumerate(drafts):
+        topic = draft.topic
+        head = heads.get(topic)
+        if head is None:
+            head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
+        if draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX:
+            others.append((number, draft.sys_flag, topic, draft.properties))
+            pieces += (b"", b"")
+        else:
+            pieces += (head, draft.properties)
+    sizes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 2).sum(axis=1)
+    offsets = np.array([draft.physical_offset for draft in drafts], np.int64)
+    timestamps = np.array([draft.store_timestamp for draft in drafts], np.int64)
+    return KeyBatch(offsets, timestamps, b"".join(pieces), sizes, others)
+
+
+def _hashes(number: int, sys_flag: int, topic: bytes, properties: bytes) -> Iterator[tuple[int, int]]:
+    prefix = topic.decode(errors="replace")
+    for key in index_keys(sys_flag, properties):
+        yield number, index_hash(f"{prefix}#{key.decode(errors='replace')}")

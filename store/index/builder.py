@@ -12,15 +12,12 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
-
 from store.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
-from store.index.batch import KeyBatch
+from store.index.batch import Entries, KeyBatch
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
-from store.index.hashing import Hashes, index_hashes
-from store.index.index_file import Longs, Window
+from store.index.index_file import Window
 from store.index.recovery import IndexStart
 
 log = logging.getLogger(__name__)
@@ -59,7 +56,7 @@ class IndexBuilder:
         self.size_bytes = files.size_bytes
         self._files = files
         self._cut = start.cut
-        self._pending: list[tuple[Hashes, Longs, Longs]] = []
+        self._pending: list[Entries] = []
         self._pending_end = start.resume_offset
         self._mark: IndexProgress | None = None  # what the files hold when no batch is half put
         self._durable: IndexProgress | None = None
@@ -67,9 +64,12 @@ class IndexBuilder:
 
     # -- from any thread
 
-    def apply(self, batch: KeyBatch) -> "Future[bool]":
-        """Enter a batch's keys; the future says whether all are in. If not, `go_on` tries again."""
-        return self._executor.submit(self._apply, batch)
+    def apply(self, batch: KeyBatch | None, end_offset: int) -> "Future[bool]":
+        """Enter a batch's keys, if there is one; the next batch starts at `end_offset`.
+
+        The future says whether all are in. If not, `go_on` tries again.
+        """
+        return self._executor.submit(self._apply, batch, end_offset)
 
     def go_on(self) -> "Future[bool]":
         """Do what is still to be done: the cut of the start, a batch that met an error; answers as `apply`."""
@@ -105,14 +105,12 @@ class IndexBuilder:
 
     # -- in its thread
 
-    def _apply(self, batch: KeyBatch) -> bool:
+    def _apply(self, batch: KeyBatch | None, end_offset: int) -> bool:
         if isinstance(self.error, DiskFailedError):
             return False
-        self._pending_end = batch.end_offset
-        if batch.items:
-            prefixes, keys, offsets, timestamps = zip(*batch.items, strict=True)
-            hashes = index_hashes(prefixes, keys)
-            self._pending.append((hashes, np.array(offsets, np.int64), np.array(timestamps, np.int64)))
+        self._pending_end = end_offset
+        if batch is not None:
+            self._pending.append(batch.entries())
         return self._go_on()
 
     def _cut_at(self, physical_offset: int) -> bool:
@@ -144,13 +142,12 @@ class IndexBuilder:
     def _put_pending(self) -> None:
         pending = self._pending
         while pending:
-            hashes, offsets, timestamps = pending[0]
-            count = self._files.put(hashes, offsets, timestamps)
-            self.entries += count
-            if count < len(hashes):
-                pending[0] = (hashes[count:], offsets[count:], timestamps[count:])
-            else:
-                pending.pop(0)
+            entries = pending[0]
+            while entries:
+                count = self._files.put(entries)
+                self.entries += count
+                pending[0] = entries = entries.behind(count)
+            pending.pop(0)
 
     def _progress(self) -> IndexProgress:
         file_name, entry_count = 0, 0

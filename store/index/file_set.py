@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ledgermq.message.index_unit import FILE_NAME_DIGITS, FIRST_ENTRY, IndexLayout
-from store.index.hashing import Hashes
-from store.index.index_file import IndexFile, Longs, Window
+from store.index.batch import Entries
+from store.index.index_file import IndexFile, Window
 from store.mapped_file import sync_directory
 
 log = logging.getLogger(__name__)
@@ -79,15 +79,15 @@ class IndexFiles:
 
     # -- writing
 
-    def put(self, hashes: Hashes, offsets: Longs, timestamps: Longs) -> int:
-        """Append entries to one file, a new one where the last is full; answer how many, 1 or more.
+    def put(self, entries: Entries) -> int:
+        """Append entries (one or more) to one file, a new one where the last is full; answer how many, 1 or more.
 
         Raises:
             DiskFullError, DiskFailedError: nothing was appended.
         """
         if not self.files or self.files[-1].is_full:
             self._roll()
-        return self.files[-1].put(hashes, offsets, timestamps)
+        return self.files[-1].put(entries)
 
     def sync(self) -> None:
         """Make all that was put durable.

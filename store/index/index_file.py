@@ -32,10 +32,9 @@ from ledgermq.message.index_unit import (
     read_header,
 )
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
-from store.index.hashing import Hashes
+from store.index.batch import Entries
+from store.index.hashing import Longs
 from store.mapped_file import allocate, punch
-
-Longs = NDArray[np.int64]
 
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT_TYPE = np.dtype(">i4")
@@ -100,22 +99,17 @@ class IndexFile:
 
     # -- writing
 
-    def put(self, hashes: Hashes, offsets: Longs, timestamps: Longs) -> int:
+    def put(self, given: Entries) -> int:
         """Append entries, as many as there is room for; answer how many. On an error none counts as appended.
-
-        Args:
-            hashes: 0 or more.
-            offsets: physical offsets, not falling.
-            timestamps: store times of the records, ms.
 
         Raises:
             DiskFullError, DiskFailedError: try again with the same entries, or not.
         """
         first = self.header.entry_count
-        count = min(len(hashes), self.layout.entries - first)
+        count = min(len(given), self.layout.entries - first)
         if count <= 0:
             return 0
-        hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
+        hashes, offsets, timestamps = given.hashes[:count], given.offsets[:count], given.timestamps[:count]
         entries = np.empty(count, ENTRY_TYPE)
         entries["hash"], entries["offset"] = hashes, offsets
         entries["seconds"] = self._seconds(timestamps)

@@ -14,15 +14,15 @@ Source: apache/rocketmq `store/.../index/IndexService.java` (load, 5.3.3), which
 
 import logging
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.index_unit import FIRST_ENTRY
+from ledgermq.message.index_unit import FIRST_ENTRY, index_keys
+from ledgermq.message.record import check_record, dispatch_fields
 from store.checkpoint import Checkpoint, IndexProgress
 from store.errors import RecordUnavailableError
-from store.index.batch import KeyBatch
 from store.index.file_set import Cut, IndexFiles
 from store.index.index_file import IndexFile
 from store.replicated_log import ReplicatedLog
@@ -152,13 +152,9 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
 
 def _first_keyed(log_: ReplicatedLog, start: int) -> int | None:
     """Where the first record at or past `start` lies that has a key; None when none is near."""
-    batch = KeyBatch(start)
-    for count, (physical_offset, record) in enumerate(log_.walk(start, log_.confirm_offset)):
-        batch.add(physical_offset, record)
-        if batch.items:
+    for physical_offset, record in islice(log_.walk(start, log_.confirm_offset), _LOOK_RECORDS_MAX):
+        if _key_count(record):
             return physical_offset
-        if count >= _LOOK_RECORDS_MAX:
-            break
     return None
 
 
@@ -166,11 +162,15 @@ def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> b
     """Whether the last record indexed is so with all its keys; it is where it is expired."""
     if physical_offset < log_.min_offset:
         return True
-    batch = KeyBatch(physical_offset)
-    for offset, record in log_.walk(physical_offset, log_.confirm_offset):
-        batch.add(offset, record)
-        break
-    return files.count_last(physical_offset) == len(batch.items)
+    counts = [_key_count(record) for _, record in islice(log_.walk(physical_offset, log_.confirm_offset), 1)]
+    return counts == [files.count_last(physical_offset)]
+
+
+def _key_count(record: memoryview) -> int:
+    """How many entries a record has in the index."""
+    check_record(record, 0, len(record), check_crc=False)
+    _, _, sys_flag, _, _, _, _, properties = dispatch_fields(record, 0)
+    return sum(1 for _ in index_keys(sys_flag, properties))
 
 
 def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:

@@ -1,6 +1,6 @@
 """Index service: a cursor of its own over the log's confirmed records, and queries by key.
 
-    dispatched ---some ms later---> slice: walk the log, collect keys ---> builder's thread
+    dispatched ---some ms later---> slice: drafts, or a walk of the log ---> builder's thread
     query: slices up to what is dispatched ---> builder's thread ---> physical offsets
 
 It follows the store, not the log: what is dispatched can be read. Nothing of it runs inside `put`; a slice is short,
@@ -13,20 +13,23 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
+from itertools import islice
 
+from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import key_text
 from store.checkpoint import IndexProgress
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskFailedError, StoreError
-from store.index.batch import KeyBatch
+from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
 from store.message_store import MessageStore
-from store.replicated_log import LogState, ReplicatedLog
+from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ _RETRY_S = 1.0
 _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
+_SLICE_DRAFTS = 2048
+_DRAFT_BYTES_MAX = 32 << 20
 
 
 class IndexService:
@@ -63,6 +68,8 @@ class IndexService:
         self._loop = loop
         self._builder = builder
         self._cursor = builder.applied_offset
+        self._drafts: deque[tuple[int, int, Sequence[RecordDraft]]] = deque()
+        self._draft_bytes = 0
         self._under_way = 0
         self._settled = asyncio.Event()  # no batch is under way
         self._settled.set()
@@ -77,12 +84,24 @@ class IndexService:
         self._send(self._builder.go_on())
         self._schedule(_DELAY_S)
 
+    def on_drafts(self, start: int, end: int, drafts: Sequence[RecordDraft]) -> None:
+        """`[start, end)` of the log was dispatched from these drafts: their keys need not be read from it again."""
+        if self._draft_bytes + end - start > _DRAFT_BYTES_MAX:  # the index is behind: let them go, the log has them
+            self._forget_drafts()
+        self._drafts.append((start, end, drafts))
+        self._draft_bytes += end - start
+
+    def _forget_drafts(self) -> None:
+        self._drafts.clear()
+        self._draft_bytes = 0
+
     # -- the store's listener
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """There are new records."""
         if self._is_eager:
-            self._slice(slice_s=None)
+            while self._cursor < self._store.dispatched_offset and not self._is_closed:
+                self._slice(slice_s=None)
         elif self._timer is None:
             self._schedule(_DELAY_S)
 
@@ -213,19 +232,51 @@ class IndexService:
             return
         store, end = self._store, self._store.dispatched_offset
         if self._cursor > end:  # the log began anew, with records of another node
+            self._forget_drafts()
             self._cursor = end
             self._send(self._builder.cut_at(end))
         self._cursor = max(self._cursor, store.log.min_offset)
         if self._cursor >= end:
             return
-        batch = KeyBatch(self._cursor)
+        batch, self._cursor = self._from_drafts() or self._from_log(end, slice_s)
+        self._send(self._builder.apply(batch, self._cursor))
+
+    def _from_drafts(self) -> tuple[KeyBatch, int] | None:
+        """Keys of drafts that begin at the cursor, and where the next ones do; None without such drafts."""
+        kept, end = self._drafts, self._cursor
+        drafts: list[RecordDraft] = []
+        while kept and kept[0][0] <= end and len(drafts) < _SLICE_DRAFTS:
+            start, behind, some = kept.popleft()
+            self._draft_bytes -= behind - start
+            if start == end:
+                drafts += some
+                end = behind
+        return (drafts_batch(drafts), end) if drafts else None
+
+    def _from_log(self, end: int, slice_s: float | None) -> tuple[KeyBatch | None, int]:
+        """Keys of records from the cursor on, up to drafts or `end` or for a slice, and where the next ones start."""
+        if self._drafts:
+            end = min(end, self._drafts[0][0])
+        records, behind = self._collect(end, slice_s)
+        return (records_batch(records) if records else None), behind
+
+    def _collect(self, end: int, slice_s: float | None) -> tuple[list[tuple[int, memoryview]], int]:
+        deadline = time.monotonic() + slice_s if slice_s is not None else None
+        records: list[tuple[int, memoryview]] = []
+        walk = self._store.log.walk(self._cursor, end)
         try:
-            _collect(batch, store.log, end, slice_s)
+            count = -1
+            while count < len(records):
+                count = len(records)
+                records.extend(islice(walk, _SLICE_CHECK_RECORDS))  # keeps what came before an error
+                if records and deadline is not None and time.monotonic() > deadline:
+                    return records, _end_of(records)
         except CorruptRecordError as error:
-            batch.end_offset = self._next_known(batch.end_offset, end)
-            log.error("the index leaves out [%d, %d): %s", self._cursor, batch.end_offset, error)
-        self._cursor = batch.end_offset
-        self._send(self._builder.apply(batch))
+            damaged = _end_of(records) if records else self._cursor
+            behind = self._next_known(damaged, end)
+            log.error("the index leaves out [%d, %d): %s", damaged, behind, error)
+            return records, behind
+        return records, end
 
     def _next_known(self, offset: int, end: int) -> int:
         """The first record behind `offset` that some queue knows; `end` without one."""
@@ -235,16 +286,19 @@ class IndexService:
     def _send(self, future: "Future[bool]") -> None:
         self._under_way += 1
         self._settled.clear()
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._on_sent, done.result()))
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._on_sent, done))
 
-    def _on_sent(self, is_done: bool) -> None:
+    def _on_sent(self, done: "Future[bool]") -> None:
         self._under_way -= 1
         if self._under_way == 0:
             self._settled.set()
-        if is_done:
+        if (error := done.exception()) is not None:
+            log.error("the index stands at %d: %r", self._builder.applied_offset, error)
+        elif done.result():
             if self._is_blocked:
                 self._schedule(0.0)
-        elif self._under_way == 0 and not isinstance(self.error, DiskFailedError):
+            return
+        if self._under_way == 0 and not isinstance(self.error, DiskFailedError):
             self._loop.call_later(_RETRY_S, self._go_on)
 
     def _go_on(self) -> None:
@@ -253,16 +307,6 @@ class IndexService:
             self._send(self._builder.go_on())
 
 
-def _collect(batch: KeyBatch, log_: ReplicatedLog, end: int, slice_s: float | None) -> None:
-    """Add the records from the batch's end on, up to `end` or for a slice.
-
-    Raises:
-        CorruptRecordError: the batch ends before a place that cannot be parsed.
-    """
-    deadline = time.monotonic() + slice_s if slice_s is not None else None
-    add = batch.add
-    for count, (physical_offset, record) in enumerate(log_.walk(batch.end_offset, end)):
-        if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and deadline and time.monotonic() > deadline:
-            return
-        add(physical_offset, record)
-    batch.end_offset = end
+def _end_of(records: list[tuple[int, memoryview]]) -> int:
+    physical_offset, record = records[-1]
+    return physical_offset + len(record)

@@ -68,6 +68,8 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
                 raft_self_id=peer.node_id,
                 raft_peers=peers,
                 raft_election_timeout_ms=1500,
+                compaction_unit_file_size_bytes=4600,
+                compaction_log_file_size_bytes=200_000,
             )
         )
         for peer in peers
@@ -100,6 +102,27 @@ async def test_what_the_leader_is_told_all_nodes_know(group: Group) -> None:
         assert b'"T@g":{0:1}' in bytes(table.body)
         pulled = await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields())
         assert [record.body for record in decode_records(pulled.body)] == [b"hello"]
+
+
+async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> None:
+    compacted = topic_fields("T", attributes="+cleanup.policy=COMPACTION")
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, compacted)
+    for number in range(130):
+        fields = send_fields(i=f"KEYS\x01k{number % 4}\x02")
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)
+
+    def is_copied(broker: Broker) -> bool:
+        compaction = broker.parts.store.compaction
+        found = compaction.log_of("T", 0) if compaction is not None else None
+        return found is not None and found.end_offset == 130
+
+    await group.everywhere(is_copied)
+    for broker in group.brokers:
+        assert broker.parts.store.compaction is not None
+        await broker.parts.store.compaction.compact()
+        pulled = await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields())
+        offsets = [record.queue_offset for record in decode_records(pulled.body)]
+        assert offsets == [95, 96, 97, 98, *range(99, 127)]  # the first file held 99 messages, 32 are pulled at once
 
 
 async def test_a_follower_refuses_sends_and_names_the_leader(group: Group) -> None:

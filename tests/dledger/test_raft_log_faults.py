@@ -16,8 +16,9 @@ from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.hard_state import read_hard_state
 from dledger.raft_files import open_files
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import StoreLockedError
+from store.errors import DiskReadError, StoreLockedError
 from store.flusher import FlushMode
+from store.mapped_file import MappedFile
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, make_draft, until
 
@@ -347,3 +348,33 @@ async def test_a_node_of_another_group_does_not_disturb(
     await cluster.start(follower, group="Other")
     await until(lambda: "its group is 'Other', expected 'G'" in caplog.text, "the stranger is named")
     assert isinstance(await cluster.append(leader, b"undisturbed"), AppendReceipt)
+
+
+async def test_an_entry_that_the_disk_cannot_read_is_fetched_from_a_peer(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    leader, (follower, _) = await filled(cluster)
+    offset, record = list(cluster.logs[follower].walk(0, 10**9))[5]
+    size = len(record)
+    await cluster.stop(follower)
+    bad = {data_file(cluster, follower)}
+    ensure_readable, write_over = MappedFile.ensure_readable, MappedFile.write_over
+
+    def ensure(file: MappedFile, start: int, end: int) -> None:
+        if file.path in bad and start < offset + size and end > offset:
+            raise DiskReadError(file.path, offset, "[Errno 5] Input/output error")
+        ensure_readable(file, start, end)
+
+    def heal(file: MappedFile, position: int, data: memoryview) -> None:
+        bad.discard(file.path)  # a disk gives a block that is written anew another place
+        write_over(file, position, data)
+
+    monkeypatch.setattr(MappedFile, "ensure_readable", ensure)
+    monkeypatch.setattr(MappedFile, "write_over", heal)
+    (cluster.root / follower / f"dledger-{follower}" / "checkpoint").write_text("committedIndex=9\nendIndex=10\n")
+    await cluster.start(follower)
+    assert "Input/output error" in cluster.logs[follower].damages[0].detail
+    await until(lambda: not cluster.logs[follower].damages, "repaired")
+    await cluster.caught_up()
+    assert cluster.bodies(follower) == cluster.bodies(leader)

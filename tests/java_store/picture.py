@@ -10,7 +10,12 @@ from tests.java_store.wire import Wire
 from tests.java_store.work import GROUP, STILL, TOPICS, Round
 
 READER = "JavaStoreReader"
-SYSTEM_QUEUES = {"SCHEDULE_TOPIC_XXXX": 18, "RMQ_SYS_TRANS_HALF_TOPIC": 1, "RMQ_SYS_TRANS_OP_HALF_TOPIC": 1}
+SYSTEM_QUEUES = {
+    "SCHEDULE_TOPIC_XXXX": 18,
+    "rmq_sys_wheel_timer": 1,
+    "RMQ_SYS_TRANS_HALF_TOPIC": 1,
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC": 1,
+}
 _FOUND, _SLEEP = 0, 19
 
 
@@ -111,6 +116,15 @@ def check_times(wire: Wire, picture: Picture) -> None:
         for index in (0, len(times) // 2, len(times) - 1):
             answer = wire.must(29, {"topic": topic, "queueId": queue_id, "timestamp": times[index]})
             assert int(answer.fields["offset"]) == queue.minimum + times.index(times[index]), (topic, queue_id, index)
+
+
+def check_queries(wire: Wire, picture: Picture, done: Round) -> None:
+    """The index finds messages by their keys."""
+    for sent in done.sent[::7]:
+        fields: dict[str, object] = {"topic": sent.topic, "key": sent.key, "maxNum": 32, "beginTimestamp": 0}
+        answer = wire.ask(12, {**fields, "endTimestamp": (1 << 63) - 1})
+        queue = picture.queues[sent.topic, sent.queue_id]
+        assert queue.records[sent.queue_offset - queue.minimum] in list(_split(answer.body)), f"{sent}: {answer.remark}"
 
 
 def keys_in(picture: Picture, topic: str) -> list[str]:

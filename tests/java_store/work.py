@@ -18,7 +18,8 @@ LATE = "JavaStoreLate"
 """Where delayed messages and committed halves arrive: the one topic here that grows by itself."""
 TOPICS = {**STILL, LATE: 1}
 GROUP = "JavaStoreGroup"
-SHORT_LEVEL, LONG_LEVEL = 3, 18
+SOON_LEVEL, LONG_LEVEL = 3, 18
+SOON_S, LONG_S = 10, 7200
 COMPRESSED_ZLIB = 0x1 | 0x300
 PREPARED = 0x4
 COMMIT, ROLLBACK = 8, 12
@@ -43,14 +44,14 @@ class Round:
     """What one turn of a broker left behind.
 
     Attributes:
-        waiting: keys of delayed messages not yet due, by level.
+        due_soon: keys of delayed and timed messages that arrive within some ten seconds; others wait for hours.
         halves: `(message, commitLogOffset, tranStateTableOffset, transaction id)` of half messages not yet ended.
     """
 
     name: str
     sent: list[Sent] = field(default_factory=list)
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
-    waiting: dict[str, int] = field(default_factory=dict)
+    due_soon: set[str] = field(default_factory=set)
     halves: list[tuple[str, int, int, str]] = field(default_factory=list)
 
 
@@ -64,7 +65,7 @@ def make_topics(wire: Wire) -> None:
     wire.must(200, {}, body)
 
 
-def put_round(wire: Wire, name: str, *, halves: bool = False) -> Round:
+def put_round(wire: Wire, name: str) -> Round:
     """One turn's worth of every kind."""
     done = Round(name)
     for number in range(60):
@@ -72,10 +73,11 @@ def put_round(wire: Wire, name: str, *, halves: bool = False) -> Round:
     _send_compressed(wire, done)
     for size in (3, 8):
         _send_batch(wire, done, size)
-    for level in (SHORT_LEVEL, LONG_LEVEL):
-        _send_delayed(wire, done, level)
-    if halves:
-        _send_half(wire, done)
+    for kind, soon, long in (("DELAY", SOON_LEVEL, LONG_LEVEL), ("TIMER_DELAY_SEC", SOON_S, LONG_S)):
+        _send_late(wire, done, kind, soon)
+        _send_late(wire, done, kind, long)
+        done.due_soon.add(f"{name}-{kind}-{soon}")
+    _send_halves(wire, done)
     _commit_offsets(wire, done)
     return done
 
@@ -101,13 +103,12 @@ def _send_compressed(wire: Wire, done: Round) -> None:
     _send(wire, done, "JavaStoreA", 1, {"TAGS": "Zip"}, body, sys_flag=COMPRESSED_ZLIB)
 
 
-def _send_delayed(wire: Wire, done: Round, level: int) -> None:
-    key = f"{done.name}-delay-{level}"
-    _ask_send(wire, LATE, 0, {"KEYS": key, "DELAY": str(level)}, f"delayed {key}".encode())
-    done.waiting[key] = level
+def _send_late(wire: Wire, done: Round, kind: str, value: int) -> None:
+    key = f"{done.name}-{kind}-{value}"
+    _ask_send(wire, LATE, 0, {"KEYS": key, kind: str(value)}, f"late {key}".encode())
 
 
-def _send_half(wire: Wire, done: Round) -> None:
+def _send_halves(wire: Wire, done: Round) -> None:
     for how in ("commit", "rollback"):
         key = f"{done.name}-half-{how}"
         properties = {"KEYS": key, "TRAN_MSG": "true", "PGROUP": "JavaStoreProducer"}

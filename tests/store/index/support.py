@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import record_size
 from store.commit_log import CommitLogConfig
-from store.index.batch import KeyBatch
+from store.index.batch import Entries
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
-from store.index.hashing import index_hashes
 from store.index.service import IndexService
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
@@ -21,15 +18,10 @@ LAYOUT = IndexLayout(slots=7, entries=20)
 FOREVER = (0, 1 << 62)
 
 
-def enter(files: IndexFiles, batch: KeyBatch) -> None:
-    """Put a whole batch, over as many files as it needs."""
-    if not batch.items:
-        return
-    prefixes, keys, offsets, timestamps = zip(*batch.items, strict=True)
-    hashes, places, times = index_hashes(prefixes, keys), np.array(offsets, np.int64), np.array(timestamps, np.int64)
-    while len(hashes):
-        count = files.put(hashes, places, times)
-        hashes, places, times = hashes[count:], places[count:], times[count:]
+def enter(files: IndexFiles, entries: Entries) -> None:
+    """Put all entries, into as many files as it needs."""
+    while entries:
+        entries = entries.behind(files.put(entries))
 
 
 async def open_indexed(

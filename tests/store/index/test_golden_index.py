@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import ENTRY, ENTRY_SIZE, FIRST_ENTRY, IndexLayout, index_keys, key_text, read_header
 from ledgermq.message.record import BLANK, check_record, decode_record
-from store.index.batch import KeyBatch
+from store.index.batch import Entries, records_batch
 from store.index.file_set import IndexFiles
-from store.index.hashing import index_hashes
 from store.index.index_file import IndexFile, Window
 from tests.store.index.support import enter
 from tests.store.support import GOLDEN, golden
@@ -66,14 +66,9 @@ def test_files_made_again_from_the_log_equal_javas(tmp_path: Path, tree: Path, b
     last_offset = max(read_header(content).end_offset for content in wanted.values())
     moments = iter([_moment(name) for name in wanted])
     files = IndexFiles(tmp_path, LAYOUT, clock=lambda: next(moments))
-    batch = KeyBatch(0)
-    for count, (physical_offset, record) in enumerate(records_of(tree)):
-        if physical_offset <= last_offset:  # Java had not dispatched the rest when it was killed
-            batch.add(physical_offset, memoryview(record))
-        if count % batch_records == 0:
-            enter(files, batch)
-            batch = KeyBatch(0)
-    enter(files, batch)
+    records = [(offset, memoryview(record)) for offset, record in records_of(tree) if offset <= last_offset]
+    for start in range(0, len(records), batch_records):  # behind the last offset Java had not dispatched when it died
+        enter(files, records_batch(records[start : start + batch_records]).entries())
     files.close()
     made = {path.name: path.read_bytes() for path in sorted(tmp_path.iterdir())}
     assert list(made) == list(wanted)
@@ -93,8 +88,7 @@ def test_every_key_of_the_log_is_found_in_javas_files(tmp_path: Path, tree: Path
         record = decode_record(content, check_crc=False)
         for key in index_keys(record.sys_flag, record.properties):
             text = key_text(record.topic, key.decode())
-            (key_hash,) = index_hashes([0], [text.encode()])
-            window = Window(int(key_hash), record.store_timestamp, record.store_timestamp)
+            window = Window(index_hash(text), record.store_timestamp, record.store_timestamp)
             assert physical_offset in files.find(window, 1000)
             count += 1
     assert count > 200
@@ -123,7 +117,7 @@ def test_a_cut_file_equals_one_that_was_never_longer(tmp_path: Path, kept: int) 
     whole.close()
     short = IndexFile(tmp_path / "20260101000000000", LAYOUT, (whole.header.begin_timestamp, 0))
     count = kept - FIRST_ENTRY
-    short.put(entries["hash"][:count].astype("i4"), entries["offset"][:count].astype("i8"), times[:count])
+    short.put(Entries(entries["hash"][:count].astype("i4"), entries["offset"][:count].astype("i8"), times[:count]))
     short.close()
     assert (tmp_path / name).read_bytes() == short.path.read_bytes()
 

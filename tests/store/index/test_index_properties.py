@@ -5,21 +5,24 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledgermq.message.hashing import index_hash
-from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, IndexLayout, key_text
-from store.index.batch import KeyBatch
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.hashing import index_hash, java_string_hash
+from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, IndexLayout, index_keys, key_text
+from ledgermq.message.record import record_size, write_draft
+from store.index.batch import Entries, drafts_batch, records_batch
 from store.index.file_set import IndexFiles
-from store.index.hashing import index_hashes, prefix_hash
+from store.index.hashing import hashes_of_runs, joined_hashes
 from store.index.index_file import Window
 from tests.store.index.support import LAYOUT, enter, found, open_indexed, put_keyed
 from tests.store.index.test_index_service import checkpoint
-from tests.store.support import fast_directory
+from tests.store.support import fast_directory, fill
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 COLLIDING = ["Aa", "BB", "AaAa", "BBBB", "AaBB", "BBAa", "x"]
 """Java's hashes of the first two are equal, and so of the next four."""
 
@@ -50,10 +53,9 @@ def entered(steps: Sequence[tuple[str, int, int]]) -> list[Entered]:
 
 
 def put(files: IndexFiles, some: Sequence[Entered]) -> None:
-    batch = KeyBatch(0)
-    prefix = prefix_hash(b"T")
-    batch.items = [(prefix, item.key.encode(), item.offset, item.timestamp) for item in some]
-    enter(files, batch)
+    hashes = np.array([hash_of(item.key) for item in some], np.int32)
+    offsets = np.array([item.offset for item in some], np.int64)
+    enter(files, Entries(hashes, offsets, np.array([item.timestamp for item in some], np.int64)))
 
 
 def put_in_batches(files: IndexFiles, all_: Sequence[Entered], cuts: Sequence[int]) -> None:
@@ -71,17 +73,74 @@ def expected(all_: Sequence[Entered], key: str) -> list[int]:
     return [item.offset for item in reversed(all_) if hash_of(item.key) == hash_of(key)]
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30))
-def test_many_hashes_at_once_equal_javas_one_by_one(pairs: list[tuple[str, str]]) -> None:
-    prefixes = [prefix_hash(topic.encode()) for topic, _ in pairs]
-    hashes = index_hashes(prefixes, [key.encode() for _, key in pairs])
-    assert hashes.tolist() == [index_hash(key_text(topic, key)) for topic, key in pairs]
+NAMES = st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "XKEYS", "KEYSX", "UNIQ_KEY2", "WAIT"])
+VALUES = st.one_of(
+    st.sampled_from(["", " ", "a b", "UNIQ_KEY", "KEYS\x01x", "订单", "\U0001f600", "é" * 70, "x" * 200]),
+    st.text(st.characters(min_codepoint=1, max_codepoint=127, exclude_characters="\x02"), max_size=40),
+)
+PROPERTIES = st.builds(
+    lambda pairs, end: "\x02".join(f"{name}\x01{value}" for name, value in pairs) + end,
+    st.lists(st.tuples(NAMES, VALUES), max_size=6),
+    st.sampled_from(["", "\x02", "\x02UNIQ_KEY", "\x02KEYS\x01"]),
+)
+TOPICS = st.sampled_from(["T", "Topic", "%RETRY%g", "订单", "t" * 130, "\x02KEYS"])
+FLAGS = st.sampled_from([0, 0, 0, 0x10, 0x30, 4, 8, 12, 0x100])
 
 
-@given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=10))
-def test_keys_that_are_no_utf8_hash_as_java_reads_them(keys: list[bytes]) -> None:
-    hashes = index_hashes([prefix_hash(b"T")] * len(keys), keys)
-    assert hashes.tolist() == [index_hash("T#" + key.decode(errors="replace")) for key in keys]
+@settings(deadline=None)
+@given(st.lists(st.tuples(TOPICS, PROPERTIES, FLAGS, st.binary(max_size=20)), min_size=1, max_size=12))
+def test_keys_of_many_records_at_once_are_those_of_each(messages: list[tuple[str, str, int, bytes]]) -> None:
+    drafts, wanted = [], []
+    for number, (topic, properties, sys_flag, body) in enumerate(messages):
+        drafts.append(draft_of(topic, properties, sys_flag, body, number * 1000, number))
+        for key in index_keys(sys_flag, properties.encode()):
+            wanted.append((index_hash(key_text(topic, key.decode())), number * 1000, number))
+    records = [(draft.physical_offset, memoryview(record_of(draft))) for draft in drafts]
+    for entries in (records_batch(records).entries(), drafts_batch(drafts).entries()):
+        found = zip(entries.hashes.tolist(), entries.offsets.tolist(), entries.timestamps.tolist(), strict=True)
+        assert list(found) == wanted
+
+
+@given(st.lists(st.binary(max_size=150), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_damaged_records_have_no_keys_and_harm_no_others(damaged: list[bytes], random: Random) -> None:
+    whole = record_of(draft_of("T", "UNIQ_KEY\x01ID\x02", 0, b"body", 0, 7))
+    records = [whole[:88] + bytes(data) for data in damaged]
+    records += [data for data in damaged if data]
+    random.shuffle(records)
+    records.append(whole)
+    entries = records_batch([(number, memoryview(record)) for number, record in enumerate(records)]).entries()
+    assert int(entries.offsets[-1]) == len(records) - 1
+    assert int(entries.hashes[-1]) == hash_of("ID")
+
+
+def draft_of(topic: str, properties: str, sys_flag: int, body: bytes, offset: int, stored: int) -> RecordDraft:
+    draft = RecordDraft()
+    fill(draft, topic, 0, body, sys_flag=sys_flag)
+    draft.properties = properties.encode()
+    draft.born_host = bytes(20 if sys_flag & 0x10 else 8)
+    draft.physical_offset, draft.store_timestamp = offset, stored
+    draft.size = record_size(len(body), len(draft.topic), len(draft.properties), sys_flag, v2=len(draft.topic) > 127)
+    return draft
+
+
+def record_of(draft: RecordDraft) -> bytes:
+    buffer = bytearray(draft.size)
+    write_draft(buffer, 0, draft, bytes(20 if draft.sys_flag & 0x20 else 8))
+    return bytes(buffer)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40).map(lambda raw: bytes(byte & 127 for byte in raw)), min_size=1))
+def test_many_hashes_at_once_equal_javas_one_by_one(keys: list[bytes]) -> None:
+    lengths = np.array([len(key) for key in keys], np.int64)
+    units = np.frombuffer(b"".join(keys), np.uint8)
+    raw = hashes_of_runs(units, np.cumsum(lengths) - lengths, lengths)
+    prefixes = np.full(len(keys), java_string_hash("T#") & 0xFFFFFFFF, np.uint32)
+    assert joined_hashes(prefixes, raw, lengths).tolist() == [index_hash("T#" + key.decode()) for key in keys]
+
+
+def test_the_smallest_integers_hash_is_zero() -> None:
+    raw = hashes_of_runs(np.frombuffer(b"polygenelubricants", np.uint8), np.array([0]), np.array([18]))
+    assert joined_hashes(np.zeros(1, np.uint32), raw, np.array([18])).tolist() == [0]
 
 
 @settings(deadline=None)
@@ -143,7 +202,7 @@ def test_the_files_do_not_depend_on_the_batches(
 @settings(deadline=None)
 @given(LAYOUTS, STEPS, st.integers(0, 30_000), st.randoms(use_true_random=False))
 def test_a_cut_drops_what_lies_behind_it_whatever_the_slots_say(
-    layout: IndexLayout, steps: list[tuple[str, int, int]], offset: int, random: object
+    layout: IndexLayout, steps: list[tuple[str, int, int]], offset: int, random: Random
 ) -> None:
     all_ = entered(steps)
     with fast_directory() as directory:
@@ -154,7 +213,7 @@ def test_a_cut_drops_what_lies_behind_it_whatever_the_slots_say(
             path = files.files[cut.file_count - 1].path
             with path.open("r+b") as torn:  # any slots, and no entry behind the cut
                 torn.seek(HEADER_SIZE)
-                torn.write(b"".join(random.randbytes(4) for _ in range(layout.slots)))  # type: ignore[attr-defined]
+                torn.write(b"".join(random.randbytes(4) for _ in range(layout.slots)))
                 torn.seek(layout.entry_at(cut.entry_count))
                 torn.write(bytes((layout.entries - cut.entry_count) * ENTRY_SIZE))
         files.cut(cut)

@@ -1,0 +1,64 @@
+"""The log's records one by one, decoded on demand: for export, tail and diff. Slower than `scan`, and lets nothing out.
+
+Bad places are stepped over to the next record that says its own place; `on_gap` hears of them.
+"""
+
+from collections.abc import Callable, Iterator
+
+from cli.store_doctor.decoded import Found
+from cli.store_doctor.directory import DLEDGER, OffsetFile, StoreLayout
+from cli.store_doctor.framing import Blank, EntryFraming, RecordFraming, Unframed
+from cli.store_doctor.raw_file import Window
+
+OnGap = Callable[[OffsetFile, int, int, str], None]
+"""The file, first position, position behind, and why."""
+
+
+def framing_of(layout: StoreLayout, file: OffsetFile) -> RecordFraming | EntryFraming:
+    """How records lie in a file of this log."""
+    if layout.kind == DLEDGER:
+        return EntryFraming(file.start, has_records=not layout.is_bare)
+    return RecordFraming(file.start)
+
+
+def walk(layout: StoreLayout, start: int = 0, on_gap: OnGap = lambda *_: None) -> Iterator[Found]:
+    """Records from offset `start` (a frame's start, or that of a file) to the end of the last file."""
+    for file in layout.log_files:
+        if file.start + file.length > start:
+            yield from walk_file(layout, file, max(start - file.start, 0), on_gap)
+
+
+def walk_file(
+    layout: StoreLayout, file: OffsetFile, position: int = 0, on_gap: OnGap = lambda *_: None
+) -> Iterator[Found]:
+    """Records of one file from `position` on."""
+    framing = framing_of(layout, file)
+    with Window(file.path) as window:
+        window.move(position)
+        while position < window.length:
+            try:
+                frame = framing.frame_at(window, position)
+            except Blank:
+                return
+            except Unframed as bad:
+                found = framing.find(window, position + 1)
+                if found is None:
+                    return
+                on_gap(file, position, found, bad.detail)
+                position = found
+                continue
+            yield Found(frame, file.path, position, file.start + position)
+            position += frame.size
+            if position >= window.start + len(window.data):
+                window.move(position)
+
+
+def end_of(layout: StoreLayout) -> int:
+    """Offset behind the last record, found in the last file that has one."""
+    for file in reversed(layout.log_files):
+        end = -1
+        for found in walk_file(layout, file):
+            end = found.end
+        if end >= 0:
+            return end
+    return layout.log_files[0].start if layout.log_files else 0

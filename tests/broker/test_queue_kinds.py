@@ -1,0 +1,88 @@
+"""Topics with batch queues, and light queues, as clients meet them."""
+
+import pytest
+
+from ledgermq.message.batch import encode_batch
+from ledgermq.message.flags import INNER_BATCH, NEED_UNWRAP
+from ledgermq.message.properties import decode_properties
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from store.batch_queue import BatchQueue
+from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
+
+BODY = encode_batch([(0, b"one", b"TAGS\x01a\x02"), (0, b"two", b""), (0, b"three", b"")])
+BATCH_TOPIC = topic_fields("T", attributes="+queue.type=BatchCQ")
+
+
+async def make_batch_topic(client: MemoryClient) -> None:
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, BATCH_TOPIC)).code == 0
+
+
+async def send_batch(client: MemoryClient, **changes: str) -> dict[str, str]:
+    fields = send_fields(m="true", i="UNIQ_KEY\x01K1\x02", **changes)
+    answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, fields, BODY)
+    assert answer.code == 0, answer
+    return dict(answer.ext)
+
+
+async def test_a_batch_to_a_batch_topic_stays_one_record_and_takes_an_offset_a_message(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_batch_topic(client)
+    first = await send_batch(client)
+    await send(client, b"single")
+    second = await send_batch(client)
+    assert isinstance(desk.store.queues.get("T", 0), BatchQueue)
+    assert (first["queueOffset"], second["queueOffset"], first["batchUniqId"]) == ("0", "4", "K1")
+    answer = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=1))
+    assert answer.code == 0
+    records = list(decode_records(memoryview(answer.body)))
+    assert [record.queue_offset for record in records] == [0, 3, 4]
+    assert [bytes(record.body) for record in records] == [BODY, b"single", BODY]
+    assert records[0].sys_flag & (INNER_BATCH | NEED_UNWRAP) == INNER_BATCH | NEED_UNWRAP
+    assert decode_properties(records[0].properties)["INNER_NUM"] == "3"
+    assert decode_properties(records[2].properties)["INNER_BASE"] == "4"
+    assert answer.ext["nextBeginOffset"] == "7"
+    assert (await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).ext["offset"] == "7"
+
+
+@pytest.mark.parametrize("save_tables", [True, False])
+async def test_batch_queues_survive_a_restart(desk: Desk, client: MemoryClient, save_tables: bool) -> None:
+    await make_batch_topic(client)
+    await send_batch(client)
+    await desk.stop(save_tables=save_tables)
+    (desk.config.store_dir / "checkpoint").unlink()
+    await desk.start()
+    queue = desk.store.queues.get("T", 0)
+    assert isinstance(queue, BatchQueue)
+    assert (queue.min_offset, queue.max_offset) == (0, 3)
+    assert (await send_batch(desk.client()))["queueOffset"] == "3"
+
+
+async def test_other_topics_take_no_records_with_messages_inside(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    fields = send_fields(f=str(INNER_BATCH), i="UNIQ_KEY\x01K1\x02INNER_NUM\x013\x02")
+    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, BODY)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    await send_batch(client)
+    assert desk.store.queues.get("T", 0).max_offset == 3
+
+
+@pytest.mark.parametrize("desk", [{"multi_dispatch": True, "light_queues": True}], indirect=True)
+async def test_a_message_is_pulled_from_every_light_queue_that_it_names(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client, b"both", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02")
+    await send(client, b"one", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%b\x02")
+    for topic, bodies in (("T", [b"both", b"one"]), ("%LMQ%a", [b"both"]), ("%LMQ%b", [b"both", b"one"])):
+        answer = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(topic))
+        assert answer.code == 0, topic
+        assert [bytes(record.body) for record in decode_records(memoryview(answer.body))] == bodies
+    assert (await client.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == 0
+    assert desk.store.queues.get("%LMQ%b", 0).max_offset == 2
+
+
+async def test_without_the_keys_nothing_is_dispatched_further(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client, b"one", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02")
+    assert desk.store.queues.find("%LMQ%a", 0) is None
+    assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields("%LMQ%a"))).code == ResponseCode.TOPIC_NOT_EXIST

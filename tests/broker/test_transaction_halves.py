@@ -1,0 +1,89 @@
+"""Open half messages: ended by op records old and new, replaced by their later copies, and where progress stands."""
+
+import dataclasses
+
+import pytest
+
+from broker.transaction_halves import Half, OpenHalves, op_offsets
+
+
+def half(offset: int, key: str = "", *, times: int = 0) -> Half:
+    return Half(
+        queue_offset=offset,
+        physical_offset=1000 + offset,
+        born_ms=0,
+        store_ms=0,
+        topic="T",
+        group="g",
+        unique_key=key or f"k{offset}",
+        check_times=times,
+        immunity_ms=None,
+    )
+
+
+def filled(*halves: Half) -> OpenHalves:
+    table = OpenHalves()
+    for one in halves:
+        table.add(one)
+        table.half_end = one.queue_offset + 1
+    return table
+
+
+def offsets(table: OpenHalves) -> list[int]:
+    return [one.queue_offset for one in table.halves()]
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [(b"7", [7]), (b"7,8,", [7, 8]), (b",7,,x,-1, 9,8", [7, 8]), (b"", []), (b"\xff,5,", [5]), (b"9" * 40, [])],
+)
+def test_an_op_record_names_half_messages_in_the_old_form_and_in_the_new(body: bytes, found: list[int]) -> None:
+    assert op_offsets(body) == found
+
+
+def test_op_records_end_what_they_name() -> None:
+    table = filled(half(0), half(1), half(2))
+    assert [one.queue_offset for one in table.end_all(0, b"0,2,9,")] == [0, 2]
+    assert offsets(table) == [1]
+    assert table.end_all(1, b"0,") == []
+
+
+def test_a_copy_with_more_checks_takes_the_place_of_the_one_before() -> None:
+    table = filled(half(0, "a"), half(1, "b"))
+    assert table.add(half(2, "a", times=1)) == half(0, "a")
+    assert offsets(table) == [1, 2]
+    assert table.find(0, "a") == half(2, "a", times=1), "a decision about the earlier copy means the later one"
+
+
+def test_two_sends_of_one_message_are_two() -> None:
+    table = filled(half(0, "a"), half(1, "a"))
+    assert offsets(table) == [0, 1]
+    assert table.find(0, "a") == half(0, "a")
+    table.end(half(0, "a"))
+    assert table.find(0, "a") == half(1, "a")
+
+
+def test_what_is_ended_is_not_found_again() -> None:
+    table = filled(half(0, "a"))
+    table.end(half(0, "a"))
+    assert table.find(0, "a") is None
+    assert len(table) == 0
+
+
+def test_progress_is_the_first_open_half_and_the_first_op_record_that_still_matters() -> None:
+    table = filled(*(half(number) for number in range(5)))
+    assert table.progress() == (0, 0)
+    table.end_all(0, b"1,")
+    table.end_all(1, b"2,4,")
+    assert table.progress() == (0, 0)
+    table.end_all(2, b"0,")
+    assert table.progress() == (3, 1), "record 1 names 4, which lies behind the first open one"
+    table.end_all(3, b"3,")
+    assert table.progress() == (5, 4)
+
+
+def test_a_half_without_a_key_is_found_by_its_offset_only() -> None:
+    nameless = dataclasses.replace(half(3), unique_key="")
+    table = filled(nameless)
+    assert table.find(3, "") == nameless
+    assert table.find(4, "") is None

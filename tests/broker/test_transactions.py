@@ -1,0 +1,310 @@
+"""Transactions at a broker's desk: parked, decided once, asked about, given up; and what survives a restart."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from broker.transaction_service import HALF_KEY, OP_KEY
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
+
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+QUICK: dict[str, Any] = {
+    "transaction_check_interval_ms": 50,
+    "transaction_timeout_ms": 0,
+    "transaction_check_max": 2,
+    "transaction_op_interval_ms": 10,
+}
+
+
+async def send_half(client: MemoryClient, key: str = "K", body: bytes = b"half", **properties: object) -> Command:
+    more = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    born = time.time_ns() // 1_000_000
+    return await send(
+        client, body, queue=1, g=str(born), i=f"UNIQ_KEY\x01{key}\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02{more}"
+    )
+
+
+def end_fields(sent: Command, decision: int, **changes: object) -> dict[str, str]:
+    fields: dict[str, object] = {
+        "topic": "T",
+        "producerGroup": "g",
+        "tranStateTableOffset": sent.ext["queueOffset"],
+        "commitLogOffset": int(sent.ext["msgId"][16:], 16),
+        "commitOrRollback": decision,
+        "fromTransactionCheck": "false",
+        "msgId": sent.ext["transactionId"],
+        "transactionId": sent.ext["transactionId"],
+        **changes,
+    }
+    return {name: str(value) for name, value in fields.items()}
+
+
+async def end(client: MemoryClient, sent: Command, decision: int, **changes: object) -> Command:
+    return await client.ask(RequestCode.END_TRANSACTION, end_fields(sent, decision, **changes))
+
+
+def of(desk: Desk, topic: str) -> list[Record]:
+    return [record for record in desk.records() if record.topic == topic]
+
+
+async def beat(client: MemoryClient) -> None:
+    """Be a producer of group g."""
+    body = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": "g"}], "consumerDataSet": []})
+    assert (await client.ask(RequestCode.HEART_BEAT, body=body)).code == 0
+
+
+async def asked(client: MemoryClient) -> Command:
+    """The next question about a half message."""
+
+    def arrived() -> bool:
+        client.take()
+        return any(command.code == RequestCode.CHECK_TRANSACTION_STATE for command in client.requests)
+
+    await eventually(arrived, "a question")
+    question = next(one for one in client.requests if one.code == RequestCode.CHECK_TRANSACTION_STATE)
+    client.requests.remove(question)
+    return question
+
+
+async def test_a_half_message_waits_in_the_half_topic_and_is_answered_as_sent(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    answer = await send_half(client, p="v")
+    assert (answer.ext["queueId"], answer.ext["queueOffset"], answer.ext["transactionId"]) == ("1", "0", "K")
+    (half,) = of(desk, HALF_TOPIC)
+    properties = half.property_map
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["__transactionId__"]) == ("T", "1", "K")
+    assert (half.queue_id, half.sys_flag & 12, of(desk, "T")) == (0, 0, [])
+
+
+async def test_a_commit_stores_the_message_then_the_op_record(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path, **QUICK))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    sent = await send_half(client, TAGS="A")
+    assert (await end(client, sent, COMMIT)).code == 0
+    (record,) = of(desk, "T")
+    (half,) = of(desk, HALF_TOPIC)
+    assert (record.body, record.queue_id, record.sys_flag & 12) == (b"half", 1, COMMIT)
+    assert (record.prepared_transaction_offset, record.tags) == (half.physical_offset, "A")
+    await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
+    (op,) = of(desk, OP_TOPIC)
+    assert (op.body, op.properties, op.queue_id) == (b"0,", b"WAIT\x01true\x02TAGS\x01d\x02", 0)
+    await eventually(lambda: desk.parts.state.offsets.get(HALF_KEY) == {0: 1}, "progress")
+    assert desk.parts.state.offsets[OP_KEY] == {0: 1}
+    await desk.stop()
+
+
+async def test_a_rollback_stores_an_op_record_only(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path, **QUICK))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    assert (await end(client, await send_half(client), ROLLBACK)).code == 0
+    await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
+    assert of(desk, "T") == []
+    await desk.stop()
+
+
+async def test_ends_of_transactions_are_gathered_into_one_op_record(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    for number in range(3):
+        await end(client, await send_half(client, f"K{number}"), COMMIT)
+    assert of(desk, OP_TOPIC) == []
+    desk.parts.stop_deliveries()
+    await desk.parts.deliveries.drain()
+    await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
+    assert [op.body for op in of(desk, OP_TOPIC)] == [b"0,1,2,"]
+
+
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
+async def test_a_transaction_is_decided_once(desk: Desk, client: MemoryClient, second: int) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    assert (await end(client, sent, COMMIT)).code == 0
+    assert (await end(client, sent, second)).code == 0
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize("decision", [UNKNOWN, 4, 99])
+async def test_no_decision_gets_no_answer_and_changes_nothing(desk: Desk, client: MemoryClient, decision: int) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    opaque = client.start(RequestCode.END_TRANSACTION, end_fields(sent, decision))
+    assert (await end(client, sent, COMMIT)).code == 0
+    assert opaque not in client.answers
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"producerGroup": "other"}, 1, "The producer group wrong"),
+        ({"tranStateTableOffset": 7}, 1, "The transaction state table offset wrong"),
+        ({"commitLogOffset": 1 << 40}, 1, "Find prepared transaction message failed"),
+        ({"commitLogOffset": "x"}, 29, "commitLogOffset"),
+    ],
+)
+async def test_a_decision_about_another_message_is_refused_as_java_does(
+    desk: Desk, client: MemoryClient, changes: dict[str, object], code: int, remark: str
+) -> None:
+    await make_topic(client, "T", 2)
+    answer = await end(client, await send_half(client), COMMIT, **changes)
+    assert (answer.code, remark in (answer.remark or "")) == (code, True), answer
+    assert of(desk, "T") == []
+
+
+async def test_a_message_that_is_no_half_cannot_be_committed(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send(client, b"x", i="UNIQ_KEY\x01K\x02PGROUP\x01g\x02")
+    answer = await end(client, sent, COMMIT)
+    assert (answer.code, answer.remark) == (1, "Find prepared transaction message failed")
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize("desk", [{"transaction_timeout_ms": 0}], indirect=True)
+async def test_a_late_decision_of_a_message_with_an_immunity_is_refused_unless_asked_for(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client, CHECK_IMMUNITY_TIME_IN_SECONDS=0)
+    assert (await end(client, sent, COMMIT)).code == 604
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true")).code == 0
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize("desk", [{"reject_transactions": True}], indirect=True)
+async def test_a_broker_that_takes_no_transactions_says_so(client: MemoryClient) -> None:
+    await make_topic(client)
+    fields = send_fields(i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+    assert (answer.code, "sending transaction message is forbidden" in (answer.remark or "")) == (16, True)
+
+
+async def test_a_committed_message_may_be_a_timer(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client, TIMER_DELAY_MS=300)
+    await end(client, sent, COMMIT)
+    assert [record.property_map["REAL_TOPIC"] for record in of(desk, "rmq_sys_wheel_timer")] == ["T"]
+    await eventually(lambda: len(of(desk, "T")) == 1, "the timer's time")
+
+
+# ---- asking
+
+
+@pytest.mark.parametrize("desk", [QUICK | {"transaction_check_max": 15}], indirect=True)
+async def test_a_producer_is_asked_and_its_answer_decides(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    await beat(client)
+    sent = await send_half(client, p="v")
+    question = await asked(client)
+    record = decode_record(bytes(question.body))
+    assert (question.is_oneway, question.ext["bname"], question.ext["topic"]) == (True, "b", HALF_TOPIC)
+    assert (question.ext["msgId"], question.ext["transactionId"]) == ("K", "K")
+    assert (record.topic, record.queue_id, record.body) == ("T", 1, b"half")
+    assert (str(record.physical_offset), str(record.queue_offset)) == (
+        question.ext["commitLogOffset"],
+        question.ext["tranStateTableOffset"],
+    )
+    assert record.property_map["TRANSACTION_CHECK_TIMES"] == "1"
+    changes = {name: question.ext[name] for name in ("commitLogOffset", "tranStateTableOffset")}
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true", **changes)).code == 0
+    assert [record.body for record in of(desk, "T")] == [b"half"]
+    checks = desk.parts.transactions.checks
+    await eventually(lambda: desk.parts.state.offsets.get(HALF_KEY, {}).get(0, 0) >= 2, "progress")
+    assert (desk.parts.transactions.open_count, checks) == (0, desk.parts.transactions.checks)
+
+
+@pytest.mark.parametrize("desk", [QUICK], indirect=True)
+async def test_a_late_decision_of_the_producers_own_counts_for_the_copy_that_was_put_back(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    await beat(client)
+    sent = await send_half(client)
+    await asked(client)
+    await end(client, sent, COMMIT)
+    await eventually(lambda: desk.parts.transactions.open_count == 0, "none is open")
+    assert len(of(desk, "T")) == 1
+    assert of(desk, GIVEN_UP_TOPIC) == []
+
+
+@pytest.mark.parametrize("desk", [QUICK], indirect=True)
+async def test_a_transaction_that_nobody_decides_is_given_up(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    await send_half(client)
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    (record,) = of(desk, GIVEN_UP_TOPIC)
+    assert (record.property_map["TRANSACTION_CHECK_TIMES"], record.body) == ("2", b"half")
+    assert len(of(desk, HALF_TOPIC)) == 3
+    await eventually(lambda: desk.parts.transactions.open_count == 0)
+    assert of(desk, "T") == []
+
+
+@pytest.mark.parametrize("desk", [QUICK | {"transaction_timeout_ms": 60_000}], indirect=True)
+async def test_a_fresh_half_message_is_left_alone(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    await beat(client)
+    await send_half(client, CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+    seen = 0
+
+    def rounds_have_passed() -> bool:
+        nonlocal seen
+        seen += 1
+        return seen > 40
+
+    await eventually(rounds_have_passed)
+    service = desk.parts.transactions
+    assert (service.checks, service.open_count, len(of(desk, HALF_TOPIC))) == (0, 1, 1)
+
+
+# ---- what survives
+
+
+@pytest.mark.parametrize("save_tables", [True, False])
+async def test_open_and_decided_transactions_are_known_after_a_restart(tmp_path: Path, save_tables: bool) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    sent = [await send_half(client, f"K{number}", b"%d" % number) for number in range(4)]
+    await end(client, sent[0], COMMIT)
+    await end(client, sent[2], ROLLBACK)
+    await desk.stop(save_tables=save_tables)
+    await desk.start()
+    client = desk.client()
+    assert (await end(client, sent[0], COMMIT)).code == 0
+    assert (await end(client, sent[1], COMMIT)).code == 0
+    assert (await end(client, sent[2], COMMIT)).code == 0
+    assert sorted(record.body for record in of(desk, "T")) == [b"0", b"1"]
+    assert desk.parts.transactions.open_count == 1
+    assert desk.parts.transactions.counts.counts == {"T": 1}
+    await desk.stop()
+    counts = orjson.loads((tmp_path / "config" / "transactionMetrics").read_bytes())
+    assert counts["transactionCount"]["T"]["count"] == 1
+
+
+async def test_a_commit_whose_op_record_is_lost_with_its_leader_is_not_stored_again(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    await end(client, sent, COMMIT)
+    desk.parts.transactions._ops.forget()
+    await desk.stop(save_tables=False)
+    await desk.start()
+    assert of(desk, OP_TOPIC) == []
+    await eventually(lambda: desk.parts.transactions._is_ready)
+    assert desk.parts.transactions.open_count == 0
+    assert (await end(desk.client(), sent, COMMIT)).code == 0
+    assert len(of(desk, "T")) == 1
+    await desk.stop()
