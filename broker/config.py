@@ -191,6 +191,11 @@ class BrokerConfig:
     """How long a pull is held when `long_polling` is off."""
     max_pull_count: int = 32
     max_pull_bytes: int = 256 << 10
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    """Clients may trace the messages of this broker."""
+    trace_topic: str | None = None
+    """Topic of message traces, made at the start."""
     max_cold_pull_count: int = 8
     """Of messages that are probably on the disk only."""
     max_cold_pull_bytes: int = 64 << 10

@@ -45,13 +45,14 @@ def _values(config: BrokerConfig) -> dict[str, object]:
         "maxTransferBytesOnMessageInMemory": config.max_pull_bytes,
         "maxTransferCountOnMessageInMemory": config.max_pull_count,
         "namesrvAddr": ";".join(config.namesrv_addrs),
-        "regionId": "DefaultRegion",
+        "regionId": config.region_id,
         "registerNameServerPeriod": config.register_interval_ms,
         "shortPollingTimeMills": config.short_polling_ms,
         "slaveReadEnable": True,
         "storePathRootDir": config.store_dir,
         "syncFlushTimeout": config.sync_flush_timeout_ms,
-        "traceOn": True,
+        "traceOn": config.trace_on,
+        "traceTopicEnable": config.trace_topic is not None,
     }
 
 

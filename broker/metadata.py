@@ -215,4 +215,5 @@ def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(names.HALF_TOPIC, 1),
         topic(names.OP_HALF_TOPIC, 1),
         topic(names.STATE_TOPIC, 1, 0),
+        *([topic(config.trace_topic, 1)] if config.trace_topic else []),
     ]

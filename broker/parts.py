@@ -104,7 +104,7 @@ class Parts:
         queues = store.queues
         not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
         self.role = role = Role(config, not_yet)
-        self.answers = SendAnswers(store_host)
+        self.answers = SendAnswers(store_host, config.region_id, config.trace_on)
         self.appender = Appender(store.put, self.answers, loop)
         drafts = DraftMaker(queues, store_host)
         self.state_log = StateLog(state, self.appender, drafts, self._on_applied)

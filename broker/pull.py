@@ -179,15 +179,23 @@ class PullProcessor:
             self._held.hold(pull)
 
     def run_again(self, pull: Pull) -> bool:
-        """A held pull has news: run it under what its group subscribes to by now."""
+        """A held pull has news. One whose group subscribes to something else by now is asked to come again.
+
+        Its client would drop what only the new expression matches: it filters by the one of its request.
+        """
         fields = pull.command.ext
         flags = integer(fields, "sysFlag")
         if not flags & SUBSCRIPTION:
+            queue = pull.queue
             try:
-                group = self._check_group(fields["consumerGroup"], pull.queue.topic)
-                pull.wanted = self._wanted(group, pull.queue.topic, flags, fields)
+                group = self._check_group(fields["consumerGroup"], queue.topic)
+                wanted = self._wanted(group, queue.topic, flags, fields)
             except Refusal as refusal:
                 pull.connection.refuse(pull.command, refusal)
+                return True
+            if wanted.differs_from(pull.wanted):
+                nothing = GetResult(GetStatus.NO_MATCHED_MESSAGE, pull.offset, queue.min_offset, queue.max_offset, [])
+                self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, nothing, pull.offset)
                 return True
         return self.run(pull, may_hold=True)
 

@@ -15,7 +15,6 @@ from broker.clients import ClientTable
 from broker.config import BrokerConfig
 from broker.fields import SEND_NAMES
 from broker.send import SendProcessor
-from broker.send_answers import REGION
 from broker.send_fields import shortened
 from ledgermq.message.hosts import decode_host
 from ledgermq.message.ids import offset_message_id
@@ -66,7 +65,13 @@ class RequestReply:
 
     async def _pass_on(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
         fault = await self._push(connection, command, fields)
-        answer = {"MSG_REGION": REGION, "TRACE_ON": "true", "msgId": "0", "queueId": fields["e"], "queueOffset": "0"}
+        answer = {
+            "MSG_REGION": self._config.region_id,
+            "TRACE_ON": str(self._config.trace_on).lower(),
+            "msgId": "0",
+            "queueId": fields["e"],
+            "queueOffset": "0",
+        }
         code = ResponseCode.SUCCESS if fault is None else ResponseCode.SYSTEM_ERROR
         if not self._config.store_replies:
             connection.respond(command, code, answer, remark=fault)

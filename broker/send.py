@@ -21,7 +21,7 @@ from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
-from broker.send_fields import check_key, shortened
+from broker.send_fields import check_key, missing_of, shortened, stamp
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
@@ -86,7 +86,7 @@ class SendProcessor:
         self._ids = ids
         self._body_max = config.max_message_size_bytes
         self._record_max = config.max_message_size_bytes + (64 << 10)
-        self._cluster = f"CLUSTER\x01{config.cluster_name}\x02".encode()
+        self._stamp = stamp(config)
         is_v6 = len(store_host) == 20
         self._store_flags = STORE_HOST_V6 if is_v6 else 0
         self._store_extra = _HOST_V6_EXTRA if is_v6 else 0
@@ -142,13 +142,12 @@ class SendProcessor:
             return
         born = _born_host(connection)
         header = self._header(born, fields)
-        draft, cluster = self._draft, self._cluster
+        draft, mark = self._draft, self._stamp
         drafts: list[QueuedDraft] = []
         for flag, body, properties in messages:
             if properties and properties[-1] != 2:
                 properties += b"\x02"
-            if b"CLUSTER\x01" not in properties:
-                properties += cluster
+            properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
             if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
                 refuse_in_batch(properties)
             if target.needs_key:
@@ -183,8 +182,7 @@ class SendProcessor:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"the batch has {len(messages)} messages, {limit}")
         properties = fields["i"].encode()
         properties += b"" if properties[-1] == 2 else b"\x02"
-        if b"CLUSTER\x01" not in properties:
-            properties += self._cluster
+        properties += self._stamp if b"CLUSTER\x01" not in properties else missing_of(self._stamp, properties)
         key = find_property(properties, b"UNIQ_KEY") or b""
         properties += b"%b\x01%d\x02" % (INNER_NUM.encode(), len(messages))
         born = _born_host(connection)
@@ -204,8 +202,7 @@ class SendProcessor:
         properties = fields.get("i", "").encode()
         if properties and properties[-1] != 2:
             properties += b"\x02"
-        if b"CLUSTER\x01" not in properties:
-            properties += self._cluster
+        properties += self._stamp if b"CLUSTER\x01" not in properties else missing_of(self._stamp, properties)
         at = properties.rfind(_UNIQ_KEY)
         if at == 0 or (at > 0 and properties[at - 1] == 2):
             key = properties[at + 9 : properties.find(b"\x02", at)]

@@ -8,6 +8,8 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 
+import orjson
+
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -35,14 +37,17 @@ class SendAnswers:
 
     Args:
         store_host: encoded address and port under which clients can view the message.
+        region, trace_on: what every answer tells.
 
     Attributes:
         messages: requests answered with a place.
         refusals: requests refused after they had been put into a batch, by the cause's slug.
     """
 
-    def __init__(self, store_host: bytes) -> None:
+    def __init__(self, store_host: bytes, region: str = REGION, trace_on: bool = True) -> None:
         self._store_host = store_host
+        self._marks = {"MSG_REGION": region, "TRACE_ON": str(trace_on).lower()}
+        self._beginning = b'{"code":0,"extFields":' + orjson.dumps(self._marks).removesuffix(b"}")
         self._host_hex = store_host.hex().upper().encode()
         self.messages = 0
         self.refusals: Counter[str] = Counter()
@@ -68,9 +73,12 @@ class SendAnswers:
             self._refuse([answer], outcome)
 
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
-        head = (
-            b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","copies":"%d","durableCopies":"%d",'
-            b'"term":"%d","msgId":"%b' % (receipt.copies, receipt.durable_copies, receipt.generation, self._host_hex)
+        head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (
+            self._beginning,
+            receipt.copies,
+            receipt.durable_copies,
+            receipt.generation,
+            self._host_hex,
         )
         waiting: dict[Connection, list[bytes]] = {}
         last: Connection | None = None
@@ -117,8 +125,7 @@ class SendAnswers:
         drafts = draft if isinstance(draft, list) else [draft]
         first = drafts[0]
         return {
-            "MSG_REGION": REGION,
-            "TRACE_ON": "true",
+            **self._marks,
             "msgId": ",".join(offset_message_id(self._store_host, one.physical_offset) for one in drafts),
             "queueId": str(first.queue_id),
             "queueOffset": str(first.queue_offset),

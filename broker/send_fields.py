@@ -2,9 +2,24 @@
 
 from collections.abc import Mapping
 
+from broker.config import BrokerConfig
 from broker.fields import SEND_NAMES
 from ledgermq.message.properties import find_property
 from ledgermq.remoting.refusal import Cause, Refusal
+
+
+def stamp(config: BrokerConfig) -> bytes:
+    """What the broker adds to every message's properties: Java's consumers trace by it, requests are answered by it."""
+    trace = str(config.trace_on).lower()
+    return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
+
+
+def missing_of(mark: bytes, properties: bytes) -> bytes:
+    """The part of the stamp whose names a message (one that is sent again, for example) does not have yet."""
+    entries = mark.removesuffix(b"\x02").split(b"\x02")
+    return b"".join(
+        entry + b"\x02" for entry in entries if find_property(properties, entry.partition(b"\x01")[0]) is None
+    )
 
 
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:

@@ -49,6 +49,10 @@ class Subscription:
     record_filter: RecordFilter | None = None
     fault: str | None = None
 
+    def differs_from(self, other: "Subscription") -> bool:
+        """Whether it selects by another expression."""
+        return (self.expression, self.expression_type) != (other.expression, other.expression_type)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "classFilterMode": self.class_filter,

@@ -140,6 +140,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "raftElectionTimeout": Binding("raft_election_timeout_ms", values.positive),
     "raftHeartbeatInterval": Binding("raft_heartbeat_interval_ms", values.positive),
     "recallMessageEnable": Binding("recall_enable"),
+    "regionId": Binding("region_id"),
     "registerBrokerTimeoutMills": Binding("register_timeout_ms", values.positive),
     "registerNameServerPeriod": Binding("register_interval_ms", values.register_interval),
     "rejectTransactionMessage": Binding("reject_transactions"),
@@ -168,6 +169,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "transientStorePoolSize": Binding("transient_pool_count", values.positive),
     "wakeCommitWhenPutMessage": Binding("commit_wakes"),
     "wakeFlushWhenPutMessage": Binding("flush_wakes"),
+    "traceOn": Binding("trace_on"),
     "warmMapedFileEnable": Binding("warms_up_files"),
 }
 

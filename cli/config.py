@@ -40,6 +40,8 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Brok
     settings["mode"] = LogMode.RAFT if said.value("enableDLegerCommitLog") else LogMode.STANDALONE
     if settings["mode"] is LogMode.RAFT:
         settings.setdefault("flush_mode", FlushMode.SYNC)
+    if said.value("traceTopicEnable"):
+        settings["trace_topic"] = said.value("msgTraceTopicName") or "RMQ_SYS_TRACE_TOPIC"
     listen_host = settings.get("listen_host", _EVERYWHERE)
     namesrv = settings.get("namesrv_addrs", ())
     advertised = said.host(("brokerIP1", "advertisedHost"), listen_host, namesrv)

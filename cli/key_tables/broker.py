@@ -132,7 +132,7 @@ metricsLabel|text||f|Labels put on every metric, as k:v,k:v.
 metricsOtelCardinalityLimit|int|50000|d|Most label sets of one metric.
 metricsPromExporterHost|text||d|Host at which upstream serves Prometheus text; here see healthHost.
 metricsPromExporterPort|int|5557|d|Port at which upstream serves Prometheus text; here see healthPort.
-msgTraceTopicName|text|RMQ_SYS_TRACE_TOPIC|f|Topic that takes message traces.
+msgTraceTopicName|text|RMQ_SYS_TRACE_TOPIC|*|Topic that takes message traces.
 namesrvAddr|text||*|Nameservers, host:port divided by semicolons; each is told of every role change.
 notifyConsumerIdsChangedEnable|bool|true|d|Tell consumers at once when their group's members change.
 popCkMaxBufferSize|int|200000|f|Most POP check points kept in memory.
@@ -165,7 +165,7 @@ realTimeNotifyConsumerChange|bool|true|d|Notify consumers of each change rather 
 recallMessageEnable|bool|false|*|Let producers take back a timer message.
 recoverConcurrently|bool|false|j|Recover consume queues by several threads.
 recoverThreadPoolNums|int|32|j|Threads that recover consume queues.
-regionId|text|DefaultRegion|d|Name of the region, handed to clients in send answers.
+regionId|text|DefaultRegion|*|Name of the region, handed to clients in send answers.
 registerBrokerTimeoutMills|int|24000|*|Patience in ms for a nameserver's answer to a registration.
 registerNameServerPeriod|int|30000|*|Time in ms between two registrations at the nameservers, 10000 to 60000.
 rejectPullConsumerEnable|bool|false|f|Refuse consumers that pull.
@@ -194,8 +194,8 @@ subscriptionExpiredTimeout|long|600000|f|Age in ms after which an unused subscri
 syncBrokerMemberGroupPeriod|int|1000|f|Time in ms between two questions for the members of the own name.
 syncBrokerMetadataPeriod|long|5000|f|Time in ms between two registrations at a controller.
 syncControllerMetadataPeriod|long|10000|f|Time in ms between two looks for the leading controller.
-traceOn|bool|true|d|Tell clients that this broker wants traces.
-traceTopicEnable|bool|false|f|Create the topic of message traces at start.
+traceOn|bool|true|*|Tell clients that this broker wants traces.
+traceTopicEnable|bool|false|*|Create the topic of message traces at start.
 transactionCheckInterval|long|30000|*|Time in ms between two rounds of asking producers for the state of transactions.
 transactionCheckMax|int|15|*|Questions after which a transaction is given up.
 transactionMetricFlushInterval|long|3000|*|Time in ms between two writes of transaction figures.

@@ -208,7 +208,7 @@ async def test_one_message_can_be_handed_to_one_client(desk: Desk, client: Memor
     assert handed.ext["brokerName"] == "b"
 
 
-async def test_a_held_pull_wakes_under_the_newest_subscription(desk: Desk, client: MemoryClient) -> None:
+async def test_a_pull_held_under_an_older_expression_is_sent_for_the_new_one(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await beat(client, "c1", tags="TagA", version=5)
     fields = pull_fields(sysFlag=2, subVersion=5, subscription=None, suspendTimeoutMillis=15000)
@@ -216,7 +216,9 @@ async def test_a_held_pull_wakes_under_the_newest_subscription(desk: Desk, clien
     await eventually(lambda: len(desk.parts.held) == 1)
     await beat(client, "c1", tags="TagB", version=6)
     await send(client, b"old")
+    again = await client.answer_to(opaque)
+    assert (again.code, again.ext["nextBeginOffset"]) == (20, "0")
     await send(client, b"new", i="UNIQ_KEY\x01B\x02TAGS\x01TagB\x02")
-    answer = await client.answer_to(opaque)
+    answer = await client.ask(RequestCode.PULL_MESSAGE, {**fields, "subVersion": "6"})
     assert b"new" in bytes(answer.body)
     assert b"old" not in bytes(answer.body)

@@ -46,7 +46,7 @@ async def test_a_pull_gives_the_records_from_its_offset_on(client: MemoryClient)
 
 @pytest.mark.parametrize(
     ("changes", "count"),
-    [({"maxMsgNums": 3}, 3), ({"maxMsgNums": 1000}, 32), ({"maxMsgBytes": 1}, 1), ({"maxMsgBytes": 600}, 4)],
+    [({"maxMsgNums": 3}, 3), ({"maxMsgNums": 1000}, 32), ({"maxMsgBytes": 1}, 1), ({"maxMsgBytes": 600}, 3)],
 )
 async def test_a_pull_keeps_to_the_asked_and_the_own_limits(
     client: MemoryClient, changes: dict[str, int], count: int

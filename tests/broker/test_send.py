@@ -25,6 +25,10 @@ LONG_NAMES = {
 }
 
 
+STAMP = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+"""What the broker adds to every message."""
+
+
 async def test_a_sent_message_is_stored_as_it_came_and_answered_with_its_place(
     desk: Desk, client: MemoryClient
 ) -> None:
@@ -44,7 +48,7 @@ async def test_a_sent_message_is_stored_as_it_came_and_answered_with_its_place(
     assert (record.body, record.flag, record.reconsume_times) == (b"second", 7, 3)
     assert record.born_timestamp == 1_700_000_000_000
     assert str(record.born_host) == f"127.0.0.1:{client.connection.peer[1]}"
-    assert decode_properties(record.properties) == {"UNIQ_KEY": "0A0B0C", "TAGS": "TagA", "CLUSTER": "DefaultCluster"}
+    assert decode_properties(record.properties) == {"UNIQ_KEY": "0A0B0C", "TAGS": "TagA", **STAMP}
 
 
 async def test_the_queue_unit_holds_the_hash_of_the_tag(desk: Desk, client: MemoryClient) -> None:
@@ -80,7 +84,7 @@ async def test_a_message_without_unique_key_gets_one(desk: Desk, client: MemoryC
     answer = await send(client, i="k\x01v")
     key = answer.ext["transactionId"]
     assert len(key) == 32
-    assert decode_properties(desk.records()[-1].properties) == {"k": "v", "UNIQ_KEY": key, "CLUSTER": "DefaultCluster"}
+    assert decode_properties(desk.records()[-1].properties) == {"k": "v", "UNIQ_KEY": key, **STAMP}
 
 
 async def test_a_unique_key_that_json_must_escape_comes_back_whole(client: MemoryClient) -> None:
@@ -248,3 +252,18 @@ async def test_a_topic_that_is_being_removed_takes_nothing_and_starts_anew(desk:
     assert (await client.answer_to(901)).code == 17
     assert (await client.answer_to(900)).code == 0
     assert (await send(client, b"anew")).ext["queueOffset"] == "0"
+
+
+async def test_a_message_that_was_stamped_before_keeps_one_stamp(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    stamped = "UNIQ_KEY\x0101\x02CLUSTER\x01Other\x02TRACE_ON\x01false\x02"
+    await send(client, i=stamped)
+    assert desk.records()[-1].properties == stamped.encode() + b"MSG_REGION\x01DefaultRegion\x02"
+
+
+@pytest.mark.parametrize("desk", [{"region_id": "R2", "trace_on": False}], indirect=True)
+async def test_region_and_trace_are_told_and_stored(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    answer = await send(client)
+    assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("R2", "false")
+    assert b"MSG_REGION\x01R2\x02TRACE_ON\x01false\x02" in bytes(desk.records()[-1].properties)

@@ -62,7 +62,7 @@ def test_every_key_has_one_sentence_of_meaning(keys: dict[str, Key]) -> None:
     ("keys", "bound"),
     [
         (BROKER_KEYS, {*BROKER_BINDINGS, "brokerIP1", "brokerIP2", "advertisedHost", "insideHost", "healthPort"}
-         | {"enableDLegerCommitLog", "brokerRole"}),
+         | {"enableDLegerCommitLog", "brokerRole", "traceTopicEnable", "msgTraceTopicName"}),
         (NAMESRV_KEYS, {*NAMESRV_BINDINGS, "advertisedHost", "healthPort"}),
     ],
 )  # fmt: skip
