@@ -113,6 +113,12 @@ class ConsumeQueue:
         self.min_offset = self._files.start
         self._flushed_offset = self.next_offset = self.max_offset = self._files.end
 
+    def load_known(self, min_offset: int, max_offset: int) -> None:
+        """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed."""
+        self._files.load_later()
+        self.min_offset = min_offset
+        self._flushed_offset = self.next_offset = self.max_offset = max_offset
+
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
 

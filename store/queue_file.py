@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from store.disk import is_blank_from
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import allocate, punch, sync_directory
 from store.queue_mapping import map_file
@@ -98,7 +99,8 @@ class QueueFile:
         if position >= self.size_bytes:
             return
         with self._opened() as descriptor:
-            if not punch(descriptor, position, self.size_bytes):
+            is_blank = is_blank_from(descriptor, position, self.size_bytes)
+            if not is_blank and not punch(descriptor, position, self.size_bytes):
                 self._zero(descriptor, position)
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 

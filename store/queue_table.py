@@ -18,6 +18,7 @@ from store.errors import InvalidTopicError, StoreFormatError
 from store.ext_files import ExtFiles
 from store.ext_queue import ExtQueue
 from store.folders import make_folder
+from store.queue_ends import QueueEnds, changed_at
 from store.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 
 QueueStarts = dict[str, dict[int, int]]
@@ -68,6 +69,33 @@ class QueueTable:
         if self._batch_directory.is_dir():
             for topic, queue_id in _folders(self._batch_directory):
                 self._add(topic, queue_id, is_batch=True).load()
+
+    def load_known(self, ends: QueueEnds) -> None:
+        """As `load`, and the queues' own recovery, for queues whose bounds are known."""
+        for topic, queue_id, min_offset, max_offset, _ in ends.queues:
+            self._add(topic, queue_id, is_batch=False).load_known(min_offset, max_offset)
+
+    def is_as_left(self, ends: QueueEnds) -> bool:
+        """Whether no queue's folder was added, removed or changed since."""
+        root = str(self.directory)
+        found = {path.name for path in self.directory.iterdir()}
+        needed = {queue[0] for queue in ends.queues if queue[4]}
+        return (
+            ends.file_units == self._file_units
+            and found == needed
+            and all(changed_at(f"{root}/{topic}/{number}") == changed for topic, number, _, _, changed in ends.queues)
+        )
+
+    def ends(self, log_min_offset: int, dispatched_offset: int) -> QueueEnds | None:
+        """The bounds of all queues, for `load_known`; None where not all of them are plain."""
+        if self.has_kinds:
+            return None
+        root = str(self.directory)
+        bounds = (
+            (queue.topic, number := queue.queue_id, queue.min_offset, queue.max_offset,
+             changed_at(f"{root}/{queue.topic}/{number}")) for queue in self
+        )  # fmt: skip
+        return QueueEnds(log_min_offset, dispatched_offset, self._file_units, tuple(bounds))
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
         """The queue, made when missing (on disk only with its first unit).
