@@ -18,11 +18,12 @@ from typing import Any
 
 from broker import names
 from broker.admin import AdminRequests
+from broker.adoption import whole_tables
 from broker.appender import Appender
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, LogMode
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
@@ -57,6 +58,7 @@ from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.replicated_log import LogState
@@ -98,6 +100,7 @@ class Parts:
         spawn: Spawn,
     ) -> None:
         self.state = state
+        self._is_raft = config.mode is LogMode.RAFT
         self.store = store
         self.deposed = asyncio.Event()
         self._announce_soon = announce_soon
@@ -258,6 +261,7 @@ class Parts:
             self.store.log.max_offset,
         )
         if state.writable:
+            self._adopt_tables()
             self.deposed.clear()
             self.transactions.expect()
             self.deliveries.scan(self._resume_deliveries)
@@ -286,6 +290,18 @@ class Parts:
         self.transactions.resume()
 
     # ---- inside
+
+    def _adopt_tables(self) -> None:
+        """A Java group's members have tables of their own: from here on they are those of this leader."""
+        if self._is_raft and self.state.is_foreign:
+            self.state.is_foreign = False
+            for change in whole_tables(self.state):
+                self.state_log.propose(change, self._on_adopted)
+
+    def _on_adopted(self, outcome: Refusal | None) -> None:
+        if outcome is not None:
+            self.state.is_foreign = True  # the next leader tries again
+            log.warning("the tables that Java left are not replicated yet: %s", outcome)
 
     def _propose(self, change: StateChange, done: Callable[[Any], None]) -> None:
         def settle(refusal: Any) -> None:

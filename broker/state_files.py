@@ -99,8 +99,9 @@ def load_state(directory: Path) -> ReplicatedState:
         table = found.value
         table.fill(state)
         state.file_extras[name] = {member: kept for member, kept in table.members.items() if member not in _MADE_HERE}
-        if mark is not None and mark.value.is_marking and table.members.get(_MARK) != _US:
-            newer[name].update(table.keys)
+        if (mark is None or mark.value.is_marking) and table.members.get(_MARK) != _US:
+            state.is_foreign = True
+            newer[name].update(table.keys if mark is not None else ())
         is_older |= found.is_older
     if is_older:
         state.applied_offset = 0
