@@ -190,14 +190,23 @@ def _log_faults(layout: StoreLayout, scan: FileScan) -> list[Fault]:
     faults = [Fault(name, gap.start, kind, f"{gap.detail}; {gap.end - gap.start} bytes") for gap in scan.gaps]
     header = 48 if layout.kind == DLEDGER else 0
     for row, detail in scan.damages.items():
-        physical = int(scan.columns.physical_offsets[row])
-        position = physical - scan.file.start - header
-        faults.append(Fault(name, position, "bad-body", f"physical offset {physical}: {detail}"))
+        position = _position(scan, row) - header
+        faults.append(Fault(name, position, "bad-body", f"physical offset {scan.file.start + position}: {detail}"))
+    for row, wrong in scan.misnumbered.items():
+        detail = f"queue offset {wrong} of {scan.columns.names[scan.columns.queues[row]]} cannot be"
+        faults.append(Fault(name, _position(scan, row) - header, "bad-number", detail))
+    for row in scan.nameless:
+        detail = f"topic {scan.columns.names[scan.columns.queues[row]].topic!r} cannot name a folder"
+        faults.append(Fault(name, _position(scan, row) - header, "bad-topic", detail))
     if scan.blank_fault:
         faults.append(Fault(name, scan.blank_start, kind, scan.blank_fault))
     if scan.read_error is not None:
         faults.append(Fault(name, scan.end, "read-error", scan.read_error))
     return faults
+
+
+def _position(scan: FileScan, row: int) -> int:
+    return int(scan.columns.physical_offsets[row]) - scan.file.start
 
 
 def _run(

@@ -161,6 +161,7 @@ def _repair(
         on_progress(file.length)
     facts = check_log(layout, shapes, Findings())
     said = _finish(layout, facts, queues, keys, units)
+    repairer.done.left += queues.unplaced
     return RepairResult(
         directory=layout.root,
         side_file=side.path if side.is_used else None,
