@@ -89,6 +89,8 @@ class OpenStore:
             await self.cleaner.close()
             if self.store.index is not None:
                 await self.store.index.finish()
+            if self.store.compaction is not None:
+                self.store.compaction.finish()
             await self.store.log.close()
             self.store.close()
             if self.store.index is not None:

@@ -29,13 +29,13 @@ from store.compaction.config import CompactionConfig
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
-from store.consume_queue import ConsumeQueue
-from store.errors import DiskFullError, StoreError
+from store.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.errors import DiskFullError, RecordUnavailableError, StoreError
 from store.folders import make_folder
 from store.message_store import MessageStore
 from store.queue_kinds import TopicAttributes
 from store.queue_reader import GetResult, TagsFilter
-from store.replicated_log import LogState
+from store.replicated_log import LogState, ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ _DURABLE_RETRY_S: Final = 0.05
 _DRAIN_S: Final = 5.0
 _DROPPED: Final = "dropped"
 _FOLDERS: Final = ("compactionLog", "compactionCq")
+_KEPT_BYTES_MAX: Final = 64 << 20
 _I64_MAX: Final = (1 << 63) - 1
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
@@ -52,6 +53,39 @@ _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 def is_compacted(attributes: Mapping[str, str]) -> bool:
     """Whether a topic with these attributes keeps only the last message of each key."""
     return attributes.get("cleanup.policy") == "COMPACTION"
+
+
+class LogClosedError(StoreError):
+    """A message that was not kept when its log was closed; it is copied when the store is opened again."""
+
+
+class LastRecords:
+    """Records that are still to be copied when their log is closed: that makes them durable, and ends its reading."""
+
+    def __init__(self, source: ReplicatedLog) -> None:
+        self._source = source
+        self._kept: dict[int, bytes] = {}
+        self._room = _KEPT_BYTES_MAX
+
+    def keep(self, queue: ConsumeQueue, start: int) -> None:
+        """Keep those of a queue from `start` on, as far as there is room."""
+        for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
+            if size == BLANK_SIZE or physical_offset in self._kept or size > self._room:
+                continue
+            with contextlib.suppress(RecordUnavailableError):
+                self._kept[physical_offset] = bytes(self._source.read(physical_offset, size))
+                self._room -= size
+
+    def read(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """As the log's."""
+        if (kept := self._kept.get(physical_offset)) is not None:
+            return memoryview(kept)
+        try:
+            return self._source.read(physical_offset, size_bytes)
+        except RecordUnavailableError as error:
+            if physical_offset < self._source.min_offset:
+                raise
+            raise LogClosedError(str(error)) from error
 
 
 class CompactionStore:
@@ -74,6 +108,7 @@ class CompactionStore:
         self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
         self._running: set[asyncio.Future[None]] = set()
         self._syncing: set[CompactionLog] = set()
+        self._last_records: LastRecords | None = None
         self._is_copying = False
         self._is_closing = False
 
@@ -123,6 +158,8 @@ class CompactionStore:
             found = by_queue[queue] if queue in by_queue else self._meet(queue)
             if found is not None:
                 self._to_copy[found] = queue
+                if self._last_records is not None:
+                    self._last_records.keep(queue, found.end_offset)
         if self._to_copy:
             self._copy_soon()
 
@@ -171,11 +208,18 @@ class CompactionStore:
         self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
         self._remove_folders(topic)
 
+    def finish(self) -> None:
+        """The log closes soon: what is not copied by then will be."""
+        self._last_records = LastRecords(self._store.log)
+        for queue, kept in self._by_queue.items():
+            if kept is not None:
+                self._last_records.keep(queue, kept.end_offset)
+
     async def drain(self) -> None:
-        """Copy all that is dispatched and durable; for the end, when nothing new comes. Not for long."""
+        """The log is closed, and durable: copy the last of it. Not for long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                while self._to_copy or self._syncing:
+                while any(kept.fault is None for kept in (*self._to_copy, *self._syncing)):
                     await asyncio.sleep(0.001)
 
     async def close(self) -> bool:
@@ -239,7 +283,8 @@ class CompactionStore:
     def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, deadline: float) -> float:
         """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
         try:
-            copied = compaction_log.copy(queue, self._store.log, self._durable_offset(), deadline)
+            source = self._last_records or self._store.log
+            copied = compaction_log.copy(queue, source, self._durable_offset(), deadline)
         except _FAULTS as error:
             if compaction_log.fault is None:
                 log.error("%s: copying stands: %s", compaction_log, error)

@@ -19,7 +19,7 @@ from store.errors import DiskFullError
 from store.flusher import FlushMode
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from tests.store.compaction.support import SMALL
+from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
 
 
@@ -158,6 +158,23 @@ async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_pat
         assert [body for _, _, body in pull_all(store, queue)] == [b"1", b"2", b"3"]
         compaction._durable_offset = lambda: 1 << 62
         await copied(store, queue)
+
+
+async def test_a_clean_stop_leaves_nothing_to_copy(tmp_path: Path) -> None:
+    """A Java broker that goes on from here copies only what comes after: it dispatches nothing again."""
+    async with opened(tmp_path, FlushMode.ASYNC) as store:
+        queue = await send(store, "C", *ROUNDS)
+        found = compaction_of(store).log_of("C", 0)
+        assert found is not None
+        assert found.end_offset < queue.max_offset  # not on disk yet
+    shutil.rmtree(tmp_path / "commitlog")  # so that nothing can be copied now
+    compaction = CompactionStore(tmp_path, SMALL, attributes)
+    compaction.load(clean=True)
+    found = compaction.log_of("C", 0)
+    assert found is not None
+    assert found.end_offset == len(ROUNDS)
+    assert {key: body for _, key, body in contents(found)} == dict(ROUNDS)
+    found.close()
 
 
 async def test_with_its_topic_goes_all_that_was_kept_of_it(tmp_path: Path) -> None:
