@@ -188,6 +188,11 @@ class CommitLog:
         return self._queue.committed_offset
 
     @property
+    def free_buffer_count(self) -> int | None:
+        """Buffers of the transient pool that no file has; None without a pool."""
+        return None if self._pool is None else self._pool.free_count
+
+    @property
     def flushed_offset(self) -> int:
         """Everything below is durable."""
         return self._queue.flushed_offset
