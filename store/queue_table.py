@@ -6,7 +6,6 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from store.ext_queue import ExtQueue
 from store.folders import make_folder
 from store.queue_ends import QueueEnds, changed_at
 from store.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
+from store.trash import Trash
 
 QueueStarts = dict[str, dict[int, int]]
 """By topic and queue id, a queue offset."""
@@ -56,7 +56,9 @@ class QueueTable:
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self.on_deleted: list[Callable[[str], None]] = []
         self._watched: set[str] = set()
+        self._trash = Trash(directory.parent)
         make_folder(directory)
+        self._trash.empty()
 
     def load(self) -> None:
         """Open every queue on disk; `ConsumeQueue.recover` follows.
@@ -144,26 +146,33 @@ class QueueTable:
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
 
     def delete(self, queue: ConsumeQueue) -> None:
-        """Drop one queue, its files and its folder."""
+        """Drop one queue, its files and its folder.
+
+        Raises:
+            DiskFailedError: the folder stays, and so does the queue.
+        """
+        for root in self._roots:
+            folder = root / queue.topic / str(queue.queue_id)
+            self._trash.take(folder)
+            with contextlib.suppress(OSError):  # other queues of the topic are there
+                folder.parent.rmdir()
         queue.clear()
         del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
-        for root in self._roots:
-            folder = root / queue.topic / str(queue.queue_id)
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # other queues of the topic are there
-                folder.parent.rmdir()
 
     def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic and their files; its records stay in the log."""
+        """Drop the queues of a topic and their files; its records stay in the log.
+
+        Raises:
+            DiskFailedError: the folder stays, and so do the queues.
+        """
+        for root in self._roots if _topic_fault(topic) is None else ():
+            self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             queue.clear()
             del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         if topic.startswith(LIGHT_PREFIX):
             self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
-        for root in self._roots:
-            if _topic_fault(topic) is None and (root / topic).exists():
-                shutil.rmtree(root / topic)
         for tell in self.on_deleted:
             tell(topic)
 
