@@ -11,7 +11,6 @@ Source: apache/rocketmq `store/.../kv/CompactionStore.java`, `CompactionService.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import shutil
@@ -23,29 +22,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from ledgermq.message.errors import CorruptRecordError
-from store.compaction.compaction_log import CompactionLog, Copied
+from store.compaction.compaction_log import CompactionLog
 from store.compaction.compactor import Compacted, CompactionStoppedError
 from store.compaction.config import CompactionConfig
+from store.compaction.copier import Copier
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
-from store.errors import DiskFullError, RecordUnavailableError, StoreError
+from store.consume_queue import ConsumeQueue
+from store.errors import DiskFullError, StoreError
 from store.folders import make_folder
 from store.message_store import MessageStore
 from store.queue_kinds import TopicAttributes
 from store.queue_reader import GetResult, TagsFilter
-from store.replicated_log import LogState, ReplicatedLog
+from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)
 
-SLICE_S: Final = 0.005
-_RETRY_S: Final = 1.0
-_DURABLE_RETRY_S: Final = 0.05
-_DRAIN_S: Final = 5.0
 _DROPPED: Final = "dropped"
 _FOLDERS: Final = ("compactionLog", "compactionCq")
-_KEPT_BYTES_MAX: Final = 64 << 20
 _I64_MAX: Final = (1 << 63) - 1
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 
@@ -53,39 +48,6 @@ _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
 def is_compacted(attributes: Mapping[str, str]) -> bool:
     """Whether a topic with these attributes keeps only the last message of each key."""
     return attributes.get("cleanup.policy") == "COMPACTION"
-
-
-class LogClosedError(StoreError):
-    """A message that was not kept when its log was closed; it is copied when the store is opened again."""
-
-
-class LastRecords:
-    """Records that are still to be copied when their log is closed: that makes them durable, and ends its reading."""
-
-    def __init__(self, source: ReplicatedLog) -> None:
-        self._source = source
-        self._kept: dict[int, bytes] = {}
-        self._room = _KEPT_BYTES_MAX
-
-    def keep(self, queue: ConsumeQueue, start: int) -> None:
-        """Keep those of a queue from `start` on, as far as there is room."""
-        for _, (physical_offset, size, _) in queue.iterate(start, queue.max_offset):
-            if size == BLANK_SIZE or physical_offset in self._kept or size > self._room:
-                continue
-            with contextlib.suppress(RecordUnavailableError):
-                self._kept[physical_offset] = bytes(self._source.read(physical_offset, size))
-                self._room -= size
-
-    def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """As the log's."""
-        if (kept := self._kept.get(physical_offset)) is not None:
-            return memoryview(kept)
-        try:
-            return self._source.read(physical_offset, size_bytes)
-        except RecordUnavailableError as error:
-            if physical_offset < self._source.min_offset:
-                raise
-            raise LogClosedError(str(error)) from error
 
 
 class CompactionStore:
@@ -103,13 +65,10 @@ class CompactionStore:
         self._positions = PositionCheckpoint(self._directory)
         self._logs: dict[tuple[str, int], CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
-        self._to_copy: dict[CompactionLog, ConsumeQueue] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
         self._running: set[asyncio.Future[None]] = set()
-        self._syncing: set[CompactionLog] = set()
-        self._last_records: LastRecords | None = None
-        self._is_copying = False
+        self._is_served = False
         self._is_closing = False
 
     def load(self, *, clean: bool) -> None:
@@ -133,8 +92,9 @@ class CompactionStore:
     def serve(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
         """Serve pulls of a store that is recovered. `durable_offset`: up to where its log is on disk."""
         self._store = store
-        self._durable_offset = durable_offset
         self._loop = asyncio.get_running_loop()
+        self._copier = Copier(store.log, durable_offset, self._loop, self._executor)
+        self._is_served = True
         store.compaction = self
         store.queues.on_deleted.append(self.drop)
 
@@ -157,11 +117,7 @@ class CompactionStore:
         for queue in queues:
             found = by_queue[queue] if queue in by_queue else self._meet(queue)
             if found is not None:
-                self._to_copy[found] = queue
-                if self._last_records is not None:
-                    self._last_records.keep(queue, found.end_offset)
-        if self._to_copy:
-            self._copy_soon()
+                self._copier.add(found, queue)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """Nothing is compacted by state records."""
@@ -201,7 +157,7 @@ class CompactionStore:
         for key in keys:
             compaction_log = self._logs.pop(key)
             compaction_log.drop()
-            self._to_copy.pop(compaction_log, None)
+            self._copier.forget(compaction_log)
             self._positions.forget(*key)
             if (timer := self._timers.pop(compaction_log, None)) is not None:
                 timer.cancel()
@@ -210,23 +166,19 @@ class CompactionStore:
 
     def finish(self) -> None:
         """The log closes soon: what is not copied by then will be."""
-        self._last_records = LastRecords(self._store.log)
-        for queue, kept in self._by_queue.items():
-            if kept is not None:
-                self._last_records.keep(queue, kept.end_offset)
+        self._copier.finish()
 
     async def drain(self) -> None:
         """The log is closed, and durable: copy the last of it. Not for long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                while any(kept.fault is None for kept in (*self._to_copy, *self._syncing)):
-                    await asyncio.sleep(0.001)
+        await self._copier.drain()
 
     async def close(self) -> bool:
         """Stop compacting, make what was copied durable, close all files; answer whether it is durable."""
         self._is_closing = True
         for timer in self._timers.values():
             timer.cancel()
+        if self._is_served:
+            await self._copier.stop()
         while self._running:
             await asyncio.wait(self._running)
         is_durable = await asyncio.to_thread(self._close_files)
@@ -261,57 +213,6 @@ class CompactionStore:
             return None
         self._logs[topic, queue_id] = opened
         return opened
-
-    def _copy_soon(self, delay_s: float = 0.0) -> None:
-        if not self._is_copying and not self._is_closing:
-            self._is_copying = True
-            self._loop.call_later(delay_s, self._copy)
-
-    def _copy(self) -> None:
-        """One slice: each queue in its turn."""
-        self._is_copying = False
-        deadline = time.monotonic() + SLICE_S
-        delay_s = _RETRY_S
-        for compaction_log, queue in list(self._to_copy.items()):
-            delay_s = min(delay_s, self._copy_from(compaction_log, queue, deadline))
-            if time.monotonic() > deadline:
-                delay_s = 0.0
-                break
-        if self._to_copy:
-            self._copy_soon(delay_s)
-
-    def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, deadline: float) -> float:
-        """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
-        try:
-            source = self._last_records or self._store.log
-            copied = compaction_log.copy(queue, source, self._durable_offset(), deadline)
-        except _FAULTS as error:
-            if compaction_log.fault is None:
-                log.error("%s: copying stands: %s", compaction_log, error)
-            compaction_log.fault = error
-            return _RETRY_S
-        compaction_log.fault = None
-        if compaction_log.undurable is not None and compaction_log not in self._syncing:
-            self._syncing.add(compaction_log)
-            self._spawn(self._make_durable(compaction_log, queue, compaction_log.undurable))
-        if copied in (Copied.ALL, Copied.SEGMENT_NOT_DURABLE):
-            del self._to_copy[compaction_log]
-        return _DURABLE_RETRY_S if copied is Copied.NOT_DURABLE else 0.0
-
-    async def _make_durable(self, compaction_log: CompactionLog, queue: ConsumeQueue, segment: Segment) -> None:
-        """Behind a full segment: the next one may be begun when it is on disk."""
-        try:
-            await self._loop.run_in_executor(self._executor, segment.sync)
-        except StoreError as error:
-            compaction_log.fault = error
-            log.error("%s: no segment is begun any more: %s", compaction_log, error)
-            return
-        segment.close()
-        compaction_log.undurable = None
-        self._syncing.discard(compaction_log)
-        if not compaction_log.is_dropped:
-            self._to_copy[compaction_log] = queue
-            self._copy_soon()
 
     def _flush(self) -> None:
         segments = [segment for kept in self._logs.values() if (segment := kept.take_dirty()) is not None]

@@ -148,7 +148,7 @@ async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_pat
         compaction = compaction_of(store)
         assert compaction.hold() == (1 << 63) - 1
         durable = store.store.log.max_offset
-        compaction._durable_offset = lambda: durable
+        compaction._copier._durable_offset = lambda: durable
         await send(store, "C", ("c", b"3"))
         await asyncio.sleep(0)
         assert compaction.hold() == durable
@@ -156,7 +156,7 @@ async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_pat
         assert log_of is not None
         assert log_of.end_offset == 2
         assert [body for _, _, body in pull_all(store, queue)] == [b"1", b"2", b"3"]
-        compaction._durable_offset = lambda: 1 << 62
+        compaction._copier._durable_offset = lambda: 1 << 62
         await copied(store, queue)
 
 
@@ -206,7 +206,7 @@ async def test_a_log_that_cannot_be_opened_leaves_its_queue_uncompacted(
 
 
 async def test_copying_waits_for_room_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.compaction.compaction_store._RETRY_S", 0.01)
+    monkeypatch.setattr("store.compaction.copier._RETRY_S", 0.01)
     is_full = False
     real = SparseFile.write
 
