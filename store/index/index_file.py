@@ -11,9 +11,6 @@ Owned by one thread. Source: apache/rocketmq `store/.../index/IndexFile.java` (5
 are byte for byte what these make.
 """
 
-import errno
-import mmap
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,16 +30,15 @@ from ledgermq.message.index_unit import (
     IndexLayout,
     read_header,
 )
-from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
+from store.errors import StoreFormatError
 from store.index.batch import Entries
+from store.index.file_bytes import FileBytes
 from store.index.hashing import Longs
-from store.mapped_file import allocate, punch
 
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT_TYPE = np.dtype(">i4")
 _CHAIN_STEPS_MAX = 2048
 _SCANNED_ENTRIES = 1 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +64,18 @@ class IndexFile:
         DiskFullError, DiskFailedError, DiskReadError: it cannot be made or read.
     """
 
-    __slots__ = ("_buffer", "_fd", "_is_dirty", "_slots", "header", "layout", "path")
+    __slots__ = ("_bytes", "_is_dirty", "_slots", "header", "layout", "path")
 
     def __init__(self, path: Path, layout: IndexLayout, start: tuple[int, int] = (0, 0)) -> None:
         self.path = path
         self.layout = layout
-        self._buffer: mmap.mmap | None = None
         self._slots: NDArray[np.int32] | None = None
         self._is_dirty = False
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise DiskFailedError(path, f"cannot be opened: {error}") from error
+        self._bytes = FileBytes(path)
         try:
             self.header = self._prepare(start)
         except BaseException:
-            os.close(self._fd)
+            self._bytes.close()
             raise
 
     def __repr__(self) -> str:
@@ -118,7 +110,7 @@ class IndexFile:
         previous[1:] = order[:-1] + first
         previous[is_head] = newest
         entries["previous"][order] = previous
-        self._write(entries.tobytes(), self.layout.entry_at(first))
+        self._bytes.write(entries.tobytes(), self.layout.entry_at(first))
         table = self._map_slots()
         is_tail = np.append(is_head[1:], True)
         table[heads] = order[is_tail] + first
@@ -146,9 +138,7 @@ class IndexFile:
             DiskFullError, DiskFailedError: the file is to be cut again before it is used.
         """
         entry_count = min(entry_count, self.layout.entries)
-        start = self.layout.entry_at(entry_count)
-        if not punch(self._fd, start, self.layout.file_size):
-            self._zero(start)
+        self._bytes.clear_from(self.layout.entry_at(entry_count))
         table = self._map_slots()
         if entry_count != self.header.entry_count or bool(((table < 0) | (table >= entry_count)).any()):
             self._rebuild_slots(table, entry_count)
@@ -169,13 +159,9 @@ class IndexFile:
         Raises:
             DiskFailedError: the sync failed; it is never to be tried again.
         """
-        if not self._is_dirty:
-            return
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            raise DiskFailedError(self.path, f"sync failed: {error}") from error
-        self._is_dirty = False
+        if self._is_dirty:
+            self._bytes.sync()
+            self._is_dirty = False
 
     # -- reading
 
@@ -185,7 +171,7 @@ class IndexFile:
         Raises:
             DiskReadError: the disk cannot read them.
         """
-        return np.frombuffer(self._read(self.layout.entry_at(start), (stop - start) * ENTRY_SIZE), ENTRY_TYPE)
+        return np.frombuffer(self._bytes.read(self.layout.entry_at(start), (stop - start) * ENTRY_SIZE), ENTRY_TYPE)
 
     def offset_of(self, number: int) -> int:
         """Physical offset of one entry's record; errors as `entries`."""
@@ -205,11 +191,11 @@ class IndexFile:
         layout, begin = self.layout, self.header.begin_timestamp
         found: list[int] = []
         limit = self.header.entry_count
-        (number,) = SLOT.unpack(self._read(layout.slot_at(window.key_hash), SLOT_SIZE))
+        (number,) = SLOT.unpack(self._bytes.read(layout.slot_at(window.key_hash), SLOT_SIZE))
         for _ in range(_CHAIN_STEPS_MAX):
             if not FIRST_ENTRY <= number < limit or len(found) >= count_max:
                 return found
-            key_hash, offset, seconds, previous = ENTRY.unpack(self._read(layout.entry_at(number), ENTRY_SIZE))
+            key_hash, offset, seconds, previous = ENTRY.unpack(self._bytes.read(layout.entry_at(number), ENTRY_SIZE))
             timestamp = begin if number == FIRST_ENTRY else begin + seconds * 1000
             if timestamp + 999 < window.begin:
                 return found
@@ -241,18 +227,14 @@ class IndexFile:
     # -- closing
 
     def unmap(self) -> None:
-        """Give address space back; the next touch maps again."""
+        """Give address space back; the next `put` maps again."""
         self._slots = None
-        if self._buffer is not None:
-            self._buffer.close()
-            self._buffer = None
+        self._bytes.unmap()
 
     def close(self) -> None:
         """Unmap and close."""
-        self.unmap()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._slots = None
+        self._bytes.close()
 
     def delete(self) -> None:
         """Close and remove. The caller syncs the directory."""
@@ -263,43 +245,32 @@ class IndexFile:
 
     def _prepare(self, start: tuple[int, int]) -> IndexHeader:
         """Check the file, or make it; answer its header."""
-        size, wanted = os.fstat(self._fd).st_size, self.layout.file_size
+        size, wanted = self._bytes.size_bytes, self.layout.file_size
         if size not in (0, wanted):
             detail = f"is {size} bytes long, must be {wanted} (maxHashSlotNum and maxIndexNum give the length)"
             raise StoreFormatError(self.path, detail)
         if size == 0:
             return self._create(start)
-        header = read_header(self._read(0, HEADER_SIZE))
+        header = read_header(self._bytes.read(0, HEADER_SIZE))
         if header.entry_count > self.layout.entries:
             raise StoreFormatError(self.path, f"says {header.entry_count} entries, has room for {self.layout.entries}")
         return header
 
     def _create(self, start: tuple[int, int]) -> IndexHeader:
-        try:
-            os.ftruncate(self._fd, self.layout.file_size)
-            allocate(self._fd, self.path, 0, self.layout.entries_at)
-        except (OSError, DiskFullError, DiskFailedError) as error:
-            self.path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise DiskFailedError(self.path, f"cannot be made: {error}") from error
-            raise
         timestamp, offset = start
         header = IndexHeader(timestamp, timestamp, offset, offset)
-        self._store_header(header)
+        try:
+            self._bytes.set_size(self.layout.file_size)
+            self._store_header(header)
+        except BaseException:
+            self.path.unlink(missing_ok=True)
+            raise
         return header
-
-    def _map(self) -> mmap.mmap:
-        if self._buffer is None:
-            try:
-                self._buffer = mmap.mmap(self._fd, self.layout.file_size)
-            except OSError as error:
-                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
-        return self._buffer
 
     def _map_slots(self) -> NDArray[np.int32]:
         if self._slots is None:
-            self._read(0, self.layout.entries_at)  # a page that cannot be read is an error here, no SIGBUS at a store
-            self._slots = np.frombuffer(self._map(), _SLOT_TYPE, self.layout.slots, HEADER_SIZE)
+            buffer = self._bytes.map(self.layout.entries_at)
+            self._slots = np.frombuffer(buffer, _SLOT_TYPE, self.layout.slots, HEADER_SIZE)
         return self._slots
 
     def _newest(self, slots: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
@@ -318,7 +289,7 @@ class IndexFile:
         return seconds
 
     def _store_header(self, header: IndexHeader) -> None:
-        HEADER.pack_into(self._map(), 0, *header)
+        HEADER.pack_into(self._bytes.map(self.layout.entries_at), 0, *header)
         self.header = header
         self._is_dirty = True
 
@@ -329,36 +300,6 @@ class IndexFile:
             stop = min(start + _SCANNED_ENTRIES, entry_count)
             hashes = self.entries(start, stop)["hash"].astype(np.int32)
             table[hashes % self.layout.slots] = np.arange(start, stop, dtype=np.int32)
-
-    def _read(self, position: int, size_bytes: int) -> bytes:
-        try:
-            data = os.pread(self._fd, size_bytes, position)
-            while len(data) < size_bytes and (more := os.pread(self._fd, size_bytes - len(data), position + len(data))):
-                data += more
-        except OSError as error:
-            raise DiskReadError(self.path, position, str(error)) from error
-        if len(data) < size_bytes:
-            raise DiskReadError(self.path, position + len(data), "the file ends there")
-        return data
-
-    def _write(self, data: bytes, position: int) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                written = os.pwrite(self._fd, view, position)
-                view, position = view[written:], position + written
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise DiskFullError(self.path, len(data)) from error
-            raise DiskFailedError(self.path, f"write of {len(data)} bytes failed: {error}") from error
-
-    def _zero(self, position: int) -> None:
-        """By hand, where the file system cannot punch: only what is not zero already."""
-        step = 1 << 20
-        for start in range(position, self.layout.file_size, step):
-            length = min(step, self.layout.file_size - start)
-            if any(self._read(start, length)):
-                self._write(bytes(length), start)
 
 
 def _by_slot(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
