@@ -131,8 +131,11 @@ class BrokerConfig:
     multi_dispatch: bool = False
     light_queues: bool = False
     light_queue_max: int = 20_000
-    queue_sync_interval_ms: int = 10_000
-    """Between two syncs of the queues; what is not synced is made again from the log."""
+    queue_sync_interval_ms: int = 1000
+    """Between two syncs of the queues in which `queue_sync_pages` pages of 4096 bytes were filled since."""
+    queue_sync_pages: int = 2
+    queue_thorough_sync_interval_ms: int = 10_000
+    """Between two syncs of all queues; what is not synced is made again from the log."""
 
     # cleaning: see `store.cleaning.config`; percentages are of a disk
     delete_hours: frozenset[int] = frozenset({4})

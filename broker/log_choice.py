@@ -68,7 +68,9 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
         compaction=_compaction_config(config) if config.compaction_enable else None,
         topic_attributes=follower.topic_attributes,
         kinds=_queue_kinds(config, follower),
-        checkpoint_interval_ms=config.queue_sync_interval_ms,
+        checkpoint_interval_ms=config.queue_thorough_sync_interval_ms,
+        queue_sync_interval_ms=config.queue_sync_interval_ms,
+        queue_sync_pages=config.queue_sync_pages,
         cold_limits=_cold_limits(config),
     )
     if config.mode is LogMode.RAFT:

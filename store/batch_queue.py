@@ -156,6 +156,11 @@ class BatchQueue(ConsumeQueue):
             self._slots.min_offset = 1
         self.min_offset = self.max_offset = self.next_offset = offset
 
+    @property
+    def unflushed_pages(self) -> int:
+        """As `ConsumeQueue.unflushed_pages`."""
+        return self._slots.unflushed_pages
+
     def take_unflushed(self) -> list[QueueFile]:
         """As `ConsumeQueue.take_unflushed`."""
         return self._slots.take_unflushed()

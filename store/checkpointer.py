@@ -2,6 +2,8 @@
 
 loop thread   capture: dispatched offset, unit count, files        (next time)
 its thread              fdatasync each file ... checkpoint
+
+In between, queues that grow fast are synced as they fill pages.
 """
 
 import asyncio
@@ -50,11 +52,16 @@ class Checkpointer:
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
         self._timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._has_failed = False
 
     def run_every(self, interval_s: float) -> None:
         """From now on save at this interval."""
         self._timer = self._loop.call_later(interval_s, self._save_by_timer, interval_s)
+
+    def sync_every(self, interval_s: float, least_pages: int) -> None:
+        """From now on sync, at this interval, the queues that filled so many pages since."""
+        self._sync_timer = self._loop.call_later(interval_s, self._sync_by_timer, interval_s, least_pages)
 
     def save(self) -> None:
         """Save now, in the checkpointer's thread; returns at once."""
@@ -62,8 +69,9 @@ class Checkpointer:
 
     async def close(self) -> bool:
         """Save once more; answer whether the store is all durable and dispatched."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
         store = self._store
         end = store.log.confirm_offset
@@ -86,6 +94,13 @@ class Checkpointer:
         self.save()
         self.run_every(interval_s)
 
+    def _sync_by_timer(self, interval_s: float, least_pages: int) -> None:
+        queues = self._store.queues
+        files = [file for queue in queues if queue.unflushed_pages >= least_pages for file in queue.take_unflushed()]
+        if files:
+            self._executor.submit(self._sync, files)
+        self.sync_every(interval_s, least_pages)
+
     def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
         store = self._store
         flushed = self._flushed_offset()
@@ -107,6 +122,14 @@ class Checkpointer:
             progress=Progress(flushed, store.dispatched_offset, units),
             index=found.index,
         )
+
+    def _sync(self, files: list[QueueFile]) -> None:
+        """In the thread. What failed here is not asked for again, so no later checkpoint may count it."""
+        try:
+            _sync_all(files)
+        except (OSError, DiskFailedError) as error:
+            self._has_failed = True
+            log.error("no checkpoint is written any more: %s", error)
 
     def _save(self, files: list[QueueFile], checkpoint: Checkpoint) -> None:
         """In the thread. After a failed sync the last good checkpoint stands: queues can be made again from there."""

@@ -24,6 +24,7 @@ from store.queue_file import QueueFile
 from store.queue_files import QueueFiles
 
 BLANK_SIZE = 0x7FFFFFFF
+_PAGE = 4096
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tags code."""
@@ -204,7 +205,7 @@ class ConsumeQueue:
                 start += 1
 
     def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
-        """`(first offset, offset behind, unit)` of up to `count` dispatched records, from the one that holds `offset`."""
+        """`(first offset, offset behind, unit)` of up to `count` records, from the one that holds `offset`."""
         for start, unit in self.iterate(offset, min(offset + count, self.max_offset)):
             yield start, start + 1, unit
 
@@ -272,6 +273,11 @@ class ConsumeQueue:
         self._fill_blanks(offset, 0)
         self.min_offset = self.next_offset = offset
         self._flushed_offset = start
+
+    @property
+    def unflushed_pages(self) -> int:
+        """Pages of 4096 bytes that were filled since `take_unflushed`."""
+        return self.max_offset * self.unit_size // _PAGE - self._flushed_offset * self.unit_size // _PAGE
 
     def take_unflushed(self) -> list[QueueFile]:
         """Files with units dispatched since the last call; the caller syncs them in a thread."""

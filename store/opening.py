@@ -44,7 +44,8 @@ class StoreConfig:
 
     Attributes:
         root: the store's directory.
-        checkpoint_interval_ms: between syncs of the queues.
+        checkpoint_interval_ms: between syncs of all queues.
+        queue_sync_interval_ms: between syncs of those in which `queue_sync_pages` were filled since; 0: never.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
         log_directory: whose disk is watched; None where the log lies under `root`.
         cleaning: when old files go; None: never, and the disk is not watched.
@@ -57,6 +58,8 @@ class StoreConfig:
     root: Path
     queue_file_size_bytes: int = QUEUE_FILE_SIZE_BYTES
     checkpoint_interval_ms: int = 10_000
+    queue_sync_interval_ms: int = 0
+    queue_sync_pages: int = 2
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits | None = None
     log_directory: Path | None = None
@@ -189,6 +192,8 @@ async def open_store(
             await compaction.close()
         raise
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
+    if config.queue_sync_interval_ms > 0:
+        checkpointer.sync_every(config.queue_sync_interval_ms / 1000, config.queue_sync_pages)
     if config.cleaning is not None:
         cleaner.start()
     return OpenStore(store, directory, recovery, checkpointer, cleaner)

@@ -56,7 +56,6 @@ EFFECTS = {
     "bitMapLengthConsumeQueueExt": "Extensions are kept and read; filters that fill bit maps are not here.",
     "enableConsumeQueueExt": "What is there is read in any case.",
     "flushConsumeQueueThoroughInterval": "Queues are synced then, and the checkpoint is written.",
-    "flushIntervalConsumeQueue": "They are synced every flushConsumeQueueThoroughInterval.",
     "mapperFileSizeBatchConsumeQueue": "Rounded up to whole units of 46 bytes.",
     "searchBcqByCacheEnable": "Found by halving, without a cache.",
     "defaultQueryMaxNum": "Of a query by unique key, which does not say how many it wants.",

@@ -77,12 +77,12 @@ fileReservedTime|int|72|*|Hours for which files are kept.
 flushCommitLogLeastPages|int|4|*|Fewest pages worth a flush with ASYNC_FLUSH.
 flushCommitLogThoroughInterval|int|10000|*|Time in ms after which the log is flushed whatever waits.
 flushCommitLogTimed|bool|true|*|Flush at fixed times rather than when enough waits.
-flushConsumeQueueLeastPages|int|2|d|Fewest pages of a consume queue flushed at once.
+flushConsumeQueueLeastPages|int|2|*|Fewest pages of a consume queue flushed at once.
 flushConsumeQueueThoroughInterval|int|60000|*|Time in ms after which consume queues are flushed whatever waits.
 flushDelayOffsetInterval|long|10000|f|Time in ms between two writes of the delay offsets to their file.
 flushDiskType|ASYNC_FLUSH/SYNC_FLUSH|ASYNC_FLUSH|*|Whether an acknowledgement waits for the disk.
 flushIntervalCommitLog|int|500|*|Time in ms between two flushes of the log with ASYNC_FLUSH.
-flushIntervalConsumeQueue|int|1000|d|Time in ms between two flushes of the consume queues.
+flushIntervalConsumeQueue|int|1000|*|Time in ms between two flushes of the consume queues.
 flushLeastPagesWhenWarmMapedFile|int|4096|*|Pages after which a file being warmed is flushed.
 forceVerifyPropCRC|bool|false|f|Refuse records without the sum over the whole record.
 haFlowControlEnable|bool|false|f|Limit the rate of replication.
