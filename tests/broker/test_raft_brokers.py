@@ -17,6 +17,7 @@ from ledgermq.remoting.command import Command
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key
+from tests.broker.test_query import query_fields
 
 
 def free_ports(count: int) -> list[int]:
@@ -102,6 +103,21 @@ async def test_what_the_leader_is_told_all_nodes_know(group: Group) -> None:
         assert b'"T@g":{0:1}' in bytes(table.body)
         pulled = await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields())
         assert [record.body for record in decode_records(pulled.body)] == [b"hello"]
+
+
+async def test_each_node_finds_messages_by_key_in_its_own_index(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    for number in range(3):
+        fields = send_fields(i=f"KEYS\x01all k{number}\x02UNIQ_KEY\x01ID{number}\x02")
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, b"m%d" % number)
+    await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 3)
+    for broker in group.brokers:
+        for key_, wanted in (("all", [b"m0", b"m1", b"m2"]), ("k1", [b"m1"]), ("ID2", [b"m2"])):
+            answer = await ask(group.client, broker, RequestCode.QUERY_MESSAGE, query_fields(key_))
+            assert [record.body for record in decode_records(answer.body)] == wanted
+    await group.everywhere(
+        lambda broker: broker.parts.store.index is not None and not broker.parts.store.index.lag_bytes
+    )
 
 
 async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> None:
