@@ -38,7 +38,8 @@ from store.index.hashing import Longs
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT_TYPE = np.dtype(">i4")
 _CHAIN_STEPS_MAX = 2048
-_SCANNED_ENTRIES = 1 << 20
+_SCANNED_ENTRIES = 1 << 16
+"""Looked at in one call of numpy, which may hold the GIL: about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class IndexFile:
         table = self._map_slots()
         if entry_count != self.header.entry_count or bool(((table < 0) | (table >= entry_count)).any()):
             self._rebuild_slots(table, entry_count)
-        used = int(np.count_nonzero(table))
+        used = int(np.count_nonzero(table != 0))
         if entry_count <= FIRST_ENTRY:
             self._store_header(IndexHeader(self.header.begin_timestamp, self.header.begin_timestamp))
             return

@@ -30,7 +30,7 @@ from store.replicated_log import ReplicatedLog
 log = logging.getLogger(__name__)
 
 _LOOK_RECORDS_MAX = 200_000
-_CHECKED_ENTRIES = 1 << 20
+_CHECKED_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
