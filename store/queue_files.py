@@ -53,6 +53,9 @@ class QueueFiles:
         Raises:
             StoreFormatError: a file with another name or length; nothing was changed.
         """
+        if not self.directory.is_dir():  # a queue that never had a message
+            self._loaded = []
+            return False
         paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
         for path in paths:
             if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):

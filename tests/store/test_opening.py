@@ -178,3 +178,15 @@ async def test_opening_leaves_no_thread_behind(tmp_path: Path) -> None:
     names = [name.read_text().strip() for name in Path("/proc/self/task").glob("*/comm")]
     assert not [name for name in names if name.startswith("ledgermq")]
     assert len(asyncio.all_tasks()) == before
+
+
+async def test_a_queue_that_never_had_a_message_takes_its_first_after_a_clean_stop(tmp_path: Path) -> None:
+    opened = await open_classic(tmp_path)
+    opened.store.queues.get("Empty", 0)
+    await put_all(opened, [queued(opened.store.queues.get("T", 0))])
+    await opened.close()
+    opened = await open_classic(tmp_path)
+    queue = opened.store.queues.get("Empty", 0)
+    await put_all(opened, [queued(queue, b"first")])
+    assert bodies_of(opened, queue) == [b"first"]
+    await opened.close()
