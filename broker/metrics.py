@@ -51,6 +51,24 @@ def _register_traffic(registry: Registry, parts: Parts) -> None:
     registry.counter("ledgermq_delayed_dropped_total", "Delayed messages whose topic was gone.").function(
         lambda: parts.delay.dropped
     )
+    registry.counter("ledgermq_timers_delivered_total", "Timer messages delivered.").function(
+        lambda: parts.timer.delivered
+    )
+    registry.counter("ledgermq_timers_dropped_total", "Timer messages whose topic was gone.").function(
+        lambda: parts.timer.dropped
+    )
+    registry.gauge("ledgermq_timers_waiting", "Timer messages that are not due yet.").function(
+        lambda: parts.timer.index.metrics.total
+    )
+    registry.gauge("ledgermq_transactions_open", "Half messages that nobody has decided, on the leader.").function(
+        lambda: parts.transactions.open_count
+    )
+    registry.counter("ledgermq_transaction_checks_total", "Questions to producers about half messages.").function(
+        lambda: parts.transactions.checks
+    )
+    registry.counter("ledgermq_transactions_given_up_total", "Half messages that nobody decided in time.").function(
+        lambda: parts.transactions.given_up
+    )
 
 
 def _register_positions(registry: Registry, parts: Parts) -> None:

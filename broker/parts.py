@@ -184,7 +184,7 @@ class Parts:
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
         )
-        self.runtime = RuntimeInfo(self.totals, store, config.store_dir)
+        self.runtime = RuntimeInfo(self.totals, self.timer.figures, store, config.store_dir)
         self.admin = AdminRequests(
             config,
             state,

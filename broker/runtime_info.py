@@ -36,11 +36,19 @@ class RuntimeInfo:
 
     Args:
         totals: the present counts.
+        timers: the table's part about timers.
         disk: a directory on the store's file system.
     """
 
-    def __init__(self, totals: Callable[[], Totals], store: MessageStore, disk: Path) -> None:
+    def __init__(
+        self,
+        totals: Callable[[], Totals],
+        timers: Callable[[], dict[str, str]],
+        store: MessageStore,
+        disk: Path,
+    ) -> None:
         self._totals = totals
+        self._timers = timers
         self._store = store
         self._disk = disk
         self._started_ms = time.time_ns() // 1_000_000
@@ -59,7 +67,9 @@ class RuntimeInfo:
 
     def table(self, writable: bool) -> dict[str, str]:
         """Every key that mqadmin and the dashboard look for, as text."""
-        return self._store_part() | self._rates() | self._days() | _queues() | self._constants(writable)
+        return (
+            self._store_part() | self._rates() | self._days() | _queues() | self._constants(writable) | self._timers()
+        )
 
     def _store_part(self) -> dict[str, str]:
         totals, log = self._totals(), self._store.log
@@ -139,11 +149,6 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": "0",
             "earliestMessageTimeStamp": "-1",
             "pageCacheLockTimeMills": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
 
 

@@ -86,6 +86,9 @@ class TimerService:
         self._is_first = False  # no progress was ever recorded
         self._opened = (0, 0)  # queue offset and read time of the index when it was opened
         self._run = 0
+        self._rates = (0.0, 0.0)  # taken and delivered a second
+        self._seen = (0, 0)
+        self._sampled_s = loop.time()
         self.index = index
         self.follower = TimerFollower(config, index, store, loop, self._on_taken)
         self.delivered = 0
@@ -101,8 +104,22 @@ class TimerService:
         self._opened = self.index.queue_offset, self.index.read_ms
         self.follower.follow()
 
+    def figures(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells of timers."""
+        return {
+            "timerReadBehind": str(max(self._clock_ms() - self.index.read_ms, 0) // 1000),
+            "timerOffsetBehind": str(self.follower.behind),
+            "timerCongestNum": str(self.index.metrics.total),
+            "timerEnqueueTps": f"{self._rates[0]:.1f}",
+            "timerDequeueTps": f"{self._rates[1]:.1f}",
+        }
+
     def sync(self) -> None:
         """Take over the progress of the node that leads; to be called now and then."""
+        now_s, seen = self._loop.time(), (self.follower.count, self.delivered)
+        passed_s = max(now_s - self._sampled_s, 0.001)
+        self._rates = (seen[0] - self._seen[0]) / passed_s, (seen[1] - self._seen[1]) / passed_s
+        self._sampled_s, self._seen = now_s, seen
         if not self._is_leading:
             progress = self._state.offsets.get(PROGRESS_KEY, {})
             self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
