@@ -212,3 +212,22 @@ def test_files_of_another_length_are_refused_by_name(tmp_path: Path) -> None:
     (place_in(tmp_path).log / "notes.txt").write_text("mine")
     with pytest.raises(StoreFormatError, match=r"notes\.txt"):
         open_log(tmp_path, SMALL)
+
+
+def test_a_record_that_does_not_follow_the_one_before_is_no_part_of_the_log(tmp_path: Path) -> None:
+    source, opened = Source(), open_log(tmp_path)
+    for number in range(3):
+        source.send(f"k{number}", b"x")
+    source.copy_to(opened)
+    before = contents(opened)
+    opened.close()
+    path = place_in(tmp_path).log / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    size = len(source.records[0])
+    content[3 * size : 4 * size] = content[:size]  # an earlier one again, as of this place
+    struct.pack_into(">q", content, 3 * size + 28, 3 * size)
+    path.write_bytes(content)
+    opened = open_log(tmp_path, clean=False)
+    assert contents(opened) == before
+    opened.close()
+    assert path.read_bytes()[3 * size :].strip(b"\0") == b""
