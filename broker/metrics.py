@@ -76,6 +76,12 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
     registry.gauge("ledgermq_writable", "1 while this node takes messages.").function(lambda: int(parts.role.writable))
     registry.gauge("ledgermq_term", "Raft term, 0 where nothing is elected.").function(lambda: parts.role.generation)
     registry.gauge("ledgermq_log_min_offset_bytes", "Start of the log.").function(lambda: store.log.min_offset)
+    registry.gauge("ledgermq_disk_full", "1 while messages are refused because the disk is full.").function(
+        lambda: float(store.disk_full is not None)
+    )
+    registry.counter("ledgermq_log_files_deleted_total", "Old files of the log that were dropped.").function(
+        lambda: store.cleaner.deleted_files if store.cleaner is not None else 0
+    )
     registry.gauge("ledgermq_log_max_offset_bytes", "End of the log.").function(lambda: store.log.max_offset)
     registry.gauge("ledgermq_log_confirm_offset_bytes", "End of what can never vanish.").function(
         lambda: store.log.confirm_offset

@@ -54,6 +54,7 @@ EFFECTS = {
     "redeleteHangedFileInterval": "No file hangs: one that is read goes too, and its reader keeps its bytes.",
     "flushDiskType": "In Raft mode an entry counts for the quorum on a node when it is durable by this rule.",
     "bitMapLengthConsumeQueueExt": "Extensions are kept and read; filters that fill bit maps are not here.",
+    "enableCleanExpiredOffset": "Offsets go with their topic.",
     "enableConsumeQueueExt": "What is there is read in any case.",
     "flushConsumeQueueThoroughInterval": "Queues are synced then, and the checkpoint is written.",
     "mapperFileSizeBatchConsumeQueue": "Rounded up to whole units of 46 bytes.",

@@ -60,7 +60,7 @@ enableAsyncReput|bool|true|j|Build consume queues by several threads.
 enableAutoInSyncReplicas|bool|false|f|Lower the number of replicas to wait for by those that are there.
 enableBatchPush|bool|false|d|Push several Raft entries at once; always done here.
 enableBuildConsumeQueueConcurrently|bool|false|j|Build consume queues side by side.
-enableCleanExpiredOffset|bool|false|f|Delete offsets of topics that are gone.
+enableCleanExpiredOffset|bool|false|d|Delete offsets of topics that are gone.
 enableCompaction|bool|true|*|Serve topics that keep only the last message of each key.
 enableConsumeQueueExt|bool|false|*|Keep extensions of consume queues for filters.
 enableDLegerCommitLog|bool|false|*|Replicate the commit log by Raft.

@@ -59,6 +59,7 @@ class Cleaner:
         holds: each says up to which physical offset the log may be dropped, as far as it is concerned.
         followers: each is told the log's `min_offset` when that has moved.
         space: as measured last; None before the first time.
+        deleted_files: of the log, that it was made to drop.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Cleaner:
         self.holds: list[Callable[[], int]] = [lambda: store.dispatched_offset]
         self.followers: list[Callable[[int], None]] = []
         self.space: StoreSpace | None = None
+        self.deleted_files = 0
         self._store = store
         self._measure = measure
         self._now_ms = now_ms
@@ -194,6 +196,7 @@ class Cleaner:
             if limit < end or self._store.log.trim(end) < end:
                 log.info("the log keeps what lies before %d: it is still needed", end)
                 return
+            self.deleted_files += 1
             await asyncio.sleep(self.config.log_pause_ms / 1000)
 
     @staticmethod

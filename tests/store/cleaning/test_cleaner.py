@@ -84,6 +84,7 @@ async def test_at_the_hour_what_is_past_its_time_goes_and_no_more(world: World) 
     world.hour = 4
     await world.cleaner.run_round()
     assert world.opened.store.log.min_offset == 3 * 4096
+    assert world.cleaner.deleted_files == 3
     await eventually(lambda: not any(path.exists() for path in paths[:3]))
     assert all(path.exists() for path in paths[3:])
 
