@@ -56,6 +56,16 @@ class Relay:
             self._left = take_picture(wire)
             check_holds(self._left, self._rounds[-1])
 
+    def check(self, who: str, seat: Seat) -> None:
+        """`seat`, which runs, serves everything that was left, from a copy of the directory perhaps."""
+        assert self._left is not None
+        with Wire(seat.port) as wire:
+            self._check_found(who, wire, self._left)
+
+    def await_copy(self, seat: Seat) -> None:
+        """Return when the tables in a directory are as the last turn left them."""
+        self._await_tables_on_disk(seat)
+
     def end(self, seat: Seat, how: str, group: Group | None = None) -> None:
         """`stop` or `kill` the broker that had the last turn, with the rest of its group."""
         self._was_killed = how == "kill"
