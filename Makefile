@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 INPUT ?=
 SEEDS ?= 20000
 JOBS ?= 2
+IMAGES ?= 50
+ROUNDS ?= 100
 GROUPS_RAFT := send,pull,lite,consume,protocol,cluster
 GROUPS_STANDALONE := send,pull,lite,consume,protocol
 
@@ -55,6 +57,14 @@ sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n,
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
 
+crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode)
+	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue raft; do \
+	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) || exit $$?; done
+
+crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)
+	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
+	$(BIN)/python -m chaos.crash.kill_loop --mode raft --rounds $(ROUNDS)
+
 interop: $(BIN)/.runtime ## the real Java client against our clusters: raft with nodes killed, and standalone (Java 17, Maven)
 	scripts/interop raft --cases $(GROUPS_RAFT)
 	scripts/interop standalone --cases $(GROUPS_STANDALONE)
@@ -77,4 +87,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store sim interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test java-store sim crash-images crash-loop interop interop-all race bench bench-store clean
