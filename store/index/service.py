@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 SLICE_S = 0.002
 """Longest run of collecting keys before the loop gets its turn."""
 
-_DELAY_S = 0.05
+_DELAY_S = 0.1
 """From a message's dispatch to the slice that takes its keys: slices of many records cost less a record."""
 
 _BETWEEN_S = 0.004
