@@ -15,6 +15,7 @@ import socket
 
 from broker import statistics
 from broker.config import BrokerConfig
+from broker.live_config import LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
@@ -27,6 +28,7 @@ from broker.timer_files import CLEAN_SECONDS
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
@@ -51,8 +53,12 @@ class Broker:
         registry: its metrics.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, read_setting: ReadSetting | None = None) -> None:
         """Take a configuration.
+
+        Args:
+            config: checked together here.
+            read_setting: understands settings that are sent while the broker runs; without it none are taken.
 
         Raises:
             Refusal: INVALID_PARAMETER, values that contradict each other.
@@ -61,6 +67,7 @@ class Broker:
             sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._config = config
+        self._read_setting = read_setting
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
@@ -161,6 +168,9 @@ class Broker:
             connections=config.max_connections,
             idle_s=config.connection_idle_timeout_ms / 1000,
         )
+        if self._read_setting is not None:
+            live = LiveConfig(config, self._read_setting, self.announce_soon)
+            parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
         self._server = RemotingServer(parts.handler, limits=limits)
         await self._server.start(config.listen_host, self._port)
         self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
