@@ -3,8 +3,8 @@
     python benchmarks/bench_index.py [--records 100000] [--body 1024] [--keys 0] [--directory DIR]
 
 CPU time of all threads of the process, microseconds a message, best round: `sent_index_us` is what it adds where
-messages are sent, `started_index_us` where it is made from the log, as on a follower and at a start. Files have RocketMQ's sizes (5,000,000 slots, 20,000,000 entries). `--keys` user keys a
-message besides its unique key.
+messages are sent, `started_index_us` where it is made from the log, as on a follower and at a start. Files have
+RocketMQ's sizes (5,000,000 slots, 20,000,000 entries). `--keys` user keys a message besides its unique key.
 """
 
 import argparse

@@ -21,10 +21,12 @@ from broker.role import Role
 from broker.send_target import SendTargets
 from broker.state import ReplicatedState, offset_key
 from broker.timer_deliveries import Deliveries, Kind
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
 from ledgermq.message.record import Record, decode_record
 from store.consume_queue import ConsumeQueue
 from store.dispatch import DELAY_LEVELS_MS
+from store.errors import StoreError
 from store.message_store import MessageStore, QueuedDraft
 
 log = logging.getLogger(__name__)
@@ -121,6 +123,13 @@ class DelayService:
     def _deliver_due(self, index: int) -> None:
         """Put what is due at one level into this turn's batch; look again when that is committed, or more is due."""
         del self._timers[index]
+        try:
+            self._deliver_some(index)
+        except StoreError as error:
+            log.error("delay level %d waits: %s", index + 1, error)
+            self._look_in(index, _RETRY_SECONDS)
+
+    def _deliver_some(self, index: int) -> None:
         queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
         if queue is None or not self._role.writable:
             return
@@ -183,7 +192,12 @@ class DelayService:
         if unit is not None and unit[0] in self._deliveries.origins:
             return None
         found = self._store.look_up(unit[0]) if unit is not None else None
-        return decode_record(found) if found is not None else None
+        try:
+            return decode_record(found) if found is not None else None
+        except CorruptRecordError as error:
+            self.dropped += 1
+            log.error("delayed record at queue offset %d of %s dropped: %s", queue_offset, queue, error)
+            return None
 
     def _draft(self, record: Record) -> QueuedDraft | None:
         properties = decode_properties(record.properties)

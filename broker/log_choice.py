@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.config import BrokerConfig, LogMode
 from broker.config import FlushMode as ConfiguredFlushMode
@@ -108,6 +108,26 @@ async def _open_raft_store(store_config: StoreConfig, raft_config: RaftConfig, f
 def readiness(replicated_log: ReplicatedLog) -> tuple[bool, str] | None:
     """What the log itself says of its health; None for one that says nothing."""
     return replicated_log.readiness() if isinstance(replicated_log, RaftLog) else None
+
+
+class Backlog(NamedTuple):
+    """How far a log's disk is behind: bytes not in its files, bytes not durable, and free write buffers (or None)."""
+
+    uncommitted_bytes: int
+    unflushed_bytes: int
+    free_buffer_count: int | None
+
+
+def backlog(replicated_log: ReplicatedLog) -> Backlog:
+    """The present one."""
+    match replicated_log:
+        case CommitLog() as log:
+            committed = log.committed_offset
+            return Backlog(log.max_offset - committed, committed - log.flushed_offset, log.free_buffer_count)
+        case RaftLog() as log:
+            return Backlog(0, log.max_offset - log.flushed_offset, None)
+        case _:
+            return Backlog(0, 0, None)
 
 
 def hand_over(replicated_log: ReplicatedLog, target: str | None) -> str:

@@ -179,12 +179,8 @@ def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
 
 def _keep_units_behind(queue: ConsumeQueue, removed_at: int) -> None:
     first_stale = queue.bisect(lambda unit: unit[0] > removed_at)
-    kept = list(queue.iterate(queue.min_offset, first_stale))
     log.warning("%s: %d units of a removed topic dropped", queue, queue.max_offset - first_stale)
-    queue.clear()
-    for queue_offset, (physical_offset, size, code) in kept:
-        queue.put(physical_offset, size, code, queue_offset)
-    queue.next_offset = queue.max_offset
+    queue.keep_before(first_stale)
 
 
 def _parse_snapshot(snapshot: bytes) -> tuple[QueueStarts, bytes]:

@@ -18,11 +18,12 @@ from typing import Any
 
 from broker import names
 from broker.admin import AdminRequests
+from broker.adoption import whole_tables
 from broker.appender import Appender
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, LogMode
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
@@ -48,6 +49,7 @@ from broker.state_log import StateLog
 from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
 from broker.timer_deliveries import Deliveries
+from broker.timer_drafts import TimerDrafts
 from broker.timer_parking import Parking
 from broker.timer_requests import TimerRequests
 from broker.timer_service import TimerService
@@ -56,6 +58,7 @@ from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.replicated_log import LogState
@@ -97,6 +100,7 @@ class Parts:
         spawn: Spawn,
     ) -> None:
         self.state = state
+        self._is_raft = config.mode is LogMode.RAFT
         self.store = store
         self.deposed = asyncio.Event()
         self._announce_soon = announce_soon
@@ -134,18 +138,9 @@ class Parts:
         self.delay = DelayService(
             self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
         )
+        timer_drafts = TimerDrafts(self.metadata, store, self.targets, drafts)
         self.timer = TimerService(
-            config,
-            timer_index,
-            state,
-            self.deliveries,
-            self.metadata,
-            role,
-            store,
-            self.targets,
-            drafts,
-            loop,
-            wall_clock_ms,
+            config, timer_index, state, self.deliveries, role, store, timer_drafts, loop, wall_clock_ms
         )
         self.timer_requests = TimerRequests(
             config,
@@ -245,7 +240,7 @@ class Parts:
         """These queues have new messages: held pulls and delayed messages may be due."""
         self.held.wake(queues)
         self.delay.wake(queues)
-        self.timer.wake(queues)
+        self.timer.follower.wake(queues)
         self.transactions.wake(queues)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
@@ -266,6 +261,7 @@ class Parts:
             self.store.log.max_offset,
         )
         if state.writable:
+            self._adopt_tables()
             self.deposed.clear()
             self.transactions.expect()
             self.deliveries.scan(self._resume_deliveries)
@@ -294,6 +290,18 @@ class Parts:
         self.transactions.resume()
 
     # ---- inside
+
+    def _adopt_tables(self) -> None:
+        """A Java group's members have tables of their own: from here on they are those of this leader."""
+        if self._is_raft and self.state.is_foreign:
+            self.state.is_foreign = False
+            for change in whole_tables(self.state):
+                self.state_log.propose(change, self._on_adopted)
+
+    def _on_adopted(self, outcome: Refusal | None) -> None:
+        if outcome is not None:
+            self.state.is_foreign = True  # the next leader tries again
+            log.warning("the tables that Java left are not replicated yet: %s", outcome)
 
     def _propose(self, change: StateChange, done: Callable[[Any], None]) -> None:
         def settle(refusal: Any) -> None:

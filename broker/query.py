@@ -21,7 +21,7 @@ from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import DiskFailedError
+from store.errors import StoreError
 from store.message_store import MessageStore
 
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
@@ -68,10 +68,10 @@ class QueryRequests:
         if index is not None:
             try:
                 result = await index.query(topic, key, count_max, begin, end, index_type)
-            except DiskFailedError as error:
+                records = self._read(result.offsets, topic.encode(), key.encode(), begin, index_type)
+            except StoreError as error:
                 connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
                 return
-            records = self._read(result.offsets, topic.encode(), key.encode(), begin, index_type)
             last_update = (result.last_update_timestamp, result.last_update_offset)
         if records:
             self.found += 1

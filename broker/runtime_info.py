@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from broker.log_choice import backlog
 from store.message_store import MessageStore
 
 SAMPLE_SECONDS = 1.0
@@ -64,6 +65,8 @@ class RuntimeInfo:
         totals, log = self._totals(), self._store.log
         usage = shutil.disk_usage(self._disk)
         ratio = f"{usage.used / usage.total:.2f}" if usage.total else "0"
+        waiting = backlog(log)
+        no_pool = (1 << 31) - 1
         average = totals.bytes_in / totals.messages_in if totals.messages_in else 0.0
         return {
             "putMessageTimesTotal": str(totals.messages_in),
@@ -82,9 +85,11 @@ class RuntimeInfo:
             "commitLogDirCapacity": f"Total : {_gib(usage.total)}, Free : {_gib(usage.free)}.",
             "dispatchBehindBytes": str(log.confirm_offset - self._store.dispatched_offset),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToCommit": "0 B",
-            "remainHowManyDataToFlush": "0 B",
-            "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
+            "remainHowManyDataToCommit": _readable(waiting.uncommitted_bytes),
+            "remainHowManyDataToFlush": _readable(waiting.unflushed_bytes),
+            "remainTransientStoreBufferNumbs": str(
+                no_pool if waiting.free_buffer_count is None else waiting.free_buffer_count
+            ),
         }
 
     def _rates(self) -> dict[str, str]:
@@ -154,3 +159,13 @@ def _queues() -> dict[str, str]:
 
 def _gib(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 30):.1f} GiB"
+
+
+def _readable(size_bytes: int) -> str:
+    """As RocketMQ writes sizes: 0 B, 1.5 KiB, 12.0 GiB."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -130,7 +130,7 @@ class SendProcessor:
         if fields["b"].startswith(names.RETRY_PREFIX):
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"batch request does not support retry group {fields['b']}")
         if len(command.body) > self._body_max:
-            raise self._body_too_large(len(command.body), "batch")
+            raise self._body_refused(len(command.body), "batch")
         try:
             messages = split_batch(command.body)
         except MalformedBatchError as error:
@@ -197,8 +197,8 @@ class SendProcessor:
         if target is None:
             target = self._checked_target(fields)
         body = command.body
-        if len(body) > self._body_max:
-            raise self._body_too_large(len(body), "message")
+        if not 0 < len(body) <= self._body_max:
+            raise self._body_refused(len(body), "message")
         properties = fields.get("i", "").encode()
         if properties and properties[-1] != 2:
             properties += b"\x02"
@@ -340,11 +340,11 @@ class SendProcessor:
             return self._targets.target(dead_letters, 0)
         return target
 
-    def _body_too_large(self, size: int, what: str) -> Refusal:
+    def _body_refused(self, size: int, what: str) -> Refusal:
         return Refusal(
             Cause.MESSAGE_ILLEGAL,
             f"the message is illegal, maybe msg body or properties length not matched. The {what} body has {size} "
-            f"bytes, the limit is {self._body_max} (maxMessageSize)",
+            f"bytes, the limit is {self._body_max} (maxMessageSize); none is too few",
         )
 
     def _record_too_large(self, properties_size: int, size: int) -> Refusal:

@@ -121,6 +121,7 @@ class ReplicatedState:
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
+        is_foreign: a Java broker wrote the files last, so that other members may have other values.
         newer: what the files had that the log's records must not take back; empty when they are written anew.
         file_extras: by file, members that this release gives no meaning, to be written back.
     """
@@ -134,6 +135,7 @@ class ReplicatedState:
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
         self.applied_offset = 0
+        self.is_foreign = False
         self.newer = NewerNames()
         self.file_extras: dict[str, Mapping[str, Any]] = {}
 
@@ -210,6 +212,7 @@ class ReplicatedState:
         self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
+        self.is_foreign = False
 
     def _forget_topics(self, removed: set[str], physical_offset: int) -> None:
         for name in removed:

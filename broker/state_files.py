@@ -99,8 +99,9 @@ def load_state(directory: Path) -> ReplicatedState:
         table = found.value
         table.fill(state)
         state.file_extras[name] = {member: kept for member, kept in table.members.items() if member not in _MADE_HERE}
-        if mark is not None and mark.value.is_marking and table.members.get(_MARK) != _US:
-            newer[name].update(table.keys)
+        if (mark is None or mark.value.is_marking) and table.members.get(_MARK) != _US:
+            state.is_foreign = True
+            newer[name].update(table.keys if mark is not None else ())
         is_older |= found.is_older
     if is_older:
         state.applied_offset = 0
@@ -206,12 +207,12 @@ def _groups(members: _Json) -> _Table:
 
 
 def _offsets(members: _Json) -> _Table:
-    table = members.get("offsetTable") or {}
+    table = _member(members, "offsetTable")
     return _offset_table(members, {str(key): _numbers(queues) for key, queues in table.items()})
 
 
 def _delays(members: _Json) -> _Table:
-    levels = _numbers(members.get("offsetTable") or {})
+    levels = _numbers(_member(members, "offsetTable"))
     progress = {level - 1: offset for level, offset in levels.items()}
     return _offset_table(members, {_DELAY_KEY: progress} if progress else {})
 
@@ -249,9 +250,17 @@ class _Mark:
 
 def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[str, _C]:
     try:
-        return {str(key): from_json(value) for key, value in (members.get(name) or {}).items()}
+        return {str(key): from_json(value) for key, value in _member(members, name).items()}
     except Refusal as refusal:
         raise ValueError(refusal.remark) from refusal
+
+
+def _member(members: _Json, name: str) -> _Json:
+    """A table, which every release writes, empty or not: where it is not there the file is damaged, not empty."""
+    table = members.get(name)
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{name} is {str(table)[:40]!r}, not a table")
+    return table
 
 
 def _version(members: _Json) -> DataVersion:

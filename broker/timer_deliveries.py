@@ -13,6 +13,7 @@ Ours: RocketMQ delivers such messages again.
 
 import asyncio
 import enum
+import logging
 import struct
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,8 +25,11 @@ from broker.state import ReplicatedState, StateChange, offset_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt, ReplicatedLog
+
+log = logging.getLogger(__name__)
 
 MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
 """Where the marks lie among the consumer offsets: by kind in place of a queue id."""
@@ -42,6 +46,7 @@ _ORIGIN_AT: Final = 76
 _HOST_V6_EXTRA: Final = 12
 
 _WAIT_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
 _PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 
@@ -121,6 +126,10 @@ class Deliveries:
         """The progress recorded next tells of them; or they were not placed."""
         self._open[kind].pop(token, None)
 
+    def tokens(self, kind: Kind) -> list[Hashable]:
+        """Deliveries that were begun and have not ended."""
+        return list(self._open[kind])
+
     def record(self, kind: Kind, progress: Offsets, done: Callable[[Refusal | None], None] | None = None) -> None:
         """Put progress into the log, and the mark beside it."""
         mark = min(self._open[kind].values(), default=self._log.max_offset)
@@ -186,8 +195,13 @@ class Deliveries:
                     self._loop.call_soon(self._slice, run, position, end, then)
                     return
                 self._look(record)
+                start = position + len(record)
         except CorruptRecordError:
             pass  # dispatching has met it before and says so; what lies behind is not dispatched either
+        except StoreError as error:
+            log.error("nothing that waits is delivered yet: %s", error)
+            self._loop.call_later(_RETRY_SECONDS, self._slice, run, start, end, then)
+            return
         then()
 
     def _look(self, record: memoryview) -> None:

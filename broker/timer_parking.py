@@ -104,7 +104,7 @@ class Parking:
     def _timer(self, target: SendTarget, properties: bytes) -> Parked | None:
         now_ms = self._clock_ms()
         try:
-            deliver_ms = asked_time(properties, now_ms)
+            deliver_ms = asked_time(decode_properties(properties), now_ms)
         except ValueError as error:
             raise self._illegal(str(error)) from error
         if deliver_ms is None:

@@ -50,7 +50,7 @@ class RecallHandle(NamedTuple):
             return None
         if len(words) < 5 or words[0] != RECALL_VERSION or not words[4].isprintable():
             return None
-        due_ms = whole_number(words[3].encode())
+        due_ms = whole_number(words[3])
         return cls(words[1], words[2], -1 if due_ms is None else due_ms, words[4])
 
 

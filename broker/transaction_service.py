@@ -12,6 +12,7 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -35,8 +36,9 @@ from broker.transaction_ops import OpWriter
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import WAIT
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
+from store.errors import StoreError
 from store.message_store import MessageStore, QueuedDraft
 from store.replicated_log import AppendReceipt
 from store.timer.metrics import TopicCounts
@@ -48,6 +50,7 @@ HALF_KEY: Final = offset_key(names.HALF_TOPIC, _GROUP)
 OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, _GROUP)
 
 _SLICE_S: Final = 0.005
+_RETRY_SECONDS: Final = 1.0
 
 
 class TransactionService:
@@ -135,7 +138,13 @@ class TransactionService:
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
         """These queues have new messages, some of them perhaps half messages or op records."""
         if self._is_ready and any(queue.topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC) for queue in queues):
+            self._follow_on()
+
+    def _follow_on(self) -> None:
+        try:
             self._follow(None)
+        except Refusal as refusal:  # read again with the next message, or the next round
+            log.error("transactions are behind: %s", refusal.remark)
 
     def when_ready(self, decide: Callable[[], None]) -> None:
         """Call `decide` when the table is loaded: now, or soon; at once, too, when this node stops leading."""
@@ -152,7 +161,13 @@ class TransactionService:
     def _load(self, run: int) -> None:
         if run != self._run:
             return
-        if not self._follow(time.monotonic() + _SLICE_S):
+        try:
+            is_loaded = self._follow(time.monotonic() + _SLICE_S)
+        except Refusal as refusal:
+            log.error("transactions are not loaded yet: %s", refusal.remark)
+            self._loop.call_later(_RETRY_SECONDS, self._load, run)
+            return
+        if not is_loaded:
             self._loop.call_soon(self._load, run)
             return
         decided = self._deliveries.committed | self._deliveries.origins
@@ -200,10 +215,16 @@ class TransactionService:
         return self.look_up(unit[0]) if unit is not None else None
 
     def look_up(self, physical_offset: int) -> Record | None:
-        """The record at a physical offset; None when there is none, or a damaged one."""
-        found = self._store.look_up(physical_offset)
+        """The record at a physical offset; None when there is none, or a damaged one.
+
+        Raises:
+            Refusal: DISK_FAILED, it cannot be read now.
+        """
         try:
+            found = self._store.look_up(physical_offset)
             return decode_record(found) if found is not None else None
+        except StoreError as error:
+            raise Refusal(Cause.DISK_FAILED, str(error)) from error
         except CorruptRecordError as error:
             log.error("record at %d: %s", physical_offset, error)
             return None
@@ -266,6 +287,7 @@ class TransactionService:
         """One round, in slices."""
         if run != self._run or not self._is_ready:
             return
+        self._follow_on()
         self._check_some(run, deque(self._open.halves()), self._clock_ms())
         self._check_later(self._config.transaction_check_interval_ms / 1000)
 
@@ -274,7 +296,10 @@ class TransactionService:
         while halves and run == self._run:
             half = halves.popleft()
             if half.queue_offset not in self._busy and self._open.find(half.queue_offset, "") is half:
-                self._look_at(half, start_ms)
+                try:
+                    self._look_at(half, start_ms)
+                except Refusal as refusal:
+                    log.error("transaction %s is looked at again: %s", half.unique_key, refusal.remark)
             if time.monotonic() > deadline:
                 self._loop.call_soon(self._check_some, run, halves, start_ms)
                 return
@@ -305,7 +330,8 @@ class TransactionService:
             if isinstance(outcome, Refusal):
                 self._busy.discard(half.queue_offset)
             elif draft is not None:
-                self._ask(half.group, draft.physical_offset)
+                with contextlib.suppress(Refusal):  # it is asked about in the next round
+                    self._ask(half.group, draft.physical_offset)
 
         if draft is not None:
             self._busy.add(half.queue_offset)

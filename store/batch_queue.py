@@ -125,6 +125,13 @@ class BatchQueue(ConsumeQueue):
         self._take_bounds()
         self.next_offset = self.max_offset
 
+    def keep_before(self, offset: int) -> None:
+        """As `ConsumeQueue.keep_before`."""
+        slots = self._slots
+        slots.keep_before(self._slot_of(offset) if offset < self.max_offset else slots.max_offset)
+        self._take_bounds()
+        self.next_offset = self.max_offset
+
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
         self._slots.correct_min_offset(log_min_offset)

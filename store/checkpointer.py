@@ -13,6 +13,7 @@ from dataclasses import replace
 from store.checkpoint import Checkpoint, CheckpointFile, IndexProgress, Progress
 from store.errors import DiskFailedError
 from store.message_store import MessageStore
+from store.queue_ends import QueueEnds, save_ends
 from store.queue_file import QueueFile
 
 log = logging.getLogger(__name__)
@@ -64,9 +65,22 @@ class Checkpointer:
         if self._timer is not None:
             self._timer.cancel()
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
+        store = self._store
+        end = store.log.confirm_offset
+        is_clean = not self._has_failed and self._flushed_offset() >= store.dispatched_offset >= end
+        if is_clean:
+            ends = store.queues.ends(store.log.min_offset, store.dispatched_offset)
+            await self._loop.run_in_executor(self._executor, self._save_ends, ends)
         self._executor.shutdown()
-        end = self._store.log.confirm_offset
-        return not self._has_failed and self._flushed_offset() >= self._store.dispatched_offset >= end
+        return is_clean
+
+    def _save_ends(self, ends: QueueEnds | None) -> None:
+        """In the thread. The next start can do without."""
+        try:
+            if ends is not None:
+                save_ends(self._file.path.parent, ends)
+        except (OSError, DiskFailedError) as error:
+            log.warning("the next start will look at each queue: %s", error)
 
     def _save_by_timer(self, interval_s: float) -> None:
         self.save()

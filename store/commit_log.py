@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -41,8 +40,9 @@ from store.placing import Placer, walk_file
 from store.recovery import recover_log
 from store.refusals import refusal_of
 from store.removal import FileRemoval
-from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+from store.replicated_log import Done, LogListener, LogState
 from store.transient_pool import TransientPool
+from store.waiting import WaitingBatches
 
 __all__ = ["CommitLog", "CommitLogConfig"]
 
@@ -50,9 +50,6 @@ LOOK_INTERVAL_S = 10.0
 """Between two looks after idle mappings and deleted files."""
 
 log = logging.getLogger(__name__)
-
-_WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
-_DURABLE = AppendReceipt(generation=0, copies=1, durable_copies=1)
 
 
 class CommitLog:
@@ -90,8 +87,8 @@ class CommitLog:
         self._committer: Committer | None = None
         self._look_timer: asyncio.TimerHandle | None = None
         self._listeners: list[LogListener] = []
-        self._waiting: deque[tuple[int, float, Done]] = deque()
-        self._timeout: asyncio.TimerHandle | None = None
+        self._is_sync = config.flush_mode is FlushMode.SYNC
+        self._waiting = WaitingBatches(loop, config.sync_flush_timeout_ms, has_deadlines=self._is_sync)
         self._settling = False
         self._confirm_offset = 0
         self._last_timestamp = 0
@@ -129,7 +126,7 @@ class CommitLog:
         """Begin to take records; on the loop's thread."""
         config = self.config
         self._flusher = Flusher(self._queue, self._loop, on_failed=self._fail, on_flushed=self._on_flushed)
-        if config.flush_mode is FlushMode.ASYNC:
+        if not self._is_sync:
             self._flusher.flush_every(
                 config.flush_interval_ms / 1000,
                 least_pages=config.flush_least_pages,
@@ -156,7 +153,7 @@ class CommitLog:
         if self._flusher is not None:
             await self._flusher.close()
             self._settle()
-        self._refuse_waiting(self._refusal)
+        self._waiting.refuse_all(self._refusal)
         await self._removal.finish()
         self._queue.close()
         self._allocator.close()
@@ -191,6 +188,11 @@ class CommitLog:
         return self._queue.committed_offset
 
     @property
+    def free_buffer_count(self) -> int | None:
+        """Buffers of the transient pool that no file has; None without a pool."""
+        return None if self._pool is None else self._pool.free_count
+
+    @property
     def flushed_offset(self) -> int:
         """Everything below is durable."""
         return self._queue.flushed_offset
@@ -220,12 +222,10 @@ class CommitLog:
             if isinstance(error, DiskFailedError):
                 self._loop.call_soon(self._fail, error)
             raise refusal_of(error) from error
-        self._waiting.append((end, self._loop.time() + self.config.sync_flush_timeout_ms / 1000, done))
-        if self.config.flush_mode is FlushMode.SYNC:
-            if self._committer is None:
-                self._flusher.request(end, self._on_synced)
-            self._arm_timeout()
-        if not self._settling and (self._committer is not None or self.config.flush_mode is FlushMode.ASYNC):
+        self._waiting.add(end, done)
+        if self._committer is None and self._is_sync:
+            self._flusher.request(end, self._on_synced)
+        elif not self._settling:
             self._settling = True
             self._loop.call_soon(self._end_turn)
 
@@ -271,14 +271,14 @@ class CommitLog:
             self._flush_if_worth()
 
     def _on_committed(self, committed_offset: int) -> None:
-        if self.config.flush_mode is FlushMode.SYNC and self._flusher is not None:
+        if self._is_sync and self._flusher is not None:
             self._flusher.request(committed_offset, self._on_synced)
             return
         self._settle()
         self._flush_if_worth()
 
     def _flush_if_worth(self) -> None:
-        if self._flusher is not None and not self.config.flush_timed and self.config.flush_mode is FlushMode.ASYNC:
+        if self._flusher is not None and not self.config.flush_timed and not self._is_sync:
             self._flusher.flush_if_worth()
 
     def _on_synced(self, _flushed_offset: int) -> None:
@@ -287,29 +287,12 @@ class CommitLog:
     def _settle(self) -> None:
         """Confirm what may be confirmed, tell the listeners, then the senders."""
         flushed = self._queue.flushed_offset
-        confirmed = flushed if self.config.flush_mode is FlushMode.SYNC else self._queue.committed_offset
+        confirmed = flushed if self._is_sync else self._queue.committed_offset
         if confirmed > self._confirm_offset:
             self._confirm_offset = confirmed
             for listener in self._listeners:
                 listener.on_confirmed(confirmed)
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= confirmed:
-            end, _, done = waiting.popleft()
-            done(_DURABLE if end <= flushed else _WRITTEN)
-
-    def _arm_timeout(self) -> None:
-        if self._timeout is None and self._waiting:
-            self._timeout = self._loop.call_at(self._waiting[0][1], self._refuse_late)
-
-    def _refuse_late(self) -> None:
-        """SYNC_FLUSH: senders hear that their records are in the log and not known to be durable."""
-        self._timeout = None
-        limit = self.config.sync_flush_timeout_ms
-        now = self._loop.time()
-        while self._waiting and self._waiting[0][1] <= now:
-            end, _, done = self._waiting.popleft()
-            done(Refusal(Cause.FLUSH_TIMEOUT, f"stored up to {end}, but not flushed within {limit} ms"))
-        self._arm_timeout()
+        self._waiting.settle(confirmed, flushed)
 
     def _fail(self, error: DiskFailedError) -> None:
         """The first failed write or sync: nothing is acknowledged any more."""
@@ -317,17 +300,9 @@ class CommitLog:
             return
         self._refusal = Refusal(Cause.DISK_FAILED, str(error))
         log.error("the commit log takes no more records: %s", error)
-        self._refuse_waiting(self._refusal)
+        self._waiting.refuse_all(self._refusal)
         for listener in self._listeners:
             listener.on_role_change(self.state)
-
-    def _refuse_waiting(self, refusal: Refusal) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for _, _, done in waiting:
-            done(refusal)
-        if self._timeout is not None:
-            self._timeout.cancel()
-            self._timeout = None
 
     def _look(self) -> None:
         self._queue.look()

@@ -113,6 +113,12 @@ class ConsumeQueue:
         self.min_offset = self._files.start
         self._flushed_offset = self.next_offset = self.max_offset = self._files.end
 
+    def load_known(self, min_offset: int, max_offset: int) -> None:
+        """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed."""
+        self._files.load_later()
+        self.min_offset = min_offset
+        self._flushed_offset = self.next_offset = self.max_offset = max_offset
+
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
 
@@ -224,6 +230,10 @@ class ConsumeQueue:
             end = self._scan(end_offset, end)
             self._flushed_offset = self.min_offset
         self._cut(end)
+
+    def keep_before(self, offset: int) -> None:
+        """Forget the units from `offset` on, which is the first one of a record; the next message gets that number."""
+        self._cut(offset)
 
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""

@@ -14,6 +14,7 @@ from store.errors import DiskFailedError, DiskFullError, StoreFormatError
 FILE_NAME_DIGITS = 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PUNCH_HOLE_KEEP_SIZE = 0x03
+_LOOKED_AT_BYTES = 1 << 20
 
 _libc = ctypes.CDLL(None)
 
@@ -101,6 +102,25 @@ def punch(descriptor: int, start: int, end: int) -> bool:
     return not _libc.fallocate(
         descriptor, ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_longlong(start), ctypes.c_longlong(end - start)
     )
+
+
+def is_blank_from(descriptor: int, position: int, size_bytes: int) -> bool:
+    """Whether a file reads as zeros from `position` on; holes are not read, and not more than a MiB of the rest.
+
+    Too much to read counts as not blank.
+    """
+    left = _LOOKED_AT_BYTES
+    try:
+        while position < size_bytes and left > 0:
+            start = os.lseek(descriptor, position, os.SEEK_DATA)
+            position = os.lseek(descriptor, start, os.SEEK_HOLE)
+            data = os.pread(descriptor, min(position - start, left), start)
+            if data.count(0) != len(data):
+                return False
+            left -= position - start
+    except OSError as error:
+        return error.errno == errno.ENXIO  # no data behind
+    return left >= 0
 
 
 def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> None:

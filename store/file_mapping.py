@@ -207,8 +207,8 @@ class FileMapping:
         buffer, view = self._buffer, self.mapped
         self._drop_mapping()
         if buffer is not None:
-            view.release()
             try:
+                view.release()
                 buffer.close()
             except BufferError:  # readers hold slices: unmapped with the last of them
                 self._left_behind = weakref.ref(buffer)

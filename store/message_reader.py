@@ -5,7 +5,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, lookMe
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ledgermq.message.errors import CorruptRecordError
@@ -87,9 +87,21 @@ class MessageReader:
         With `upper`: the last one stored at or before it, `min_offset` if none is.
         """
         if not upper:
-            return queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) < timestamp)
-        behind = queue.bisect(lambda unit: self._store_time(unit[0], unit[1]) <= timestamp)
-        return max(behind - 1, queue.min_offset)
+            return self._bisect_by_time(queue, lambda time: time < timestamp)
+        return max(self._bisect_by_time(queue, lambda time: time <= timestamp) - 1, queue.min_offset)
+
+    def _bisect_by_time(self, queue: ConsumeQueue, is_before: Callable[[int], bool]) -> int:
+        """The first offset whose message was not stored `before`; where no message is known, the next one decides."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            probe = middle = (low + high) // 2
+            while probe < high and (time := self.store_time(queue, probe)) < 0:
+                probe += 1
+            if probe < high and is_before(time):
+                low = probe + 1
+            else:
+                high = middle
+        return low
 
     def records_from(self, queue: ConsumeQueue, physical_offset: int) -> Iterator[tuple[int, memoryview]]:
         """`(physical_offset, record)` of a queue's dispatched messages at or past a physical offset, in order."""

@@ -23,9 +23,10 @@ from store.compaction.compaction_store import CompactionStore
 from store.compaction.config import CompactionConfig
 from store.index.config import IndexConfig
 from store.message_store import MessageStore
+from store.queue_ends import remove_ends
 from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, believed_ends, recover_queues, remake_misfits
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
@@ -88,6 +89,8 @@ class OpenStore:
             await self.cleaner.close()
             if self.store.index is not None:
                 await self.store.index.finish()
+            if self.store.compaction is not None:
+                self.store.compaction.finish()
             await self.store.log.close()
             self.store.close()
             if self.store.index is not None:
@@ -132,7 +135,14 @@ async def open_store(
     found = directory.checkpoint.found
 
     def recover() -> QueueRecovery:
-        queues.load()
+        ends = believed_ends(config.root, queues, found.progress, replicated_log)
+        if ends is not None:
+            queues.load_known(ends)
+        else:
+            queues.load()
+        remove_ends(config.root)
+        if ends is not None:
+            return QueueRecovery(ends.dispatched_offset)
         walk_bytes = config.untrusted_walk_bytes
         return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, batches=batches)
 

@@ -1,6 +1,7 @@
 """Pages: what the kernel is told, and asked, about the pages of a mapping. No call here holds the GIL.
 
     populate   read the pages in, now, or say that the disk cannot        (a plain touch would be a SIGBUS)
+    read_data  the same for all that was ever written to a file
     lock       keep them in memory                unlock   let them go
     will_need  read them ahead                    forget   drop them from this process (not from the page cache)
     scattered  do not read ahead
@@ -12,6 +13,7 @@ import ctypes
 import errno
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.errors import DiskReadError
@@ -59,6 +61,32 @@ def _read_pages(descriptor: int, path: Path, start: int, end: int) -> None:
             raise DiskReadError(path, position, str(error)) from error
         if got == 0:
             raise DiskReadError(path, position, "the file has been cut short")
+
+
+def read_data(descriptor: int, path: Path, buffer: mmap.mmap) -> None:
+    """Have all of a small file in memory that was ever written to it; its holes stay holes.
+
+    Raises:
+        DiskReadError: with the first page that the disk cannot read.
+    """
+    for start, end in _data_extents(descriptor, len(buffer)):
+        first = start & -mmap.PAGESIZE
+        if not populate(buffer, first, end):
+            read_through(descriptor, path, first, end)
+
+
+def _data_extents(descriptor: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """The parts `[start, end)` of a file that are no holes, as far as the file system knows."""
+    end = 0
+    while end < size_bytes:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but holes from here on
+            start, end = end, size_bytes
+        yield start, min(end, size_bytes)
 
 
 def will_need(buffer: mmap.mmap) -> None:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from store import pages
+from store.disk import is_blank_from
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import allocate, punch, sync_directory
 from store.queue_mapping import map_file
@@ -62,14 +64,17 @@ class QueueFile:
         return self._buffer if self._buffer is not None else self.map()
 
     def map(self) -> mmap.mmap:
-        """Map the file, if it is not mapped yet.
+        """Map the file, if it is not mapped yet, and have its units in memory: a touch of a bad page would be a SIGBUS.
 
         Raises:
             DiskFailedError: no; the process may have too many files open.
+            DiskReadError: the disk cannot read them.
         """
         if self._buffer is None:
             with self._opened() as descriptor:
-                self._buffer = map_file(descriptor, self.size_bytes)
+                buffer = map_file(descriptor, self.size_bytes)
+                pages.read_data(descriptor, self.path, buffer)
+            self._buffer = buffer
         return self._buffer
 
     @property
@@ -98,7 +103,8 @@ class QueueFile:
         if position >= self.size_bytes:
             return
         with self._opened() as descriptor:
-            if not punch(descriptor, position, self.size_bytes):
+            is_blank = is_blank_from(descriptor, position, self.size_bytes)
+            if not is_blank and not punch(descriptor, position, self.size_bytes):
                 self._zero(descriptor, position)
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 

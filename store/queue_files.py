@@ -22,14 +22,27 @@ class QueueFiles:
         unit_size: bytes.
     """
 
-    __slots__ = ("_files", "_old_file", "directory", "file_units", "unit_size")
+    __slots__ = ("_loaded", "_old_file", "directory", "file_units", "unit_size")
 
     def __init__(self, directory: Path, file_units: int, unit_size: int) -> None:
         self.directory = directory
         self.file_units = file_units
         self.unit_size = unit_size
-        self._files: list[QueueFile] = []
+        self._loaded: list[QueueFile] | None = []
         self._old_file: QueueFile | None = None
+
+    @property
+    def _files(self) -> list[QueueFile]:
+        loaded = self._loaded
+        if loaded is None:
+            self.load()
+            loaded = self._loaded
+            assert loaded is not None, f"{self.directory} was not loaded"
+        return loaded
+
+    def load_later(self) -> None:
+        """Look at the directory when a file is first asked for; it is known to hold what it should."""
+        self._loaded = None
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -50,9 +63,9 @@ class QueueFiles:
             if file.start_bytes % size or file.start_bytes != files[0].start_bytes + index * size:
                 for behind in files[index:]:
                     behind.delete()
-                self._files = files[:index]
+                self._loaded = files[:index]
                 return True
-        self._files = files
+        self._loaded = files
         return False
 
     @property
@@ -140,6 +153,6 @@ class QueueFiles:
 
     def close(self) -> None:
         """Unmap all files."""
-        for file in self._files:
+        for file in self._loaded or ():
             file.close()
         self._old_file = None

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
@@ -24,6 +25,7 @@ from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import InvalidTopicError
 from store.mapped_file import MappedFile
+from store.queue_ends import QueueEnds, read_ends
 from store.queue_kinds import entries_of
 from store.queue_table import QueueTable
 from store.record_batches import RecordBatch, stored_at
@@ -53,6 +55,21 @@ class QueueRecovery:
     rebuilt: int = 0
     unreadable: tuple[int, ...] = ()
     hidden: tuple[int, ...] = ()
+
+
+def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log_: ReplicatedLog) -> QueueEnds | None:
+    """Where the queues of a cleanly stopped store begin and end; None when each has to be looked at."""
+    ends = read_ends(root)
+    if ends is None or progress is None or queues.has_kinds:
+        return None
+    agrees = (
+        ends.dispatched_offset == progress.dispatched_offset <= progress.flushed_offset
+        and ends.unit_count == progress.unit_count
+        and ends.log_min_offset == log_.min_offset
+        and ends.dispatched_offset <= log_.confirm_offset
+        and queues.is_as_left(ends)
+    )
+    return ends if agrees else None
 
 
 def recover_queues(

@@ -6,7 +6,6 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +17,9 @@ from store.errors import InvalidTopicError, StoreFormatError
 from store.ext_files import ExtFiles
 from store.ext_queue import ExtQueue
 from store.folders import make_folder
+from store.queue_ends import QueueEnds, changed_at
 from store.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
+from store.trash import Trash
 
 QueueStarts = dict[str, dict[int, int]]
 """By topic and queue id, a queue offset."""
@@ -55,7 +56,9 @@ class QueueTable:
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self.on_deleted: list[Callable[[str], None]] = []
         self._watched: set[str] = set()
+        self._trash = Trash(directory.parent)
         make_folder(directory)
+        self._trash.empty()
 
     def load(self) -> None:
         """Open every queue on disk; `ConsumeQueue.recover` follows.
@@ -68,6 +71,33 @@ class QueueTable:
         if self._batch_directory.is_dir():
             for topic, queue_id in _folders(self._batch_directory):
                 self._add(topic, queue_id, is_batch=True).load()
+
+    def load_known(self, ends: QueueEnds) -> None:
+        """As `load`, and the queues' own recovery, for queues whose bounds are known."""
+        for topic, queue_id, min_offset, max_offset, _ in ends.queues:
+            self._add(topic, queue_id, is_batch=False).load_known(min_offset, max_offset)
+
+    def is_as_left(self, ends: QueueEnds) -> bool:
+        """Whether no queue's folder was added, removed or changed since."""
+        root = str(self.directory)
+        found = {path.name for path in self.directory.iterdir()}
+        needed = {queue[0] for queue in ends.queues if queue[4]}
+        return (
+            ends.file_units == self._file_units
+            and found == needed
+            and all(changed_at(f"{root}/{topic}/{number}") == changed for topic, number, _, _, changed in ends.queues)
+        )
+
+    def ends(self, log_min_offset: int, dispatched_offset: int) -> QueueEnds | None:
+        """The bounds of all queues, for `load_known`; None where not all of them are plain."""
+        if self.has_kinds:
+            return None
+        root = str(self.directory)
+        bounds = (
+            (queue.topic, number := queue.queue_id, queue.min_offset, queue.max_offset,
+             changed_at(f"{root}/{queue.topic}/{number}")) for queue in self
+        )  # fmt: skip
+        return QueueEnds(log_min_offset, dispatched_offset, self._file_units, tuple(bounds))
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
         """The queue, made when missing (on disk only with its first unit).
@@ -116,26 +146,33 @@ class QueueTable:
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
 
     def delete(self, queue: ConsumeQueue) -> None:
-        """Drop one queue, its files and its folder."""
+        """Drop one queue, its files and its folder.
+
+        Raises:
+            DiskFailedError: the folder stays, and so does the queue.
+        """
+        for root in self._roots:
+            folder = root / queue.topic / str(queue.queue_id)
+            self._trash.take(folder)
+            with contextlib.suppress(OSError):  # other queues of the topic are there
+                folder.parent.rmdir()
         queue.clear()
         del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
-        for root in self._roots:
-            folder = root / queue.topic / str(queue.queue_id)
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):  # other queues of the topic are there
-                folder.parent.rmdir()
 
     def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic and their files; its records stay in the log."""
+        """Drop the queues of a topic and their files; its records stay in the log.
+
+        Raises:
+            DiskFailedError: the folder stays, and so do the queues.
+        """
+        for root in self._roots if _topic_fault(topic) is None else ():
+            self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             queue.clear()
             del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         if topic.startswith(LIGHT_PREFIX):
             self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
-        for root in self._roots:
-            if _topic_fault(topic) is None and (root / topic).exists():
-                shutil.rmtree(root / topic)
         for tell in self.on_deleted:
             tell(topic)
 

@@ -59,6 +59,15 @@ def _config(root: Path, settings: RaftCrashSettings) -> RaftConfig:
     )
 
 
+def open_small_raft(root: Path, settings: RaftCrashSettings, boot: str) -> RaftFiles:
+    """A node's files, small ones, on a machine started as `boot`.
+
+    Raises:
+        DLedgerError, StoreError: as `open_files`.
+    """
+    return open_files(_config(root, settings), boot)
+
+
 class RaftRun:
     """One run of the workload below `recorder.root`; `number` is of its first message."""
 
@@ -85,7 +94,7 @@ class RaftRun:
         await self._close()
 
     async def _open(self) -> None:
-        self._files = open_files(_config(self._recorder.root, self._settings), _BOOT)
+        self._files = open_small_raft(self._recorder.root, self._settings, _BOOT)
         opened = self._files.opened
         starter = partial(term_start_draft, node_id="n0", store_host=_HOST, now_ms=_START_MS)
         self._log = EntryLog(self._directory, opened, store_host=_HOST, term_start=starter)
@@ -237,11 +246,11 @@ class RaftWorkload:
 
     def _judge_once(self, root: Path, ledger: Ledger, boot: str) -> list[Item]:
         try:
-            files = open_files(_config(root, self.settings), boot)
+            files = open_small_raft(root, self.settings, boot)
         except (StoreError, DLedgerError, OSError, ValueError) as error:
             raise RefusedError(f"not opened: {error!r}") from error
         try:
-            found = _entries_of(files)
+            found = entries_of(files)
             _judge_entries(files, found, ledger)
             _judge_term(root, ledger)
         finally:
@@ -261,10 +270,15 @@ def _judge_term(root: Path, ledger: Ledger) -> None:
         raise DisagreeError(f"term and vote are {found}, they may be {allowed}")
 
 
-def _entries_of(files: RaftFiles) -> list[Item]:
+def entries_of(files: RaftFiles, first: int = 0) -> list[Item]:
+    """What an opened log holds, from entry `first` on; the key of each is its index and term.
+
+    Raises:
+        DisagreeError: the index lacks one.
+    """
     opened = files.opened
     items = []
-    for index in range(opened.start.first_index, opened.found.last_index + 1):
+    for index in range(max(opened.start.first_index, first), opened.found.last_index + 1):
         unit = opened.units.find(index)
         if unit is None:
             raise DisagreeError(f"entry {index} has no index unit, the log ends with {opened.found.last_index}")

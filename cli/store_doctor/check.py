@@ -114,7 +114,7 @@ def check_store(
     check_small_files(layout, facts, findings)
     if not layout.is_bare:
         check_timer(layout, facts, findings)
-    _blame_missing_file(layout, facts, findings)
+    _blame_missing_file(layout, parts, findings)
     suspects = sum(part.suspects for part in parts)
     if suspects:
         findings.notes.append(f"{suspects} records have zero bytes in their properties: perhaps torn")
@@ -190,14 +190,23 @@ def _log_faults(layout: StoreLayout, scan: FileScan) -> list[Fault]:
     faults = [Fault(name, gap.start, kind, f"{gap.detail}; {gap.end - gap.start} bytes") for gap in scan.gaps]
     header = 48 if layout.kind == DLEDGER else 0
     for row, detail in scan.damages.items():
-        physical = int(scan.columns.physical_offsets[row])
-        position = physical - scan.file.start - header
-        faults.append(Fault(name, position, "bad-body", f"physical offset {physical}: {detail}"))
+        position = _position(scan, row) - header
+        faults.append(Fault(name, position, "bad-body", f"physical offset {scan.file.start + position}: {detail}"))
+    for row, wrong in scan.misnumbered.items():
+        detail = f"queue offset {wrong} of {scan.columns.names[scan.columns.queues[row]]} cannot be"
+        faults.append(Fault(name, _position(scan, row) - header, "bad-number", detail))
+    for row in scan.nameless:
+        detail = f"topic {scan.columns.names[scan.columns.queues[row]].topic!r} cannot name a folder"
+        faults.append(Fault(name, _position(scan, row) - header, "bad-topic", detail))
     if scan.blank_fault:
         faults.append(Fault(name, scan.blank_start, kind, scan.blank_fault))
     if scan.read_error is not None:
         faults.append(Fault(name, scan.end, "read-error", scan.read_error))
     return faults
+
+
+def _position(scan: FileScan, row: int) -> int:
+    return int(scan.columns.physical_offsets[row]) - scan.file.start
 
 
 def _run(
@@ -253,12 +262,11 @@ def _judge_no_index(layout: StoreLayout, findings: Findings) -> None:
         findings.notes.append("no index files: messageIndexEnable is false, or they are lost")
 
 
-def _blame_missing_file(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Where others know of records behind the log's last file, the next file is missing."""
-    path = layout.log_dir / f"{facts.max_offset:020d}"
-    is_whole = not layout.log_file_size or facts.max_offset % layout.log_file_size == 0
-    if not is_whole or path.exists() or layout.name(path) in {fault.file for fault in findings.faults}:
+def _blame_missing_file(layout: StoreLayout, parts: list[FileCheck], findings: Findings) -> None:
+    """Where others know of records behind a log whose last file is full, the next file is missing."""
+    if parts and not parts[-1].shape.is_full:
         return
+    start = parts[-1].shape.file.start + layout.log_file_size if parts else 0
+    path = layout.log_dir / f"{start:020d}"
     if any(fault.kind in _POINTING and BEHIND in fault.detail for fault in findings.faults):
-        detail = f"others know of records from physical offset {facts.max_offset} on"
-        findings.add(layout.name(path), 0, "missing-file", detail)
+        findings.add(layout.name(path), 0, "missing-file", f"others know of records from physical offset {start} on")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _EXIT_CODES = "exit codes: 0 clean, 1 faults or differences, 2 no store there or not readable"
 
 
+_LIKE = "mappedFileSize{}, bytes, where no such file is left to tell"
+
+
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `store` with its verbs."""
     store = commands.add_parser("store", help="look at, check and repair store directories, RocketMQ's too")
@@ -53,6 +56,7 @@ def _add_repair(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     where.add_argument("--output", type=Path, metavar="DIR", help="repair a copy there; DIR itself stays as it is")
     where.add_argument("--in-place", action="store_true", help="repair DIR itself; nobody may have it open")
     repair.add_argument("--cut", type=Path, metavar="FILE", help="where what is cut goes (default: beside the store)")
+    repair.add_argument("--queue-file-size", type=int, default=0, metavar="N", help=_LIKE.format("ConsumeQueue"))
     repair.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum, where no index file tells")
 
 
@@ -136,6 +140,7 @@ def _repair(arguments: argparse.Namespace) -> int:
             output=arguments.output,
             side_path=arguments.cut,
             index=IndexLayout(slots, slots * (ENTRIES_DEFAULT // SLOTS_DEFAULT)) if slots else None,
+            queue_file_size=arguments.queue_file_size,
             on_progress=bar,
         )
     finally:

@@ -25,6 +25,8 @@ KINDS = {
     "read-error": "the disk does not give these bytes",
     "bad-record": "no record can be framed there, though records follow",
     "bad-body": "the body, or the whole record, fails its CRC",
+    "bad-number": "a queue offset that its neighbours, or reason, forbid",
+    "bad-topic": "a topic that cannot name a queue's folder",
     "torn-tail": "bytes behind the log's last record that are none",
     "torn-properties": "properties that lost bytes which a queue or the index still knows",
     "bad-entry": "a DLedger header that breaks the row: position, index, term or size",

@@ -11,11 +11,15 @@ from cli.store_doctor.small_check import LogFacts
 
 @dataclass(frozen=True, slots=True)
 class LogShape:
-    """What of one file's scan the whole log needs; see `FileScan`. Times are ms, 0 for none; indexes -1."""
+    """What of one file's scan the whole log needs; see `FileScan`. Times are ms, 0 for none; indexes -1.
+
+    `record_end` is behind the last record, before a blank.
+    """
 
     file: OffsetFile
     records: int
     end: int
+    record_end: int
     is_full: bool
     used_end: int
     detail: str
@@ -36,6 +40,7 @@ class LogShape:
             file=scan.file,
             records=len(columns),
             end=scan.end,
+            record_end=scan.blank_start if scan.is_full else scan.end,
             is_full=scan.is_full,
             used_end=scan.used_end,
             detail=scan.detail,
@@ -106,7 +111,7 @@ def _check_entries(layout: StoreLayout, shapes: list[LogShape], findings: Findin
 
 def _facts(shapes: list[LogShape], last: int) -> LogFacts:
     used = [shape for shape in shapes if shape.records]
-    end = shapes[last].file.start + shapes[last].end if last >= 0 else (shapes[0].file.start if shapes else 0)
+    end = shapes[last].file.start + shapes[last].record_end if last >= 0 else (shapes[0].file.start if shapes else 0)
     return LogFacts(
         records=sum(shape.records for shape in shapes),
         min_offset=shapes[0].file.start if shapes else 0,

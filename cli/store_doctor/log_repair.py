@@ -19,7 +19,7 @@ from cli.store_doctor.copying import sync_path
 from cli.store_doctor.directory import DLEDGER, OffsetFile, StoreLayout, open_layout
 from cli.store_doctor.gap_frames import Frames, fill_entries, fill_records
 from cli.store_doctor.log_check import LogShape, last_in_use
-from cli.store_doctor.placeholders import Lost, filler, mended, placeholder
+from cli.store_doctor.placeholders import Lost, filler, mended, placeholder, renumbered
 from cli.store_doctor.queues import QUEUE_DIR, list_queues, open_queues
 from cli.store_doctor.raw_file import Window
 from cli.store_doctor.scan import FileScan, Gap
@@ -125,6 +125,12 @@ class LogRepairer:
             self._fill(scan, gap, lost)
         for row, detail in scan.damages.items():
             self._mend(scan, row, detail, lost)
+        for row in scan.nameless:
+            if row not in scan.damages:
+                self._mend(scan, row, "its topic cannot name a folder", lost)
+        for row, wrong in scan.misnumbered.items():
+            if row not in scan.damages:
+                self._renumber(scan, row, wrong)
         if scan.blank_fault or (not is_last and not scan.is_full):
             position = scan.blank_start if scan.is_full else scan.end
             if not scan.is_full and scan.used_end > position:
@@ -185,25 +191,43 @@ class LogRepairer:
         with Window(scan.file.path) as window:
             header = window.read(position - self._header, self._header)
             record = window.read(position, size)
-        data = self._replacement(record, physical, size, self._timestamp(scan, position), lost)
+        timestamp = self._timestamp(scan, position)
+        data = self._replacement(record, physical, timestamp, lost, is_usable=row not in scan.nameless)
         if data is None:
             self.done.left.append(f"{name} at {position - self._header}: {detail}")
             return
         self._keep(scan.file, position - self._header, position + size, "replaced", detail)
-        if header:
-            fields = list(HEADER.unpack(header))
-            fields[7] = crc32(data) if fields[7] else 0
-            data = HEADER.pack(*fields) + data
-        self._write(scan.file, position - self._header, data)
+        self._write(scan.file, position - self._header, _with_header(header, data))
         self.done.replaced += 1
 
-    def _replacement(self, record: bytes, physical: int, size: int, timestamp: int, lost: list[Lost]) -> bytes | None:
+    def _renumber(self, scan: FileScan, row: int, wrong: int) -> None:
+        """Put the right queue offset into a record."""
+        name = self._layout.name(scan.file.path)
+        position = int(scan.columns.physical_offsets[row]) - scan.file.start
+        if self._keeps_damages or not scan.columns.in_queue[row]:
+            self.done.left.append(f"{name} at {position - self._header}: queue offset {wrong} cannot be")
+            return
+        start, size = position - self._header, self._header + int(scan.columns.sizes[row])
+        with Window(scan.file.path) as window:
+            data = window.read(start, size)
+        self._keep(scan.file, start, start + size, "replaced", f"queue offset {wrong}")
+        record = renumbered(data[self._header :], int(scan.columns.queue_offsets[row]))
+        self._write(scan.file, start, _with_header(data[: self._header], record))
+        self.done.replaced += 1
+
+    def _replacement(
+        self, record: bytes, physical: int, timestamp: int, lost: list[Lost], *, is_usable: bool
+    ) -> bytes | None:
+        """What takes the place of a record; None for a body that is no record."""
         if self._layout.is_bare:
             return None
         try:
-            check_record(record, 0, size, check_crc=False)
+            check_record(record, 0, len(record), check_crc=False)
         except CorruptRecordError:
+            is_usable = False
+        if not is_usable:
             known = next((item for item in lost if item.physical_offset == physical), None)
+            size = len(record)
             return filler(physical, size, timestamp) if known is None else placeholder(known, size, timestamp)
         (flags,) = INT.unpack_from(record, SYS_FLAG_AT)
         (body_size,) = INT.unpack_from(record, HEAD_SIZES[(flags >> 4) & 3] - INT.size)
@@ -214,7 +238,7 @@ class LogRepairer:
         ranges = [(scan.file.start + gap.start, scan.file.start + gap.end) for scan in scans for gap in scan.gaps]
         for scan in scans:
             rows = scan.columns.physical_offsets
-            ranges += [(int(rows[row]), int(rows[row]) + 1) for row in scan.damages]
+            ranges += [(int(rows[row]), int(rows[row]) + 1) for row in (*scan.damages, *scan.nameless)]
         found: list[Lost] = []
         if not ranges or self._old.is_bare:
             return found
@@ -251,6 +275,15 @@ class LogRepairer:
 
     def _write(self, file: OffsetFile, position: int, data: bytes) -> None:
         _write_durably(file.path, position, data)
+
+
+def _with_header(header: bytes, record: bytes) -> bytes:
+    """The record behind its DLedger header, if there is one, whose CRC is made to fit."""
+    if not header:
+        return record
+    fields = list(HEADER.unpack(header))
+    fields[7] = crc32(record) if fields[7] else 0
+    return HEADER.pack(*fields) + record
 
 
 def _write_durably(path: Path, position: int, data: bytes) -> None:

@@ -8,6 +8,7 @@ Both have exactly the size that is asked for.
 """
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 from cli.store_doctor.columns import QueueName
@@ -27,6 +28,8 @@ SENTENCE: Final = b"This message was damaged and is lost; `ledgermq store repair
 FILLER_TOPIC: Final = b"rmq_sys_ledgermq_gap"
 FILLER_SIZE_MIN: Final = RECORD_SIZE_MIN + 1
 _HOST: Final = bytes(8)
+_NUMBER: Final = Struct(">q")
+_NUMBER_AT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +70,20 @@ def mended(record: bytes, body_size: int) -> bytes:
         data[start : start + body_size] = _text(body_size)
         INT.pack_into(data, 8, crc32(data[start : start + body_size]) & CRC_MASK)
         INT.pack_into(data, SYS_FLAG_AT, flags & ~(COMPRESSED | COMPRESSION_MASK | NEED_UNWRAP | INNER_BATCH))
-    if decode_crc_property(bytes(data)) is not None:
-        covered = memoryview(data)[: len(data) - CRC_PROPERTY_LENGTH]
-        value = crc32(covered) & CRC_MASK
-        covered.release()
-        data[len(data) - CRC_PROPERTY_LENGTH :] = encode_crc_property(value)
-    return bytes(data)
+    return _with_crc_property(bytes(data))
+
+
+def renumbered(record: bytes, queue_offset: int) -> bytes:
+    """The record with another queue offset."""
+    return _with_crc_property(record[:_NUMBER_AT] + _NUMBER.pack(queue_offset) + record[_NUMBER_AT + _NUMBER.size :])
+
+
+def _with_crc_property(record: bytes) -> bytes:
+    """The record; its appended CRC, if it has one, made to fit."""
+    if decode_crc_property(record) is None:
+        return record
+    covered = record[: len(record) - CRC_PROPERTY_LENGTH]
+    return covered + encode_crc_property(crc32(covered) & CRC_MASK)
 
 
 def _record(

@@ -15,6 +15,7 @@ from cli.store_doctor.columns import Columns, Ints, QueueName
 from cli.store_doctor.directory import StoreLayout
 from cli.store_doctor.ext_check import ext_faults
 from cli.store_doctor.findings import BEHIND, Fault
+from cli.store_doctor.numbering import OFFSET_MAX, is_folder_name
 from cli.store_doctor.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from cli.store_doctor.unit_files import BLANK_SIZE, UnitFiles, Units
 from store.dispatch import SCHEDULE_TOPIC
@@ -83,9 +84,14 @@ def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.
             is_batch = queues.is_batch(name.topic)
             numbers = np.arange(len(mine)) if is_batch else columns.queue_offsets[mine]
             yield Expected(name, is_batch, mine, numbers, optional[mine])
+    yield from _light_units(columns, optional)
+
+
+def _light_units(columns: Columns, optional: npt.NDArray[np.bool_]) -> Iterator[Expected]:
+    """Of the light queues that records are in besides their own."""
     light: dict[QueueName, list[tuple[int, int]]] = {}
     for row, name, offset in columns.light:
-        if columns.in_queue[row] and offset >= 0:
+        if columns.in_queue[row] and 0 <= offset <= OFFSET_MAX and is_folder_name(name.topic):
             light.setdefault(name, []).append((row, offset))
     for name, items in light.items():
         mine, numbers = (np.array(column, np.int64) for column in zip(*items, strict=True))

@@ -54,9 +54,10 @@ class QueueSet:
         return (self.root / BATCH_DIR / (os.fsdecode(topic).replace("/", "_") or "_")).is_dir()
 
 
-def open_queues(root: Path) -> QueueSet:
-    """The queues below `root`."""
-    return QueueSet(root, _usual(root / QUEUE_DIR, QUEUE_FILE_SIZE), _usual(root / BATCH_DIR, BATCH_FILE_SIZE))
+def open_queues(root: Path, file_size: int = 0) -> QueueSet:
+    """The queues below `root`. `file_size` is that of a queue's file where none is left to tell; 0: the default."""
+    size = _usual(root / QUEUE_DIR, file_size or QUEUE_FILE_SIZE)
+    return QueueSet(root, size, _usual(root / BATCH_DIR, BATCH_FILE_SIZE))
 
 
 def list_queues(root: Path, kind: str) -> Iterator[QueueName]:

@@ -21,8 +21,8 @@ from ledgermq.message.index_unit import FIRST_ENTRY, HEADER, SECONDS_MAX, IndexL
 from store.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 
 
-def index_layout(old: StoreLayout) -> IndexLayout | None:
-    """The sizes of the index files from before; the usual ones where only a checkpoint knows of any; else None."""
+def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout | None:
+    """The sizes of the index files from before; `otherwise` where only a checkpoint knows of any; else None."""
     if old.is_bare:
         return None
     for path in list_index(old.root):
@@ -32,7 +32,7 @@ def index_layout(old: StoreLayout) -> IndexLayout | None:
             continue
     path = old.root / CHECKPOINT_NAME
     was_there = path.exists() and decode_checkpoint(path.read_bytes()[:4096]).index_timestamp > 0
-    return IndexLayout() if was_there or (old.root / "index").is_dir() else None
+    return (otherwise or IndexLayout()) if was_there or (old.root / "index").is_dir() else None
 
 
 class IndexBuilder:
@@ -47,6 +47,11 @@ class IndexBuilder:
         self._count = 0
         self._end_ms = 0
         self._name = ""
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self._name)
 
     def put(self, columns: Columns, optional: npt.NDArray[np.bool_]) -> None:
         """Add the keys of one log file's records, but not of those that are `optional`."""

@@ -22,6 +22,7 @@ from store.dispatch import SCHEDULE_TOPIC
 
 _NEW = ".new"
 _OLD = ".old"
+_GAP_UNITS_MAX = 1 << 24
 
 
 @dataclass(slots=True)
@@ -31,10 +32,14 @@ class QueueBuilder:
     Args:
         root: where the new ones go, beside the old names until `finish`.
         old: queues from before, for what the log does not say.
+
+    Attributes:
+        unplaced: units that could not be put anywhere.
     """
 
     root: Path
     old: QueueSet
+    unplaced: list[str] = field(default_factory=list)
     _ends: dict[tuple[QueueName, bool], int] = field(default_factory=dict)
     _files: set[Path] = field(default_factory=set)
 
@@ -70,6 +75,9 @@ class QueueBuilder:
         for first, end in find_spans(numbers):
             run = units[at : at + end - first]
             at += end - first
+            if not 0 <= first - self._ends[key] <= _GAP_UNITS_MAX:
+                self.unplaced.append(f"queue offsets {first} to {end - 1} of {key[0]} do not follow {self._ends[key]}")
+                continue
             if first > self._ends[key]:
                 self._blank(key, first, int(run["physical"][0]))
             self._write(key, first, run)

@@ -32,6 +32,14 @@ OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of files of which none may be left: of the index, and bytes of a queue's (0: the default)."""
+
+    index: IndexLayout | None
+    queue_file: int
+
+
+@dataclass(frozen=True, slots=True)
 class RepairResult:
     """What was done, and what a check of the result says. `side_file` is None when nothing was taken out."""
 
@@ -62,6 +70,7 @@ def repair_store(
     output: Path | None,
     side_path: Path | None = None,
     index: IndexLayout | None = None,
+    queue_file_size: int = 0,
     on_progress: OnProgress = lambda _: None,
 ) -> RepairResult:
     """Repair a copy at `output`, or, without one, the store itself.
@@ -71,6 +80,7 @@ def repair_store(
         output: an empty or new folder.
         side_path: of the side file; by default it lies beside the store that is repaired.
         index: sizes of the index files, where none is left to tell.
+        queue_file_size: bytes of a queue's file, where none is left to tell; 0: RocketMQ's default.
         on_progress: called with the bytes done since the last call.
 
     Raises:
@@ -79,23 +89,24 @@ def repair_store(
     """
     if layout.holder is not None:
         raise CommandError(f"{layout.root}: process {layout.holder} has the store open; stop it first")
+    sizes = Sizes(index, queue_file_size)
     try:
         if output is None:
-            return _repair_in_place(layout, side_path, index, on_progress)
+            return _repair_in_place(layout, side_path, sizes, on_progress)
         new = _copy(layout, output, on_progress)
-        return _repair(new, layout, side_path, index, on_progress)
+        return _repair(new, layout, side_path, sizes, on_progress)
     except (OSError, StoreError) as error:
         raise CommandError(f"not repaired: {error}") from error
 
 
 def _repair_in_place(
-    layout: StoreLayout, side_path: Path | None, index: IndexLayout | None, on_progress: OnProgress
+    layout: StoreLayout, side_path: Path | None, sizes: Sizes, on_progress: OnProgress
 ) -> RepairResult:
     if not layout.log_files and (layout.root / QUEUE_DIR).is_dir():
         raise CommandError(f"{layout.log_dir} has no log file: restore the log first, queues cannot replace it")
     locks = [LockFile(folder) for folder in {layout.root, layout.raft_dir or layout.root}]
     try:
-        return _repair(layout, layout, side_path, index, on_progress)
+        return _repair(layout, layout, side_path, sizes, on_progress)
     finally:
         for lock in locks:
             lock.release()
@@ -121,21 +132,19 @@ def _repair(
     layout: StoreLayout,
     old: StoreLayout,
     side_path: Path | None,
-    index: IndexLayout | None,
+    sizes: Sizes,
     on_progress: OnProgress,
 ) -> RepairResult:
     side = SideFile(side_path or _side_path(layout.root))
     settled = find_settled(old)
-    sizes = index_layout(old)
-    if sizes is not None and index is not None:
-        sizes = index
+    key_layout = index_layout(old, sizes.index)
     repairer = LogRepairer(layout, old, side)
     try:
         layout = repairer.run()
     finally:
         side.close()
-    queues = QueueBuilder(layout.root, open_queues(old.root))
-    keys = IndexBuilder(layout.root, sizes) if sizes is not None else None
+    queues = QueueBuilder(layout.root, open_queues(old.root, sizes.queue_file))
+    keys = IndexBuilder(layout.root, key_layout) if key_layout is not None else None
     units = UnitBuilder.of(layout, old) if layout.kind == DLEDGER else None
     queues.start()
     shapes = []
@@ -152,6 +161,7 @@ def _repair(
         on_progress(file.length)
     facts = check_log(layout, shapes, Findings())
     said = _finish(layout, facts, queues, keys, units)
+    repairer.done.left += queues.unplaced
     return RepairResult(
         directory=layout.root,
         side_file=side.path if side.is_used else None,
@@ -178,7 +188,7 @@ def _finish(
         keys.finish()
     if units is not None:
         units.finish()
-    return repair_small_files(layout, facts, has_index=keys is not None)
+    return repair_small_files(layout, facts, has_index=keys is not None and keys.has_entries)
 
 
 def _side_path(root: Path) -> Path:

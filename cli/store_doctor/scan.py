@@ -13,9 +13,12 @@ import time
 from dataclasses import dataclass, field
 from struct import Struct
 
+import numpy as np
+
 from cli.store_doctor.columns import Collector, Columns
 from cli.store_doctor.directory import OffsetFile
 from cli.store_doctor.framing import COMMON, Blank, EntryFraming, Frame, RecordFraming, Unframed
+from cli.store_doctor.numbering import is_folder_name, misnumbered
 from cli.store_doctor.raw_file import Window
 from dledger.entry import HEADER_SIZE, MAGIC
 from ledgermq.message.crc import CRC_MASK, crc32
@@ -52,6 +55,8 @@ class FileScan:
         detail: why no record begins at `end`.
         read_error: what the disk said, if it did not give all bytes.
         damages: rows of damaged records, and how they are.
+        misnumbered: rows whose queue offset was another one than `columns` has now: what it was.
+        nameless: rows that enter no queue because their topic cannot name a folder.
     """
 
     file: OffsetFile
@@ -65,6 +70,8 @@ class FileScan:
     read_error: str | None = None
     gaps: list[Gap] = field(default_factory=list)
     damages: dict[int, str] = field(default_factory=dict)
+    misnumbered: dict[int, int] = field(default_factory=dict)
+    nameless: list[int] = field(default_factory=list)
 
 
 class Scanner:
@@ -91,8 +98,21 @@ class Scanner:
                 self._scan(window, start, result)
         except OSError as error:
             result.read_error = error.strerror or str(error)
-        result.columns = self._taken.columns()
+        result.columns = columns = self._taken.columns()
+        self._judge_names(columns, result)
+        for row, right in misnumbered(columns).items():
+            result.misnumbered[row] = int(columns.queue_offsets[row])
+            columns.queue_offsets[row] = max(right, 0)
+            columns.in_queue[row] = right >= 0
         return result
+
+    def _judge_names(self, columns: Columns, result: FileScan) -> None:
+        """Keep records out of queues that cannot be."""
+        bad = [number for number, name in enumerate(columns.names) if not is_folder_name(name.topic)]
+        if bad and self._framing.has_records:
+            rows = np.flatnonzero(np.isin(columns.queues, bad) & columns.in_queue)
+            columns.in_queue[rows] = False
+            result.nameless = [int(row) for row in rows]
 
     def _scan(self, window: Window, position: int, result: FileScan) -> None:
         while True:

@@ -33,22 +33,24 @@ def walk_file(
 ) -> Iterator[Found]:
     """Records of one file from `position` on."""
     framing = framing_of(layout, file)
+    index = term = -1
     with Window(file.path) as window:
         window.move(position)
         while position < window.length:
             try:
-                frame = framing.frame_at(window, position)
+                frame = framing.frame_at(window, position, index, term)
             except Blank:
                 return
             except Unframed as bad:
-                found = framing.find(window, position + 1)
+                found = framing.find(window, position + 1, index, term)
                 if found is None:
                     return
                 on_gap(file, position, found, bad.detail)
-                position = found
+                position, index = found, -1
                 continue
             yield Found(frame, file.path, position, file.start + position)
             position += frame.size
+            index, term = frame.entry_index + 1 or -1, frame.term
             if position >= window.start + len(window.data):
                 window.move(position)
 

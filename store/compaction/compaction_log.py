@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from ledgermq.message.record import dispatch_fields
 from store.compaction.compactor import Compacted, CompactionStoppedError, compact, key_of
@@ -24,12 +25,18 @@ from store.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.errors import RecordTooLargeError, RecordUnavailableError, StoreFormatError
 from store.mapped_file import file_name
 from store.queue_reader import GetResult, GetStatus, TagsFilter
-from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
 
 _SCAN_UNITS = 800
 """At least so many units are looked at for one answer, as in other queues."""
+
+
+class RecordSource(Protocol):
+    """Where records are."""
+
+    def read(self, physical_offset: int, size_bytes: int) -> memoryview:
+        """As `ReplicatedLog.read`."""
 
 
 class Copied(enum.Enum):
@@ -94,7 +101,7 @@ class CompactionLog:
 
     # ---- copying
 
-    def copy(self, queue: ConsumeQueue, source: ReplicatedLog, durable_offset: int, deadline: float) -> Copied:
+    def copy(self, queue: ConsumeQueue, source: RecordSource, durable_offset: int, deadline: float) -> Copied:
         """Copy messages that the queue has and this has not.
 
         Args:
@@ -202,7 +209,7 @@ class CompactionLog:
 
     # ---- inside
 
-    def _copy_one(self, source: ReplicatedLog, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
+    def _copy_one(self, source: RecordSource, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
         try:
             record = source.read(physical_offset, size)
         except RecordUnavailableError:  # it has left the log before it came here

@@ -11,7 +11,6 @@ Source: apache/rocketmq `store/.../kv/CompactionStore.java`, `CompactionService.
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import shutil
@@ -23,9 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ledgermq.message.errors import CorruptRecordError
-from store.compaction.compaction_log import CompactionLog, Copied
+from store.compaction.compaction_log import CompactionLog
 from store.compaction.compactor import Compacted, CompactionStoppedError
 from store.compaction.config import CompactionConfig
+from store.compaction.copier import Copier
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
@@ -39,10 +39,6 @@ from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)
 
-SLICE_S: Final = 0.005
-_RETRY_S: Final = 1.0
-_DURABLE_RETRY_S: Final = 0.05
-_DRAIN_S: Final = 5.0
 _DROPPED: Final = "dropped"
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
@@ -69,12 +65,10 @@ class CompactionStore:
         self._positions = PositionCheckpoint(self._directory)
         self._logs: dict[tuple[str, int], CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
-        self._to_copy: dict[CompactionLog, ConsumeQueue] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
         self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix="ledgermq-compaction")
         self._running: set[asyncio.Future[None]] = set()
-        self._syncing: set[CompactionLog] = set()
-        self._is_copying = False
+        self._is_served = False
         self._is_closing = False
 
     def load(self, *, clean: bool) -> None:
@@ -98,8 +92,9 @@ class CompactionStore:
     def serve(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
         """Serve pulls of a store that is recovered. `durable_offset`: up to where its log is on disk."""
         self._store = store
-        self._durable_offset = durable_offset
         self._loop = asyncio.get_running_loop()
+        self._copier = Copier(store.log, durable_offset, self._loop, self._executor)
+        self._is_served = True
         store.compaction = self
         store.queues.on_deleted.append(self.drop)
 
@@ -122,9 +117,7 @@ class CompactionStore:
         for queue in queues:
             found = by_queue[queue] if queue in by_queue else self._meet(queue)
             if found is not None:
-                self._to_copy[found] = queue
-        if self._to_copy:
-            self._copy_soon()
+                self._copier.add(found, queue)
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """Nothing is compacted by state records."""
@@ -164,25 +157,28 @@ class CompactionStore:
         for key in keys:
             compaction_log = self._logs.pop(key)
             compaction_log.drop()
-            self._to_copy.pop(compaction_log, None)
+            self._copier.forget(compaction_log)
             self._positions.forget(*key)
             if (timer := self._timers.pop(compaction_log, None)) is not None:
                 timer.cancel()
         self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
         self._remove_folders(topic)
 
+    def finish(self) -> None:
+        """The log closes soon: what is not copied by then will be."""
+        self._copier.finish()
+
     async def drain(self) -> None:
-        """Copy all that is dispatched and durable; for the end, when nothing new comes. Not for long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                while self._to_copy or self._syncing:
-                    await asyncio.sleep(0.001)
+        """The log is closed, and durable: copy the last of it. Not for long."""
+        await self._copier.drain()
 
     async def close(self) -> bool:
         """Stop compacting, make what was copied durable, close all files; answer whether it is durable."""
         self._is_closing = True
         for timer in self._timers.values():
             timer.cancel()
+        if self._is_served:
+            await self._copier.stop()
         while self._running:
             await asyncio.wait(self._running)
         is_durable = await asyncio.to_thread(self._close_files)
@@ -217,56 +213,6 @@ class CompactionStore:
             return None
         self._logs[topic, queue_id] = opened
         return opened
-
-    def _copy_soon(self, delay_s: float = 0.0) -> None:
-        if not self._is_copying and not self._is_closing:
-            self._is_copying = True
-            self._loop.call_later(delay_s, self._copy)
-
-    def _copy(self) -> None:
-        """One slice: each queue in its turn."""
-        self._is_copying = False
-        deadline = time.monotonic() + SLICE_S
-        delay_s = _RETRY_S
-        for compaction_log, queue in list(self._to_copy.items()):
-            delay_s = min(delay_s, self._copy_from(compaction_log, queue, deadline))
-            if time.monotonic() > deadline:
-                delay_s = 0.0
-                break
-        if self._to_copy:
-            self._copy_soon(delay_s)
-
-    def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, deadline: float) -> float:
-        """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
-        try:
-            copied = compaction_log.copy(queue, self._store.log, self._durable_offset(), deadline)
-        except _FAULTS as error:
-            if compaction_log.fault is None:
-                log.error("%s: copying stands: %s", compaction_log, error)
-            compaction_log.fault = error
-            return _RETRY_S
-        compaction_log.fault = None
-        if compaction_log.undurable is not None and compaction_log not in self._syncing:
-            self._syncing.add(compaction_log)
-            self._spawn(self._make_durable(compaction_log, queue, compaction_log.undurable))
-        if copied in (Copied.ALL, Copied.SEGMENT_NOT_DURABLE):
-            del self._to_copy[compaction_log]
-        return _DURABLE_RETRY_S if copied is Copied.NOT_DURABLE else 0.0
-
-    async def _make_durable(self, compaction_log: CompactionLog, queue: ConsumeQueue, segment: Segment) -> None:
-        """Behind a full segment: the next one may be begun when it is on disk."""
-        try:
-            await self._loop.run_in_executor(self._executor, segment.sync)
-        except StoreError as error:
-            compaction_log.fault = error
-            log.error("%s: no segment is begun any more: %s", compaction_log, error)
-            return
-        segment.close()
-        compaction_log.undurable = None
-        self._syncing.discard(compaction_log)
-        if not compaction_log.is_dropped:
-            self._to_copy[compaction_log] = queue
-            self._copy_soon()
 
     def _flush(self) -> None:
         segments = [segment for kept in self._logs.values() if (segment := kept.take_dirty()) is not None]

@@ -82,7 +82,7 @@ class IndexBuilder:
     def query(self, window: Window, count_max: int) -> "Future[QueryResult]":
         """Find a key among what was entered before.
 
-        The future raises DiskFailedError: a file cannot be mapped.
+        The future raises DiskReadError: a file cannot be read.
         """
         return self._executor.submit(self._query, window, count_max)
 

@@ -2,7 +2,7 @@
 
     20261121091222798   20261121091223699   20261121091224213
     |=== full ========| |=== full ========| |=== being filled ...|
-                         mapped while asked about, a few at a time
+                                             mapped
 
 Owned by one thread. Source: apache/rocketmq `store/.../index/IndexService.java` (5.3.3).
 """
@@ -21,8 +21,6 @@ from store.index.index_file import IndexFile, Window
 from store.mapped_file import sync_directory
 
 log = logging.getLogger(__name__)
-
-_MAPPED_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class IndexFiles:
         files: in order.
 
     Raises:
-        StoreFormatError, DiskFailedError: as `IndexFile`.
+        StoreFormatError, DiskFailedError, DiskReadError: as `IndexFile`.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class IndexFiles:
         self.layout = layout
         self.files: list[IndexFile] = []
         self._clock = clock
-        self._mapped: list[IndexFile] = []
         directory.mkdir(parents=True, exist_ok=True)
         try:
             self._load()
@@ -120,8 +117,7 @@ class IndexFiles:
         if limit is None and file.header.end_offset < physical_offset:
             return Cut(count)
         numbers = range(FIRST_ENTRY, file.header.entry_count if limit is None else limit)
-        entries = file.entries()
-        kept = bisect_left(numbers, physical_offset, key=lambda number: int(entries[number]["offset"]))
+        kept = bisect_left(numbers, physical_offset, key=file.offset_of)
         return Cut(count, FIRST_ENTRY + kept)
 
     def delete_before(self, physical_offset: int) -> list[Path]:
@@ -143,7 +139,6 @@ class IndexFiles:
             if len(found) >= count_max:
                 break
             found += file.find(window, count_max - len(found))
-            self._bound_mappings(file)
             if file.header.begin_timestamp < window.begin:
                 break
         return found
@@ -159,9 +154,8 @@ class IndexFiles:
         """How many of the newest entries are of the record at an offset."""
         count = 0
         for file in reversed(self.files):
-            entries = file.entries()
             for number in range(file.header.entry_count - 1, FIRST_ENTRY - 1, -1):
-                if int(entries[number]["offset"]) != physical_offset:
+                if file.offset_of(number) != physical_offset:
                     return count
                 count += 1
         return count
@@ -203,21 +197,9 @@ class IndexFiles:
             name = _after(last)
         return name
 
-    def _bound_mappings(self, file: IndexFile) -> None:
-        """Remember that a full file was asked about; unmap the one that was so longest ago."""
-        if file is self.files[-1] or not file.is_mapped:
-            return
-        if file in self._mapped:
-            self._mapped.remove(file)
-        self._mapped.append(file)
-        if len(self._mapped) > _MAPPED_MAX:
-            self._mapped.pop(0).unmap()
-
     def _delete(self, doomed: list[IndexFile]) -> None:
         for file in list(doomed):
             self.files.remove(file)
-            if file in self._mapped:
-                self._mapped.remove(file)
             file.delete()
         if doomed:
             sync_directory(self.directory)

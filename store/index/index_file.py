@@ -4,16 +4,13 @@
 
 Entries never change once written, and slots follow from them: after a crash the slots are made again from the entries
 that a checkpoint vouches for (`cut_to`). The header and the slots have their blocks from the start, so that a full
-disk is an exception and never a SIGBUS. The byte tables are in `ledgermq.message.index_unit`.
+disk is an exception and never a SIGBUS. Queries read by the descriptor: full files are not mapped. The byte tables
+are in `ledgermq.message.index_unit`.
 
 Owned by one thread. Source: apache/rocketmq `store/.../index/IndexFile.java` (5.3.3), putKey and selectPhyOffset; files
 are byte for byte what these make.
 """
 
-import contextlib
-import errno
-import mmap
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,25 +19,26 @@ from numpy.typing import NDArray
 
 from ledgermq.message.index_unit import (
     ENTRY,
+    ENTRY_SIZE,
     FIRST_ENTRY,
     HEADER,
     HEADER_SIZE,
     SECONDS_MAX,
     SLOT,
+    SLOT_SIZE,
     IndexHeader,
     IndexLayout,
     read_header,
 )
-from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from store.errors import StoreFormatError
 from store.index.batch import Entries
+from store.index.file_bytes import FileBytes
 from store.index.hashing import Longs
-from store.mapped_file import allocate, punch
 
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT_TYPE = np.dtype(">i4")
 _CHAIN_STEPS_MAX = 2048
-_REBUILD_ENTRIES = 1 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SCANNED_ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Window:
 
 
 class IndexFile:
-    """One file, opened or (when missing or empty) created; mapped when first touched.
+    """One file, opened or (when missing or empty) created; mapped only while it is written.
 
     Args:
         start: what a new file takes over from the one before it: its end timestamp and end offset; (0, 0) for none.
@@ -63,25 +61,21 @@ class IndexFile:
 
     Raises:
         StoreFormatError: another length, or an entry count that the length does not allow.
-        DiskFullError, DiskFailedError: it cannot be made or read.
+        DiskFullError, DiskFailedError, DiskReadError: it cannot be made or read.
     """
 
-    __slots__ = ("_buffer", "_fd", "_is_dirty", "_slots", "header", "layout", "path")
+    __slots__ = ("_bytes", "_is_dirty", "_slots", "header", "layout", "path")
 
     def __init__(self, path: Path, layout: IndexLayout, start: tuple[int, int] = (0, 0)) -> None:
         self.path = path
         self.layout = layout
-        self._buffer: mmap.mmap | None = None
         self._slots: NDArray[np.int32] | None = None
         self._is_dirty = False
-        try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise DiskFailedError(path, f"cannot be opened: {error}") from error
+        self._bytes = FileBytes(path)
         try:
             self.header = self._prepare(start)
         except BaseException:
-            os.close(self._fd)
+            self._bytes.close()
             raise
 
     def __repr__(self) -> str:
@@ -91,11 +85,6 @@ class IndexFile:
     def is_full(self) -> bool:
         """Nothing more can be put."""
         return self.header.entry_count >= self.layout.entries
-
-    @property
-    def is_mapped(self) -> bool:
-        """It takes address space until `unmap`."""
-        return self._buffer is not None
 
     # -- writing
 
@@ -121,7 +110,7 @@ class IndexFile:
         previous[1:] = order[:-1] + first
         previous[is_head] = newest
         entries["previous"][order] = previous
-        self._write(entries.tobytes(), self.layout.entry_at(first))
+        self._bytes.write(entries.tobytes(), self.layout.entry_at(first))
         table = self._map_slots()
         is_tail = np.append(is_head[1:], True)
         table[heads] = order[is_tail] + first
@@ -149,9 +138,7 @@ class IndexFile:
             DiskFullError, DiskFailedError: the file is to be cut again before it is used.
         """
         entry_count = min(entry_count, self.layout.entries)
-        start = self.layout.entry_at(entry_count)
-        if not punch(self._fd, start, self.layout.file_size):
-            self._zero(start)
+        self._bytes.clear_from(self.layout.entry_at(entry_count))
         table = self._map_slots()
         if entry_count != self.header.entry_count or bool(((table < 0) | (table >= entry_count)).any()):
             self._rebuild_slots(table, entry_count)
@@ -159,12 +146,12 @@ class IndexFile:
         if entry_count <= FIRST_ENTRY:
             self._store_header(IndexHeader(self.header.begin_timestamp, self.header.begin_timestamp))
             return
-        last = self.entries()[entry_count - 1]
+        (last,) = self.entries(entry_count - 1, entry_count)
         begin = self.header.begin_timestamp
         if end_timestamp is None:
             end_timestamp = begin + int(last["seconds"]) * 1000
-        begin_offset = int(self.entries()[FIRST_ENTRY]["offset"])
-        self._store_header(IndexHeader(begin, end_timestamp, begin_offset, int(last["offset"]), used, entry_count))
+        header = IndexHeader(begin, end_timestamp, self.offset_of(FIRST_ENTRY), int(last["offset"]), used, entry_count)
+        self._store_header(header)
 
     def sync(self) -> None:
         """Make all that was put durable.
@@ -172,38 +159,43 @@ class IndexFile:
         Raises:
             DiskFailedError: the sync failed; it is never to be tried again.
         """
-        if not self._is_dirty:
-            return
-        try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            raise DiskFailedError(self.path, f"sync failed: {error}") from error
-        self._is_dirty = False
+        if self._is_dirty:
+            self._bytes.sync()
+            self._is_dirty = False
 
     # -- reading
 
-    def entries(self) -> NDArray[np.void]:
-        """All entries, number 0 included, without a copy; let go of it before `unmap`."""
-        return np.frombuffer(self._map(), ENTRY_TYPE, self.layout.entries, self.layout.entries_at)
+    def entries(self, start: int, stop: int) -> NDArray[np.void]:
+        """A copy of the entries of numbers `[start, stop)`.
+
+        Raises:
+            DiskReadError: the disk cannot read them.
+        """
+        return np.frombuffer(self._bytes.read(self.layout.entry_at(start), (stop - start) * ENTRY_SIZE), ENTRY_TYPE)
+
+    def offset_of(self, number: int) -> int:
+        """Physical offset of one entry's record; errors as `entries`."""
+        return int(self.entries(number, number + 1)["offset"][0])
 
     def find(self, window: Window, count_max: int) -> list[int]:
         """Physical offsets of matching entries, newest first, at most `count_max`. Keys may collide.
 
         An entry's time is known to the second: one that may lie behind `begin` counts, as does one that may lie
         before `end`.
+
+        Raises:
+            DiskReadError: as `entries`.
         """
         if not self._overlaps(window):
             return []
-        buffer, layout = self._map(), self.layout
-        begin = self.header.begin_timestamp
-        unpack = ENTRY.unpack_from
+        layout, begin = self.layout, self.header.begin_timestamp
         found: list[int] = []
         limit = self.header.entry_count
-        (number,) = SLOT.unpack_from(buffer, layout.slot_at(window.key_hash))
+        (number,) = SLOT.unpack(self._bytes.read(layout.slot_at(window.key_hash), SLOT_SIZE))
         for _ in range(_CHAIN_STEPS_MAX):
             if not FIRST_ENTRY <= number < limit or len(found) >= count_max:
                 return found
-            key_hash, offset, seconds, previous = unpack(buffer, layout.entry_at(number))
+            key_hash, offset, seconds, previous = ENTRY.unpack(self._bytes.read(layout.entry_at(number), ENTRY_SIZE))
             timestamp = begin if number == FIRST_ENTRY else begin + seconds * 1000
             if timestamp + 999 < window.begin:
                 return found
@@ -214,12 +206,18 @@ class IndexFile:
         return found + self._scan(window, limit, count_max - len(found))
 
     def _scan(self, window: Window, limit: int, count_max: int) -> list[int]:
-        """What `find` looks for among the entries below `limit`, all at once: hot keys have chains that long."""
-        entries = self.entries()[FIRST_ENTRY:limit]
-        matches = np.flatnonzero(entries["hash"] == window.key_hash)
-        times = self.header.begin_timestamp + entries["seconds"][matches].astype(np.int64) * 1000
-        matches = matches[(times + 999 >= window.begin) & (times <= window.end)]
-        return [int(offset) for offset in entries["offset"][matches[::-1][: max(count_max, 0)]]]
+        """What `find` looks for among the entries below `limit`, by the million: hot keys have chains that long."""
+        found: list[int] = []
+        begin = self.header.begin_timestamp
+        for stop in range(limit, FIRST_ENTRY, -_SCANNED_ENTRIES):
+            if len(found) >= count_max:
+                break
+            some = self.entries(max(stop - _SCANNED_ENTRIES, FIRST_ENTRY), stop)
+            some = some[some["hash"] == window.key_hash]
+            times = begin + some["seconds"].astype(np.int64) * 1000
+            some = some[(times + 999 >= window.begin) & (times <= window.end)]
+            found += some["offset"][::-1].tolist()
+        return found[: max(count_max, 0)]
 
     def _overlaps(self, window: Window) -> bool:
         header = self.header
@@ -229,19 +227,14 @@ class IndexFile:
     # -- closing
 
     def unmap(self) -> None:
-        """Give address space back; the next touch maps again."""
+        """Give address space back; the next `put` maps again."""
         self._slots = None
-        if self._buffer is not None:
-            with contextlib.suppress(BufferError):  # somebody looks at entries: unmapped with the last view of them
-                self._buffer.close()
-            self._buffer = None
+        self._bytes.unmap()
 
     def close(self) -> None:
         """Unmap and close."""
-        self.unmap()
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._slots = None
+        self._bytes.close()
 
     def delete(self) -> None:
         """Close and remove. The caller syncs the directory."""
@@ -252,42 +245,32 @@ class IndexFile:
 
     def _prepare(self, start: tuple[int, int]) -> IndexHeader:
         """Check the file, or make it; answer its header."""
-        size, wanted = os.fstat(self._fd).st_size, self.layout.file_size
+        size, wanted = self._bytes.size_bytes, self.layout.file_size
         if size not in (0, wanted):
             detail = f"is {size} bytes long, must be {wanted} (maxHashSlotNum and maxIndexNum give the length)"
             raise StoreFormatError(self.path, detail)
         if size == 0:
             return self._create(start)
-        header = read_header(os.pread(self._fd, HEADER_SIZE, 0))
+        header = read_header(self._bytes.read(0, HEADER_SIZE))
         if header.entry_count > self.layout.entries:
             raise StoreFormatError(self.path, f"says {header.entry_count} entries, has room for {self.layout.entries}")
         return header
 
     def _create(self, start: tuple[int, int]) -> IndexHeader:
-        try:
-            os.ftruncate(self._fd, self.layout.file_size)
-            allocate(self._fd, self.path, 0, self.layout.entries_at)
-        except (OSError, DiskFullError, DiskFailedError) as error:
-            self.path.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise DiskFailedError(self.path, f"cannot be made: {error}") from error
-            raise
         timestamp, offset = start
         header = IndexHeader(timestamp, timestamp, offset, offset)
-        self._store_header(header)
+        try:
+            self._bytes.set_size(self.layout.file_size)
+            self._store_header(header)
+        except BaseException:
+            self.path.unlink(missing_ok=True)
+            raise
         return header
-
-    def _map(self) -> mmap.mmap:
-        if self._buffer is None:
-            try:
-                self._buffer = mmap.mmap(self._fd, self.layout.file_size)
-            except OSError as error:
-                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
-        return self._buffer
 
     def _map_slots(self) -> NDArray[np.int32]:
         if self._slots is None:
-            self._slots = np.frombuffer(self._map(), _SLOT_TYPE, self.layout.slots, HEADER_SIZE)
+            buffer = self._bytes.map(self.layout.entries_at)
+            self._slots = np.frombuffer(buffer, _SLOT_TYPE, self.layout.slots, HEADER_SIZE)
         return self._slots
 
     def _newest(self, slots: NDArray[np.int32], limit: int) -> NDArray[np.int32]:
@@ -306,36 +289,17 @@ class IndexFile:
         return seconds
 
     def _store_header(self, header: IndexHeader) -> None:
-        HEADER.pack_into(self._map(), 0, *header)
+        HEADER.pack_into(self._bytes.map(self.layout.entries_at), 0, *header)
         self.header = header
         self._is_dirty = True
 
     def _rebuild_slots(self, table: NDArray[np.int32], entry_count: int) -> None:
         """Point every slot to its newest entry below `entry_count`; of equal slots numpy stores the last one."""
         table[:] = 0
-        for start in range(FIRST_ENTRY, entry_count, _REBUILD_ENTRIES):
-            stop = min(start + _REBUILD_ENTRIES, entry_count)
-            hashes = self.entries()["hash"][start:stop].astype(np.int32)
+        for start in range(FIRST_ENTRY, entry_count, _SCANNED_ENTRIES):
+            stop = min(start + _SCANNED_ENTRIES, entry_count)
+            hashes = self.entries(start, stop)["hash"].astype(np.int32)
             table[hashes % self.layout.slots] = np.arange(start, stop, dtype=np.int32)
-
-    def _write(self, data: bytes, position: int) -> None:
-        view = memoryview(data)
-        try:
-            while view:
-                written = os.pwrite(self._fd, view, position)
-                view, position = view[written:], position + written
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise DiskFullError(self.path, len(data)) from error
-            raise DiskFailedError(self.path, f"write of {len(data)} bytes failed: {error}") from error
-
-    def _zero(self, position: int) -> None:
-        """By hand, where the file system cannot punch: only what is not zero already."""
-        step = 1 << 20
-        for start in range(position, self.layout.file_size, step):
-            length = min(step, self.layout.file_size - start)
-            if any(os.pread(self._fd, length, start)):
-                self._write(bytes(length), start)
 
 
 def _by_slot(slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

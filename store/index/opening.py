@@ -15,7 +15,7 @@ def prepare_index(config: IndexConfig, file: CheckpointFile, log_: ReplicatedLog
 
     Raises:
         StoreFormatError: an index file of another length or with an impossible header.
-        DiskFailedError: a file cannot be read.
+        DiskFailedError, DiskReadError: an index file cannot be opened or read.
     """
     files = IndexFiles(config.directory, config.layout)
     try:

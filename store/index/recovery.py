@@ -22,7 +22,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.index_unit import FIRST_ENTRY, index_keys
 from ledgermq.message.record import check_record, dispatch_fields
 from store.checkpoint import Checkpoint, IndexProgress
-from store.errors import RecordUnavailableError
+from store.errors import StoreError
 from store.index.file_set import Cut, IndexFiles
 from store.index.index_file import IndexFile
 from store.replicated_log import ReplicatedLog
@@ -50,7 +50,7 @@ def choose_start(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog,
     """Decide; reads the log and the files, changes nothing. Blocks, and may run in a thread.
 
     Raises:
-        DiskFailedError: a file cannot be mapped.
+        DiskReadError: an index file cannot be read.
     """
     start = _vouched(files, checkpoint.index, clean=clean)
     if start is None:
@@ -107,16 +107,16 @@ def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> Index
             if good <= FIRST_ENTRY:
                 last = files.files[position - 1].header.end_offset if position else 0
                 return IndexStart(Cut(position), last)
-            last = int(file.entries()[good - 1]["offset"])
+            last = file.offset_of(good - 1)
             return IndexStart(files.cut_at(last, Cut(position + 1, good)), last)
     return IndexStart(files.cut_at(end_offset), end_offset)
 
 
 def _good_entries(file: IndexFile) -> int:
     """The first number whose entry cannot be one: offsets do not fall within a file; all zeros were not written."""
-    last_offset, entries = -1, file.entries()
+    last_offset = -1
     for start in range(FIRST_ENTRY, file.header.entry_count, _CHECKED_ENTRIES):
-        some = entries[start : min(start + _CHECKED_ENTRIES, file.header.entry_count)]
+        some = file.entries(start, min(start + _CHECKED_ENTRIES, file.header.entry_count))
         numbers = np.arange(start, start + len(some))
         falls = np.diff(some["offset"].astype(np.int64), prepend=last_offset) < 0
         bad = falls | (some["hash"] < 0) | (some["seconds"] < 0)
@@ -145,7 +145,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
             if behind is not None and follows is not None and after.header.begin_offset > follows:
                 log.warning("the index lacks the key at %d: it is made again from there", follows)
                 return IndexStart(files.cut_at(end), end)  # the last record before the gap may be there in part
-    except CorruptRecordError as error:
+    except (CorruptRecordError, StoreError) as error:
         log.warning("the index cannot be compared with the log, and is taken as it is: %s", error)
     return None
 
@@ -162,7 +162,10 @@ def _is_whole(files: IndexFiles, log_: ReplicatedLog, physical_offset: int) -> b
     """Whether the last record indexed is so with all its keys; it is where it is expired."""
     if physical_offset < log_.min_offset:
         return True
-    counts = [_key_count(record) for _, record in islice(log_.walk(physical_offset, log_.confirm_offset), 1)]
+    try:
+        counts = [_key_count(record) for _, record in islice(log_.walk(physical_offset, log_.confirm_offset), 1)]
+    except (CorruptRecordError, StoreError):
+        return False
     return counts == [files.count_last(physical_offset)]
 
 
@@ -180,6 +183,6 @@ def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:
     try:
         for offset, record in log_.walk(physical_offset, log_.confirm_offset):
             return offset + len(record) if offset == physical_offset else None
-    except (CorruptRecordError, RecordUnavailableError):
+    except (CorruptRecordError, StoreError):
         return None
     return None

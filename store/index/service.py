@@ -160,7 +160,7 @@ class IndexService:
         mean what None means, or `T` (tag), which only newer releases' files know.
 
         Raises:
-            DiskFailedError: a file cannot be mapped.
+            DiskReadError, DiskFailedError: an index file cannot be read; the index is closed.
         """
         with contextlib.suppress(TimeoutError):
             await self.catch_up(_QUERY_PATIENCE_S)
@@ -271,7 +271,7 @@ class IndexService:
                 records.extend(islice(walk, _SLICE_CHECK_RECORDS))  # keeps what came before an error
                 if records and deadline is not None and time.monotonic() > deadline:
                     return records, _end_of(records)
-        except CorruptRecordError as error:
+        except (CorruptRecordError, StoreError) as error:
             damaged = _end_of(records) if records else self._cursor
             behind = self._next_known(damaged, end)
             log.error("the index leaves out [%d, %d): %s", damaged, behind, error)

@@ -7,9 +7,10 @@ Source: apache/rocketmq `broker/.../util/HookUtils.java` (transformTimerMessage)
 `store/.../timer/TimerMessageStore.java` (enqueue, buildDeleteKey), 5.3.3.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ledgermq.message.properties import REAL_TOPIC, UNIQ_KEY, find_property
+from ledgermq.message.properties import REAL_TOPIC, UNIQ_KEY, decode_properties
 from ledgermq.message.record import dispatch_fields
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
@@ -55,14 +56,14 @@ def delete_key(topic: str, unique_key: str) -> str:
     return f"{topic}+{unique_key}"
 
 
-def asked_time(properties: bytes, now_ms: int) -> int | None:
+def asked_time(properties: Mapping[str, str], now_ms: int) -> int | None:
     """When a sender's properties ask for delivery, in ms; None when they do not.
 
     Raises:
         ValueError: the property that counts is no number of at most 18 digits; the message names it.
     """
     for name, unit_ms in _ASKED:
-        value = find_property(properties, name.encode())
+        value = properties.get(name)
         if value is not None:
             number = whole_number(value)
             if number is None:
@@ -73,32 +74,29 @@ def asked_time(properties: bytes, now_ms: int) -> int | None:
 
 def parse_timer(record: memoryview, precision_ms: int) -> TimerMessage | None:
     """The timer of a checked record; None when it names no time, or no topic to go to."""
-    size, _, _, queue_offset, physical_offset, store_ms, _, properties = dispatch_fields(record, 0)
-    out_ms = whole_number(find_property(properties, TIMER_OUT_MS.encode()) or b"")
-    topic = find_property(properties, REAL_TOPIC.encode())
+    size, _, _, queue_offset, physical_offset, store_ms, _, encoded = dispatch_fields(record, 0)
+    properties = decode_properties(encoded)
+    out_ms = whole_number(properties.get(TIMER_OUT_MS, ""))
+    topic = properties.get(REAL_TOPIC)
     if out_ms is None or out_ms < 0 or topic is None:
         return None
-    name = topic.decode(errors="replace")
-    unique = find_property(properties, UNIQ_KEY.encode())
-    deletes = find_property(properties, TIMER_DELETE_KEY.encode()) or b""
     due_ms = min(max(_exact(properties, store_ms) or 0, out_ms), out_ms + precision_ms)
-    key = delete_key(name, unique.decode(errors="replace")) if unique else ""
-    return TimerMessage(
-        physical_offset, size, queue_offset, store_ms, out_ms, due_ms, name, key, deletes.decode(errors="replace")
-    )
+    unique = properties.get(UNIQ_KEY)
+    key = delete_key(topic, unique) if unique else ""
+    deletes = properties.get(TIMER_DELETE_KEY, "")
+    return TimerMessage(physical_offset, size, queue_offset, store_ms, out_ms, due_ms, topic, key, deletes)
 
 
-def whole_number(value: bytes) -> int | None:
+def whole_number(value: str) -> int | None:
     """A decimal number as Java's `Long.parseLong` takes it, of at most 18 digits; None for anything else."""
-    digits = value[1:] if value[:1] in (b"-", b"+") else value
-    return int(value) if digits.isdigit() and len(digits) <= _DIGITS_MAX else None
+    digits = value[1:] if value[:1] in ("-", "+") else value
+    return int(value) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX else None
 
 
-def _exact(properties: bytes, store_ms: int) -> int | None:
+def _exact(properties: Mapping[str, str], store_ms: int) -> int | None:
     """The moment asked for; a timer that was rolled on has it as a time, for its store time is another."""
-    rolled = find_property(properties, TIMER_ROLL_TIMES.encode())
-    if rolled is not None:
-        return whole_number(find_property(properties, TIMER_DELIVER_MS.encode()) or b"")
+    if TIMER_ROLL_TIMES in properties:
+        return whole_number(properties.get(TIMER_DELIVER_MS, ""))
     try:
         return asked_time(properties, store_ms)
     except ValueError:

@@ -10,6 +10,7 @@ import pytest
 from broker.transfer import TRANSFER_LEADERSHIP
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.lenient_json import loads
+from store.commit_log import CommitLog
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
 from tests.broker.test_clients import beat
@@ -226,6 +227,17 @@ async def test_a_body_has_the_members_of_a_java_brokers(
     for name, wanted in shape(expected).items():
         assert name in found
         assert shape(found[name]) == wanted or wanted in ({}, [])
+
+
+async def test_runtime_info_says_how_far_the_disk_is_behind(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client, bytes(3000))
+    log = desk.store.log
+    assert isinstance(log, CommitLog)
+    found = loads((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+    waiting = log.max_offset - log.flushed_offset
+    assert found["remainHowManyDataToFlush"] == (f"{waiting / 1024:.1f} KiB" if waiting >= 1024 else f"{waiting} B")
+    assert found["remainHowManyDataToCommit"] == "0 B"
 
 
 async def test_runtime_info_has_every_key_of_a_java_brokers(desk: Desk, client: MemoryClient) -> None:

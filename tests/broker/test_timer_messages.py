@@ -111,7 +111,7 @@ async def test_a_level_wins_over_a_time(desk: Desk, client: MemoryClient) -> Non
     ("changes", "properties", "code", "part"),
     [
         ({}, "TIMER_DELAY_SEC\x01259201\x02", 13, "max delay 259200000ms"),
-        ({}, "TIMER_DELAY_MS\x01soon\x02", 13, "TIMER_DELAY_MS is b'soon'"),
+        ({}, "TIMER_DELAY_MS\x01soon\x02", 13, "TIMER_DELAY_MS is 'soon'"),
         ({}, "TIMER_DELIVER_MS\x0199999999999999999999\x02", 13, "TIMER_DELIVER_MS"),
         ({}, "TIMER_DELIVER_MS\x011\x02TIMER_DEL_UNIQKEY\x01T+K\x02", 13, "time 1 is past"),
         ({"timer_wheel_enable": False}, "TIMER_DELAY_SEC\x015\x02", 1, "timerWheelEnable is false"),

@@ -98,7 +98,7 @@ class Relay:
         found = arrived()
         assert set(found) == expected
         if not self._was_killed:
-            assert found == {key: max(self._arrived[key], 1) for key in expected}
+            assert {key: found[key] for key in expected} == {key: max(self._arrived[key], 1) for key in expected}
         self._arrived = found
 
     def _await_tables_on_disk(self, seat: Seat) -> None:

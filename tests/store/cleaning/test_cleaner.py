@@ -281,3 +281,23 @@ async def test_closing_ends_a_round_that_pauses(world: World) -> None:
     await eventually(lambda: world.opened.store.log.min_offset == 4096)
     await asyncio.wait_for(cleaner.close(), 10)
     assert world.opened.store.log.min_offset == 4096
+
+
+async def test_the_index_hears_of_the_logs_new_start(world: World) -> None:
+    heard: list[int] = []
+
+    class Index:
+        def delete_before(self, physical_offset: int) -> None:
+            heard.append(physical_offset)
+
+        async def finish(self) -> None: ...
+
+        async def drain(self) -> None: ...
+
+        async def close(self) -> None: ...
+
+    world.opened.store.index = Index()  # type: ignore[assignment]
+    world.opened.store.log.trim(4096)
+    await world.opened.cleaner.clean_queues()
+    assert heard == [4096]
+    world.opened.store.index = None

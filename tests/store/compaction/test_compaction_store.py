@@ -19,7 +19,7 @@ from store.errors import DiskFullError
 from store.flusher import FlushMode
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from tests.store.compaction.support import SMALL
+from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
 
 
@@ -148,7 +148,7 @@ async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_pat
         compaction = compaction_of(store)
         assert compaction.hold() == (1 << 63) - 1
         durable = store.store.log.max_offset
-        compaction._durable_offset = lambda: durable
+        compaction._copier._durable_offset = lambda: durable
         await send(store, "C", ("c", b"3"))
         await asyncio.sleep(0)
         assert compaction.hold() == durable
@@ -156,8 +156,25 @@ async def test_only_what_is_on_disk_is_copied_and_the_log_keeps_the_rest(tmp_pat
         assert log_of is not None
         assert log_of.end_offset == 2
         assert [body for _, _, body in pull_all(store, queue)] == [b"1", b"2", b"3"]
-        compaction._durable_offset = lambda: 1 << 62
+        compaction._copier._durable_offset = lambda: 1 << 62
         await copied(store, queue)
+
+
+async def test_a_clean_stop_leaves_nothing_to_copy(tmp_path: Path) -> None:
+    """A Java broker that goes on from here copies only what comes after: it dispatches nothing again."""
+    async with opened(tmp_path, FlushMode.ASYNC) as store:
+        queue = await send(store, "C", *ROUNDS)
+        found = compaction_of(store).log_of("C", 0)
+        assert found is not None
+        assert found.end_offset < queue.max_offset  # not on disk yet
+    shutil.rmtree(tmp_path / "commitlog")  # so that nothing can be copied now
+    compaction = CompactionStore(tmp_path, SMALL, attributes)
+    compaction.load(clean=True)
+    found = compaction.log_of("C", 0)
+    assert found is not None
+    assert found.end_offset == len(ROUNDS)
+    assert {key: body for _, key, body in contents(found)} == dict(ROUNDS)
+    found.close()
 
 
 async def test_with_its_topic_goes_all_that_was_kept_of_it(tmp_path: Path) -> None:
@@ -189,7 +206,7 @@ async def test_a_log_that_cannot_be_opened_leaves_its_queue_uncompacted(
 
 
 async def test_copying_waits_for_room_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.compaction.compaction_store._RETRY_S", 0.01)
+    monkeypatch.setattr("store.compaction.copier._RETRY_S", 0.01)
     is_full = False
     real = SparseFile.write
 

@@ -1,11 +1,14 @@
 """Small files that are replaced whole: what is left after a crash at any point, and what is read then."""
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.java_files import dumps, loads
@@ -40,6 +43,36 @@ def test_every_config_file_of_a_java_broker_is_read_and_written_as_it_was(tree: 
         value = int_keys(loads(content))
         # what a follower took over from its leader, Java writes without blanks
         assert not content.startswith(b"{\n") or dumps(value) == content, path
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+        | st.dictionaries(st.integers(-5, 10**12), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): text_keys(member) for key, member in value.items()}
+    return [text_keys(member) for member in value] if isinstance(value, list) else value
+
+
+@given(VALUES)
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert loads(dumps(value)) == text_keys(value)
+
+
+@given(VALUES, st.integers(0, 200), st.integers(1, 255))
+def test_damage_is_an_error_or_another_value_and_nothing_else(value: Any, at: int, flip: int) -> None:
+    content = bytearray(dumps(value))
+    content[at % len(content)] ^= flip
+    with contextlib.suppress(JsonError):
+        loads(bytes(content))
 
 
 def test_bare_keys_inside_of_texts_are_left_alone() -> None:

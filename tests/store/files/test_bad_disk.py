@@ -13,6 +13,7 @@ from store.commit_log import CommitLog
 from store.errors import DiskReadError, StoreError
 from store.flusher import FlushMode
 from store.mapped_file import MappedFile, file_name
+from store.queue_file import QueueFile
 from tests.store.files.conftest import MEBIBYTE, Disk
 from tests.store.support import Outcomes, eventually, open_classic, put_all, queued
 
@@ -49,6 +50,17 @@ def test_what_was_readable_and_is_no_longer_is_found_out_after_a_while(make_disk
     with pytest.raises(DiskReadError):
         file.ensure_readable(lost, lost + 1)
     file.close()
+
+
+def test_a_consume_queue_s_file_that_cannot_be_read_is_named_when_it_is_mapped(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = QueueFile(disk.mount / file_name(0), 0, FILE_SIZE)
+    file.reserve(FILE_SIZE)
+    file.path.write_bytes(os.urandom(FILE_SIZE))
+    lost = disk.lose_end_of(file.path)
+    with pytest.raises(DiskReadError, match="Input/output error") as caught:
+        file.map()
+    assert (caught.value.file, caught.value.position) == (file.path, lost)
 
 
 async def test_a_store_reads_on_around_an_unreadable_place_and_says_which_it_is(make_disk: MakeDisk) -> None:

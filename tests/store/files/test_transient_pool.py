@@ -1,6 +1,7 @@
 """The transient pool: placed, committed, flushed are three things; what is not committed nobody sees or is told of."""
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -234,6 +235,39 @@ async def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Pat
     expected = [f"{number}-{index}" for number in range(last + 1) for index in range(20)]
     assert bodies[: len(expected)] == expected
     await store.close()
+
+
+async def test_what_lies_in_the_files_at_any_moment_is_recovered_to_what_was_confirmed(
+    make_log: MakeLog, gate: Gate, tmp_path: Path
+) -> None:
+    """Every image that a kill may leave: between any two writes of the committer, over several files."""
+    log, outcomes = make_log(pool_count=8), Outcomes()
+    images: list[tuple[Path, int]] = []
+    write_at = gate.write_at
+
+    def copying(descriptor: int, path: Path, data: memoryview, position: int) -> None:
+        image = tmp_path / f"image{len(images)}"
+        shutil.copytree(tmp_path / "log", image)
+        images.append((image, log.confirm_offset))
+        write_at(descriptor, path, data, position)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(committer, "write_at", copying)
+        for number in range(12):
+            log.append([make_draft(bytes([number + 1]) * (400 * (number % 4 + 1))) for _ in range(3)], outcomes)
+            if number % 3 == 0:
+                await acknowledged(outcomes, number + 1)
+        await acknowledged(outcomes, 12)
+    whole = b"".join((tmp_path / "log" / file.path.name).read_bytes() for file in log._queue.files)
+    assert len(images) > 4
+    for image, confirmed in images:
+        config = CommitLogConfig(directory=image, store_host=HOST, file_size_bytes=SIZE)
+        found = CommitLog(config, asyncio.get_running_loop())
+        found.recover(Checkpoint(), clean=False)
+        assert found.max_offset >= confirmed
+        for offset, record in found.walk(0, found.max_offset):
+            assert bytes(record) == whole[offset : offset + len(record)]
+        await found.close()
 
 
 def test_a_pool_larger_than_the_memory_is_refused() -> None:

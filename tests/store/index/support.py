@@ -25,13 +25,18 @@ def enter(files: IndexFiles, entries: Entries) -> None:
 
 
 async def open_indexed(
-    root: Path, *, layout: IndexLayout = LAYOUT, is_safe: bool = False, file_size: int = 4096
+    root: Path,
+    *,
+    layout: IndexLayout = LAYOUT,
+    is_safe: bool = False,
+    file_size: int = 4096,
+    queue_file_size: int = 200,
 ) -> OpenStore:
     """A classic store with small files and an index; no checkpoint but the last, unless asked for."""
     return await open_classic_store(
         StoreConfig(
             root=root,
-            queue_file_size_bytes=200,
+            queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=3_600_000,
             index=IndexConfig(directory=root / "index", layout=layout, is_safe=is_safe),
         ),

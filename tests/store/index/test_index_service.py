@@ -10,6 +10,7 @@ from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from ledgermq.message.index_unit import IndexLayout, read_header
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
 from store.index import service
+from store.index.file_bytes import FileBytes
 from store.index.index_file import IndexFile
 from store.opening import OpenStore
 from tests.store.index.support import FOREVER, LAYOUT, found, index_of, keyed, open_indexed, put_keyed
@@ -215,7 +216,7 @@ async def test_a_full_disk_delays_the_index_and_loses_nothing(tmp_path: Path, mo
     assert await found(store, "k") == offsets
     index = index_of(store)
     with monkeypatch.context() as patched:
-        patched.setattr(IndexFile, "_write", _no_room)
+        patched.setattr(FileBytes, "write", _no_room)
         offsets += [await put_keyed(store, "k"), await put_keyed(store, "k")]
         await eventually(lambda: index.error is not None)
         assert await found(store, "k") == offsets[:1]
@@ -279,7 +280,7 @@ async def checkpoint(store: OpenStore) -> None:
     )
 
 
-def _no_room(file: IndexFile, data: bytes, _: int) -> None:
+def _no_room(file: FileBytes, data: bytes, _: int) -> None:
     raise DiskFullError(file.path, len(data))
 
 

@@ -201,3 +201,18 @@ async def test_extensions_are_cleaned_with_their_queue(tmp_path: Path) -> None:
     assert [min(int(path.name) for path in folder.iterdir()) for folder in folders] == [70 * 20, 70 // 9 * 200]
     assert bodies_of(opened, queue)[0] == b"70"
     await opened.close()
+
+
+@pytest.mark.parametrize("topic", ["Batch", "T"])
+async def test_units_from_an_offset_on_are_forgotten_and_numbers_go_on_from_there(tmp_path: Path, topic: str) -> None:
+    opened = await open_kinds(tmp_path)
+    queue = opened.store.queues.get(topic, 0)
+    await put_all(opened, [batch(queue, b"%d" % n, 2) for n in range(9)])
+    count = 10 if topic == "Batch" else 5
+    queue.keep_before(count)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, count, count)
+    assert bodies_of(opened, queue) == [b"%d" % n for n in range(5)]
+    queue.keep_before(count)
+    queue.keep_before(0)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, 0, 0)
+    await opened.close()

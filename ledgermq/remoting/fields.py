@@ -1,0 +1,131 @@
+"""Header fields of a request: text on the wire, checked values here. A bad one is refused by its name.
+
+Every value of extFields is text by the protocol; a JSON number or boolean that a lax client sent was turned into its
+text by the frame parser.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ledgermq.remoting.refusal import Cause, Refusal
+
+I32_MAX: Final = (1 << 31) - 1
+I32_MIN: Final = -(1 << 31)
+I64_MAX: Final = (1 << 63) - 1
+I64_MIN: Final = -(1 << 63)
+
+Fields = Mapping[str, str]
+
+SEND_NAMES: Final = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "l": "maxReconsumeTimes",
+    "m": "batch",
+}
+"""One-letter names of the send header, and what they stand for."""
+
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_SHOWN_MAX: Final = 100
+
+
+def text(fields: Fields, name: str) -> str:
+    """A field that must be there.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, naming the field.
+    """
+    value = fields.get(name)
+    if value is None:
+        raise _missing(name)
+    return value
+
+
+def filled(fields: Fields, name: str) -> str:
+    """A field that must be there and not be empty.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, naming the field.
+    """
+    value = fields.get(name)
+    if not value:
+        raise _missing(name)
+    return value
+
+
+def integer(fields: Fields, name: str, default: int | None = None, *, low: int = I32_MIN, high: int = I32_MAX) -> int:
+    """A decimal number in `[low, high]`; `default` (when given) stands for a missing field.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, naming the field and its value.
+    """
+    value = fields.get(name)
+    if value is None and default is not None:
+        return default
+    if not value:
+        raise _missing(name)
+    if not _DECIMAL.fullmatch(value):
+        raise _bad(name, value, "not a number")
+    number = int(value)
+    if not low <= number <= high:
+        remark = f"field {_shown(name)} is out of range: {number} is not in [{low}, {high}]"
+        raise Refusal(Cause.INVALID_PARAMETER, remark)
+    return number
+
+
+def long(fields: Fields, name: str, default: int | None = None, *, low: int = I64_MIN) -> int:
+    """A decimal number of 64 bits, `low` at least; otherwise as `integer`."""
+    return integer(fields, name, default, low=low, high=I64_MAX)
+
+
+def boolean(fields: Fields, name: str, default: bool = False) -> bool:
+    """`true` in any case is true, a missing field is `default`, anything else is false, as Java reads it."""
+    value = fields.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def optional_boolean(fields: Fields, name: str) -> bool | None:
+    """`true` or `false` in any case; None when it is missing.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, naming the field and its value.
+    """
+    value = fields.get(name)
+    if value is None:
+        return None
+    if value.lower() not in ("true", "false"):
+        raise _bad(name, value, "not true or false")
+    return value.lower() == "true"
+
+
+def address(fields: Fields, name: str) -> str:
+    """A field that is `host:port`.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, naming the field and its value.
+    """
+    value = filled(fields, name)
+    host, colon, port = value.rpartition(":")
+    if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise _bad(name, value, "not host:port")
+    return value
+
+
+def _missing(name: str) -> Refusal:
+    return Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is missing")
+
+
+def _bad(name: str, value: str, what: str) -> Refusal:
+    return Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is {what}: {value[:_SHOWN_MAX]!r}")
+
+
+def _shown(name: str) -> str:
+    return f"{name} ({SEND_NAMES[name]})" if name in SEND_NAMES else name

@@ -1,0 +1,35 @@
+"""JSON bodies that others sent. A bad one is refused with the place of the fault."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_SHOWN_MAX = 100
+
+
+def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:
+    """A body that is one JSON object; errors as `json_value`."""
+    value = json_value(body, what)
+    if not isinstance(value, dict):
+        raise bad_body(what, value, "a JSON object")
+    return value
+
+
+def json_value(body: bytes | memoryview, what: str) -> Any:
+    """A body that is JSON, standard or as Java writes it.
+
+    Raises:
+        Refusal: SYSTEM_ERROR, as RocketMQ answers it, with the place of the fault.
+    """
+    try:
+        return loads(body)
+    except JsonError as error:
+        raise Refusal(Cause.SYSTEM_ERROR, f"{what}: {error}") from error
+
+
+def bad_body(what: str, value: object, wanted: str) -> Refusal:
+    """The refusal of a body member that is not what it should be."""
+    return Refusal(Cause.SYSTEM_ERROR, f"{what} is {str(value)[:_SHOWN_MAX]!r}, not {wanted}")

@@ -1,0 +1,111 @@
+"""Any tables, written and read, are the same; any damage is told or healed from the backup, never silently empty."""
+
+import logging
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state import NewerNames, ReplicatedState, StateChange
+from broker.state_files import DELAY_FILE, GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from store.errors import StoreFormatError
+
+logging.getLogger("store.config_file").setLevel(logging.ERROR)
+
+NAMES = st.text("abcXYZ%_-|09", min_size=1, max_size=12)
+EXTRA = st.dictionaries(st.sampled_from(["future", "more"]), st.integers() | st.text(max_size=5), max_size=2)
+SMALL = st.integers(0, 2**31 - 1)
+TOPICS = st.builds(
+    TopicConfig,
+    name=NAMES,
+    read_queues=st.integers(0, 65536),
+    write_queues=st.integers(0, 65536),
+    perm=st.integers(0, 7),
+    sys_flag=SMALL,
+    order=st.booleans(),
+    attributes=st.dictionaries(st.sampled_from(["message.type", "cleanup.policy"]), NAMES),
+    extra=EXTRA.map(lambda members: {k: v for k, v in members.items() if not isinstance(v, int) or abs(v) < 2**63}),
+)
+GROUPS = st.builds(GroupConfig, name=NAMES, retry_max_times=SMALL, consume_enable=st.booleans(), sys_flag=SMALL)
+KEYS = st.builds(lambda topic, group: f"{topic}@{group}", NAMES, NAMES)
+OFFSETS = st.dictionaries(st.integers(0, 65535), st.integers(0, 2**63 - 1), min_size=1, max_size=4)
+DELAYS = st.dictionaries(st.integers(0, 17), SMALL, min_size=1, max_size=4)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> ReplicatedState:
+    state = ReplicatedState()
+    state.topics = {topic.name: topic for topic in draw(st.lists(TOPICS, max_size=4))}
+    state.groups = {group.name: group for group in draw(st.lists(GROUPS, max_size=3))}
+    state.offsets = draw(st.dictionaries(KEYS, OFFSETS, max_size=4))
+    if draw(st.booleans()):
+        state.offsets["SCHEDULE_TOPIC_XXXX@CID_RMQ_SYS_LEDGERMQ_DELAY"] = draw(DELAYS)
+    state.removed = draw(st.dictionaries(NAMES, SMALL, max_size=2))
+    state.topic_version = DataVersion(draw(SMALL), draw(SMALL))
+    state.applied_offset = draw(st.integers(1, 2**62))
+    return state
+
+
+def picture(state: ReplicatedState) -> tuple[object, ...]:
+    return state.topics, state.groups, state.offsets, state.removed, state.topic_version, state.applied_offset
+
+
+@settings(deadline=None, max_examples=60)
+@given(states())
+def test_any_tables_are_read_back_as_they_were_written(state: ReplicatedState) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        write_files(Path(name), encode_files(state))
+        loaded = load_state(Path(name))
+    assert picture(loaded) == picture(state)
+    assert not loaded.newer
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    states(),
+    st.sampled_from([TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAY_FILE]),
+    st.integers(0, 10_000),
+    st.integers(1, 255),
+    st.booleans(),
+)
+def test_a_damaged_file_is_refused_or_taken_from_its_backup(
+    state: ReplicatedState, name: str, at: int, flip: int, has_backup: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / name
+        for _ in range(1 + has_backup):
+            write_files(path.parent, encode_files(state))
+        content = bytearray(path.read_bytes())
+        content[at % len(content)] ^= flip
+        del content[max(len(content) - at % 7, 1) :]
+        path.write_bytes(content)
+        try:
+            loaded = load_state(path.parent)
+        except StoreFormatError as error:
+            assert not has_backup
+            assert error.file == path
+            return
+    if name == TOPICS_FILE:
+        assert len(loaded.topics) >= min(len(state.topics), 1)
+    if loaded.applied_offset == 0 and has_backup:
+        assert (loaded.topics, loaded.groups, loaded.offsets) == (state.topics, state.groups, state.offsets)
+
+
+@given(states(), states())
+def test_what_another_program_wrote_since_is_never_taken_back(found: ReplicatedState, told: ReplicatedState) -> None:
+    pairs = {(key, queue_id) for key, queues in found.offsets.items() for queue_id in queues}
+    newer = NewerNames(found.topics.keys(), found.groups.keys(), pairs)
+    change = StateChange(
+        topics={**told.topics, **dict.fromkeys(found.topics)},
+        groups=told.groups,
+        offsets={**told.offsets, **dict.fromkeys(list(found.offsets)[:1])},
+    )
+    before = {**found.topics}, {**found.groups}, {key: dict(queues) for key, queues in found.offsets.items()}
+    found.apply(newer.without(change), 1)
+    assert before[0].items() <= found.topics.items()
+    assert before[1].items() <= found.groups.items()
+    for key, queues in before[2].items():
+        assert queues.items() <= found.offsets[key].items()
+    assert told.topics.keys() <= found.topics.keys()

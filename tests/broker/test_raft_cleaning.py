@@ -1,0 +1,126 @@
+"""A Raft group that cleans its logs while a member is away: tables, queue numbers and messages are whole again."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.assembly import Broker
+from broker.config import FlushMode, LogMode, RaftPeer
+from ledgermq.message.batch import encode_batch
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from store.batch_queue import BatchQueue
+from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.test_broker import ask, broker_config
+from tests.broker.test_offsets import key
+from tests.broker.test_raft_brokers import Group, free_ports
+
+BATCH = encode_batch([(0, b"in", b""), (0, b"side", b"")])
+FILE_SIZE = 32_768
+
+
+def config_of(root: Path, node_id: str, peers: tuple[RaftPeer, ...]) -> Any:
+    return broker_config(
+        root / node_id,
+        mode=LogMode.RAFT,
+        flush_mode=FlushMode.SYNC,
+        raft_group="b",
+        raft_self_id=node_id,
+        raft_peers=peers,
+        raft_election_timeout_ms=1500,
+        commit_log_file_size_bytes=FILE_SIZE,
+        max_message_size_bytes=8000,
+        consume_queue_file_size_bytes=200,
+        delete_log_pause_ms=0,
+        delete_queue_pause_ms=0,
+        consumer_offset_persist_interval_ms=50,
+        compaction_enable=False,
+    )
+
+
+async def fill(group: Group, count: int) -> None:
+    for number in range(count):
+        await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"%04d" % number + bytes(4000))
+
+
+async def clean(group: Group, broker: Broker) -> int:
+    """Let a node drop all old files it may; the log's new beginning."""
+    log = broker.parts.store.log
+    for path, _ in log.sealed_files():
+        os.utime(path, (0, 0))
+    assert (await ask(group.client, broker, RequestCode.DELETE_EXPIRED_COMMITLOG, {})).code == 0
+    await eventually(lambda: not log.sealed_files(), "old files gone")
+    queue = broker.parts.store.queues.get("T", 0)
+    await eventually(lambda: _first_place(broker) >= log.min_offset, f"{queue!r} corrected")
+    return log.min_offset
+
+
+def _first_place(broker: Broker) -> int:
+    queue = broker.parts.store.queues.get("T", 0)
+    unit = queue.unit(queue.min_offset)
+    return unit[0] if unit is not None else broker.parts.store.log.min_offset
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_left(
+    tmp_path: Path, wiped: bool
+) -> None:
+    ports = free_ports(3)
+    peers = tuple(RaftPeer(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers) for peer in peers}
+    brokers = {node_id: Broker(config) for node_id, config in configs.items()}
+    group = Group(list(brokers.values()), RemotingClient())
+    try:
+        for broker in group.brokers:
+            await broker.start()
+        await group.led()
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+        batch_topic = topic_fields("B", attributes="+queue.type=BatchCQ")
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, batch_topic)
+        batch_fields = send_fields("B", m="true", i="UNIQ_KEY\x01K\x02")
+        await group.ask_leader(RequestCode.SEND_BATCH_MESSAGE, batch_fields, BATCH)
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+        await fill(group, 3)
+        await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
+        await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 3)
+
+        away = group.followers[0]
+        away_id = next(node_id for node_id, broker in brokers.items() if broker is away)
+        group.brokers.remove(away)
+        await away.close()
+        await fill(group, 60)
+        begin = {broker: await clean(group, broker) for broker in group.brokers}
+        leader = group.leader
+        assert begin[leader] >= 4 * FILE_SIZE
+        moved = await ask(group.client, leader, RequestCode.PULL_MESSAGE, pull_fields(offset=3))
+        assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+        assert int(moved.ext["nextBeginOffset"]) == leader.parts.store.queues.get("T", 0).min_offset > 3
+
+        if wiped:
+            for path in sorted((tmp_path / away_id).rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+        back = Broker(configs[away_id])
+        group.brokers.append(back)
+        await back.start()
+        await eventually(lambda: back.parts.store.queues.get("T", 0).max_offset == 63, "caught up")
+        assert back.parts.store.log.min_offset == begin[leader]
+        assert back.parts.state.offsets.get("T@g") == {0: 3}
+        assert "T" in back.parts.state.topics
+        queues = [broker.parts.store.queues.get("T", 0) for broker in (leader, back)]
+        assert queues[0].min_offset == queues[1].min_offset
+        batches = back.parts.store.queues.get("B", 0)
+        assert isinstance(batches, BatchQueue)
+        assert (batches.min_offset, batches.max_offset) == (2, 2)
+        answer = await ask(group.client, back, RequestCode.PULL_MESSAGE, pull_fields(offset=queues[1].min_offset))
+        first = next(iter(decode_records(answer.body)))
+        assert bytes(first.body)[:4] == b"%04d" % (queues[1].min_offset - 3)
+        sent = await group.ask_leader(RequestCode.SEND_BATCH_MESSAGE, batch_fields, BATCH)
+        assert sent.ext["queueOffset"] == "2"
+        await group.everywhere(lambda broker: broker.parts.store.queues.get("B", 0).max_offset == 4)
+    finally:
+        await group.client.close()
+        for broker in group.brokers:
+            await broker.close()

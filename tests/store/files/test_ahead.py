@@ -1,0 +1,60 @@
+"""Files made ahead: one at first, two once the log has grown, one where Java must start on it; the old ones cool."""
+
+from pathlib import Path
+
+import pytest
+
+from store.allocator import FileAllocator
+from store.mapped_file import MappedFile, file_name
+from store.mapped_file_queue import MappedFileQueue
+
+SIZE = 4096
+
+
+def names(directory: Path) -> list[int]:
+    return sorted(int(path.name) // SIZE for path in directory.iterdir())
+
+
+def settle(allocator: FileAllocator) -> None:
+    """Wait for what the thread was asked for so far."""
+    allocator._executor.submit(lambda: None).result()
+
+
+@pytest.mark.parametrize(("ahead_max", "grown"), [(2, [0, 1, 2, 3]), (1, [0, 1, 2])])
+def test_a_log_that_grew_has_so_many_files_ahead(tmp_path: Path, ahead_max: int, grown: list[int]) -> None:
+    allocator = FileAllocator()
+    queue = MappedFileQueue(tmp_path, SIZE, allocator, ahead_max=ahead_max)
+    queue.roll()
+    settle(allocator)
+    assert names(tmp_path) == [0, 1]
+    queue.roll()
+    settle(allocator)
+    assert names(tmp_path) == grown
+    assert [queue.roll().start_offset // SIZE for _ in range(4)] == [2, 3, 4, 5]
+    queue.close()
+    allocator.close()
+    assert names(tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
+def test_blank_files_ahead_that_a_crash_left_are_no_part_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / file_name(0)).write_bytes(b"x" * 100 + bytes(SIZE - 100))
+    for number in (1, 2):
+        (tmp_path / file_name(number * SIZE)).write_bytes(bytes(SIZE))
+    queue = MappedFileQueue(tmp_path, SIZE)
+    queue.load()
+    queue.truncate_to(100)
+    assert (queue.max_offset, names(tmp_path)) == (100, [0])
+
+
+def test_a_full_file_is_unlocked_and_the_one_before_it_cooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, int]] = []
+    monkeypatch.setattr(MappedFile, "unlock", lambda file: done.append(("unlock", file.start_offset // SIZE)))
+    monkeypatch.setattr(MappedFile, "cool", lambda file: done.append(("cool", file.start_offset // SIZE)))
+    allocator = FileAllocator()
+    queue = MappedFileQueue(tmp_path, SIZE, allocator)
+    for _ in range(4):
+        queue.roll()
+    settle(allocator)
+    assert done == [("unlock", 0), ("unlock", 1), ("cool", 0), ("unlock", 2), ("cool", 1)]
+    queue.close()
+    allocator.close()

@@ -1,0 +1,261 @@
+"""Queues of each kind beside lists: whatever is done to them, they hold and find what the list does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
+from ledgermq.message.ext_unit import (
+    EXT_UNIT_SIZE_MIN,
+    ExtUnit,
+    decode_ext_unit,
+    ext_address,
+    ext_position,
+    is_ext_address,
+)
+from store.batch_queue import BatchQueue
+from store.consume_queue import ConsumeQueue, QueueEntry, Unit
+from store.estimate import estimate_count
+from store.ext_files import ExtFiles
+from store.ext_queue import ExtQueue
+from tests.store.support import fast_directory
+
+FILE_UNITS = 7
+RECORD = 100
+"""Bytes of each record of the log that the queues are of."""
+
+
+def starts_before(physical_offset: int, unit: Unit) -> bool:
+    return unit[0] < physical_offset
+
+
+@dataclass
+class Model:
+    """What a queue should hold: its entries in order, and the first offset."""
+
+    entries: list[QueueEntry] = field(default_factory=list)
+    start: int = 0
+    log_end: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.entries[-1].queue_offset + self.entries[-1].messages if self.entries else self.start
+
+    def holding(self, offset: int) -> QueueEntry | None:
+        return next((e for e in self.entries if e.queue_offset <= offset < e.queue_offset + e.messages), None)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """A queue and its model."""
+
+    kind: ClassVar[str] = "plain"
+    messages_max: ClassVar[int] = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._context = fast_directory()
+        self.root = self._context.__enter__()
+        self.model = Model()
+        self.queue = self.make()
+
+    def make(self) -> ConsumeQueue:
+        folder = self.root / "T" / "0"
+        if self.kind == "batch":
+            return BatchQueue("T", 0, folder, FILE_UNITS)
+        if self.kind == "ext":
+            return ExtQueue("T", 0, folder, FILE_UNITS, ext=ExtFiles(self.root / "ext" / "T" / "0", 90), writes=True)
+        return ConsumeQueue("T", 0, folder, FILE_UNITS)
+
+    def teardown(self) -> None:
+        self.queue.close()
+        self._context.__exit__(None, None, None)
+
+    @rule(messages=st.lists(st.integers(1, 4), min_size=1, max_size=9), code=st.integers(-(1 << 31), (1 << 31) - 1))
+    def append(self, messages: list[int], code: int) -> None:
+        for count in messages:
+            model = self.model
+            entry = QueueEntry(model.log_end, RECORD, code, model.end, model.log_end + 7, min(count, self.messages_max))
+            model.log_end += RECORD
+            self.queue.reserve(entry.queue_offset + entry.messages)
+            self.queue.put_entry(entry)
+            model.entries.append(entry)
+
+    @rule(back=st.integers(1, 12))
+    def dispatch_again(self, back: int) -> None:
+        for entry in self.model.entries[-back:]:
+            self.queue.put_entry(entry)
+
+    @precondition(lambda self: self.model.log_end > 0)
+    @rule(part=st.floats(0, 1), scan=st.booleans())
+    def recover(self, part: float, scan: bool) -> None:
+        first = self.model.entries[0].physical_offset if self.model.entries else self.model.log_end
+        end = first + int((self.model.log_end - first) * part)
+        self.reopen(end, scan=scan)
+        self.model.entries = [entry for entry in self.model.entries if entry.physical_offset + RECORD <= end]
+        if not self.model.entries:  # nothing tells where the queue was
+            self.queue.restart(0)
+            self.model.start = 0
+
+    @rule(scan=st.booleans())
+    def open_again(self, scan: bool) -> None:
+        if self.model.entries:
+            self.reopen(self.model.log_end, scan=scan)
+
+    def reopen(self, end: int, *, scan: bool) -> None:
+        first = self.model.entries[0].physical_offset if self.model.entries else 0
+        self.queue.close()
+        self.queue = self.make()
+        if (self.root / "T" / "0").is_dir():
+            self.queue.load()
+        self.queue.recover(end, scan=scan)
+        self.queue.correct_min_offset(first)
+
+    @precondition(lambda self: bool(self.model.entries))
+    @rule(part=st.floats(0, 1))
+    def drop_the_logs_beginning(self, part: float) -> None:
+        entries = self.model.entries
+        kept = entries[int(len(entries) * part) :]
+        end = self.model.end
+        self.queue.correct_min_offset(kept[0].physical_offset if kept else self.model.log_end)
+        for file in self.queue.take_expired():
+            file.delete()
+        self.model.entries, self.model.start = kept, kept[0].queue_offset if kept else end
+
+    @rule(offset=st.integers(0, 40))
+    def restart(self, offset: int) -> None:
+        self.queue.restart(offset)
+        self.model.entries, self.model.start = [], offset
+
+    @rule()
+    def sync(self) -> None:
+        for file in self.queue.take_unflushed():
+            file.sync()
+
+    @invariant()
+    def bounds_are_those_of_the_model(self) -> None:
+        first = self.model.entries[0].queue_offset if self.model.entries else self.model.start
+        assert (self.queue.min_offset, self.queue.max_offset) == (first, self.model.end)
+
+    @invariant()
+    def each_offset_leads_to_its_record(self) -> None:
+        for offset in range(self.queue.min_offset - 1, self.queue.max_offset + 1):
+            entry, unit = self.model.holding(offset), self.queue.unit(offset)
+            if entry is None:
+                assert unit is None
+            else:
+                assert unit is not None
+                assert (*unit[:2], self.queue.tags_code(unit)) == entry[:3]
+
+    @invariant()
+    def records_come_in_order_and_are_found_by_halving(self) -> None:
+        entries = self.model.entries
+        found = [(start, end, unit[0]) for start, end, unit in self.queue.records_from(self.queue.min_offset, 1000)]
+        assert found == [(e.queue_offset, e.queue_offset + e.messages, e.physical_offset) for e in entries]
+        for wanted in {e.physical_offset + 1 for e in entries[:3] + entries[-2:]}:
+            expected = next((e.queue_offset for e in entries if e.physical_offset >= wanted), self.model.end)
+            assert self.queue.bisect(partial(starts_before, wanted)) == expected
+
+    @invariant()
+    def no_file_is_kept_for_nothing(self) -> None:
+        files = sorted(path.name for path in (self.root / "T" / "0").glob("*"))
+        assert len(files) <= len(self.model.entries) // FILE_UNITS + 3
+
+
+class BatchMachine(QueueMachine):
+    kind = "batch"
+    messages_max = 4
+
+
+class ExtMachine(QueueMachine):
+    kind = "ext"
+
+
+for machine in (QueueMachine, BatchMachine, ExtMachine):
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestPlainQueue = QueueMachine.TestCase
+TestBatchQueue = BatchMachine.TestCase
+TestExtQueue = ExtMachine.TestCase
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 1 << 62), st.binary(max_size=300), st.binary(max_size=30))
+def test_an_extension_decodes_to_what_was_encoded(code: int, timestamp: int, bit_map: bytes, behind: bytes) -> None:
+    unit = ExtUnit(code, timestamp, bit_map)
+    encoded = unit.encode()
+    assert len(encoded) == unit.size == EXT_UNIT_SIZE_MIN + len(bit_map)
+    assert decode_ext_unit(memoryview(encoded + behind)) == unit
+    assert all(decode_ext_unit(memoryview(encoded)[:cut]) is None for cut in range(len(encoded)))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_extension_are_taken_for_none(garbage: bytes) -> None:
+    unit = decode_ext_unit(memoryview(garbage))
+    assert unit is None or unit.encode() == garbage[: unit.size]
+
+
+@given(st.integers(0, 1 << 62), st.integers(-(1 << 31), (1 << 31) - 1))
+def test_no_hash_of_tags_is_an_address(position: int, code: int) -> None:
+    assert ext_position(ext_address(position)) == position
+    assert is_ext_address(ext_address(position))
+    assert not is_ext_address(code)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=30), st.integers(70, 200))
+def test_extensions_of_any_length_lie_in_files_of_one_size(maps: list[bytes], file_size: int) -> None:
+    with fast_directory() as root:
+        files = ExtFiles(root / "ext", file_size)
+        units = [ExtUnit(n, n, bit_map) for n, bit_map in enumerate(maps)]
+        places = [files.put(unit) for unit in units]
+        assert [files.get(place) for place in places] == units
+        assert all(
+            place // file_size == (place + unit.size + 3) // file_size
+            for place, unit in zip(places, units, strict=True)
+        )
+        assert places == sorted(places)
+        files.close()
+
+
+@contextmanager
+def tagged_queue(codes: list[int]) -> Iterator[ConsumeQueue]:
+    with fast_directory() as root:
+        queue = ConsumeQueue("T", 0, root / "T" / "0", FILE_UNITS)
+        for offset, code in enumerate(codes):
+            queue.put(offset * RECORD, RECORD, code, offset)
+        yield queue
+        queue.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(-5, 45), st.integers(-5, 45), st.integers(0, 3))
+def test_few_units_are_counted_exactly(codes: list[int], start: int, end: int, wanted: int) -> None:
+    with tagged_queue(codes) as queue:
+        exact = sum(code == wanted for code in codes[max(start, 0) : max(end, 0)])
+        assert estimate_count(queue, start, end, lambda code: code == wanted) == exact
+        assert estimate_count(queue, start, end) == len(codes[max(start, 0) : max(end, 0)])
+
+
+@pytest.mark.parametrize(("scan_max", "match_max"), [(10, 1000), (1000, 4)])
+def test_many_units_are_guessed_from_the_first(scan_max: int, match_max: int) -> None:
+    codes = [0, 1] * 50
+    with tagged_queue(codes) as queue:
+        guess = estimate_count(queue, 0, 100, lambda code: code == 0, scan_max=scan_max, match_max=match_max)
+    assert 50 <= guess <= 56
+
+
+def test_messages_inside_batches_are_counted_one_by_one(tmp_path: Path) -> None:
+    queue = BatchQueue("T", 0, tmp_path / "T" / "0", FILE_UNITS)
+    for number in range(6):
+        queue.put_entry(QueueEntry(number * RECORD, RECORD, number % 2, number * 3, 0, 3))
+    assert queue.max_offset == 18
+    assert estimate_count(queue, 0, 18, lambda code: code == 1) == 9
+    assert estimate_count(queue, 4, 11, lambda code: code == 1) == 4
+    assert BATCH_UNIT_SIZE == 46
+    queue.close()
