@@ -40,6 +40,8 @@ from store.opening import OpenStore
 
 log = logging.getLogger(__name__)
 
+_VIP_BELOW = 2
+
 _EXPIRE_SECONDS = 10.0
 _DRAIN_SECONDS = 1.0
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -80,6 +82,7 @@ class Broker:
         self._parts: Parts | None = None
         self._registration: Registration | None = None
         self._server: RemotingServer | None = None
+        self._vip_server: RemotingServer | None = None
         self._saver: StateSaver | None = None
         self._timers: Timers | None = None
         self._thresholds = gc.get_threshold()
@@ -142,8 +145,9 @@ class Broker:
             await self._registration.close()
         if self._parts is not None:
             self._parts.held.release()
-        if self._server is not None:
-            await self._server.close()
+        for server in (self._server, self._vip_server):
+            if server is not None:
+                await server.close()
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
@@ -157,7 +161,8 @@ class Broker:
         self._lag.close()
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
-        self._registration = self._server = self._timers = self._saver = self._open = self._follower = None
+        self._server = self._vip_server = None
+        self._registration = self._timers = self._saver = self._open = self._follower = None
 
     # ---- start
 
@@ -173,9 +178,22 @@ class Broker:
             parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
         self._server = RemotingServer(parts.handler, limits=limits)
         await self._server.start(config.listen_host, self._port)
+        await self._listen_for_vip(parts, limits)
         self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
+
+    async def _listen_for_vip(self, parts: Parts, limits: Limits) -> None:
+        """Clients with `vipChannelEnabled` send to the port two below; a broker whose neighbour has it does without."""
+        config = self._config
+        if config.listen_port <= _VIP_BELOW:
+            return
+        self._vip_server = RemotingServer(parts.handler, limits=limits)
+        try:
+            await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
+        except OSError as error:
+            log.warning("clients' VIP channel is not served: %s", error)
+            self._vip_server = None
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config
