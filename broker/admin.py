@@ -200,10 +200,33 @@ class AdminRequests:
         version = self._state.group_version
         body = {
             "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
-            "forbiddenTable": {},
+            "forbiddenTable": self._metadata.forbidden(),
             "subscriptionGroupTable": {name: group.to_json() for name, group in self._metadata.groups().items()},
         }
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def group_forbidden(self, connection: Connection, command: Command) -> None:
+        """353: whether a group may read a topic; with `readable`, set it first."""
+        fields = command.ext
+        group, topic = text(fields, "group"), text(fields, "topic")
+
+        def answer(readable: bool) -> None:
+            body = dumps({"group": group, "readable": readable, "topic": topic})
+            connection.respond(command, ResponseCode.SUCCESS, body=body, remark="")
+
+        if fields.get("readable") is None:
+            answer(not self._metadata.is_read_forbidden(group, topic))
+            return
+        self._role.check_writable()
+        readable = boolean(fields, "readable")
+
+        def done(refusal: Refusal | None) -> None:
+            if refusal is None:
+                answer(readable)
+            else:
+                connection.refuse(command, refusal)
+
+        self._metadata.forbid_read(group, topic, not readable, done)
 
     def group_config(self, connection: Connection, command: Command) -> None:
         """352: one group's settings."""

@@ -15,6 +15,7 @@ import socket
 
 from broker import statistics
 from broker.config import BrokerConfig
+from broker.live_config import LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
@@ -27,6 +28,7 @@ from broker.timer_files import CLEAN_SECONDS
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
@@ -37,6 +39,8 @@ from ledgermq.telemetry.process import register_process_metrics
 from store.opening import OpenStore
 
 log = logging.getLogger(__name__)
+
+_VIP_BELOW = 2
 
 _EXPIRE_SECONDS = 10.0
 _DRAIN_SECONDS = 1.0
@@ -51,8 +55,12 @@ class Broker:
         registry: its metrics.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, read_setting: ReadSetting | None = None) -> None:
         """Take a configuration.
+
+        Args:
+            config: checked together here.
+            read_setting: understands settings that are sent while the broker runs; without it none are taken.
 
         Raises:
             Refusal: INVALID_PARAMETER, values that contradict each other.
@@ -61,6 +69,7 @@ class Broker:
             sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._config = config
+        self._read_setting = read_setting
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
@@ -73,6 +82,7 @@ class Broker:
         self._parts: Parts | None = None
         self._registration: Registration | None = None
         self._server: RemotingServer | None = None
+        self._vip_server: RemotingServer | None = None
         self._saver: StateSaver | None = None
         self._timers: Timers | None = None
         self._thresholds = gc.get_threshold()
@@ -135,8 +145,9 @@ class Broker:
             await self._registration.close()
         if self._parts is not None:
             self._parts.held.release()
-        if self._server is not None:
-            await self._server.close()
+        for server in (self._server, self._vip_server):
+            if server is not None:
+                await server.close()
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
@@ -150,7 +161,8 @@ class Broker:
         self._lag.close()
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
-        self._registration = self._server = self._timers = self._saver = self._open = self._follower = None
+        self._server = self._vip_server = None
+        self._registration = self._timers = self._saver = self._open = self._follower = None
 
     # ---- start
 
@@ -161,11 +173,27 @@ class Broker:
             connections=config.max_connections,
             idle_s=config.connection_idle_timeout_ms / 1000,
         )
+        if self._read_setting is not None:
+            live = LiveConfig(config, self._read_setting, self.announce_soon)
+            parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
         self._server = RemotingServer(parts.handler, limits=limits)
         await self._server.start(config.listen_host, self._port)
+        await self._listen_for_vip(parts, limits)
         self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
+
+    async def _listen_for_vip(self, parts: Parts, limits: Limits) -> None:
+        """Clients with `vipChannelEnabled` send to the port two below; a broker whose neighbour has it does without."""
+        config = self._config
+        if config.listen_port <= _VIP_BELOW:
+            return
+        self._vip_server = RemotingServer(parts.handler, limits=limits)
+        try:
+            await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
+        except OSError as error:
+            log.warning("clients' VIP channel is not served: %s", error)
+            self._vip_server = None
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config

@@ -47,9 +47,12 @@ class RaftPeer:
         return f"{self.node_id}-{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BrokerConfig:
-    """One broker. Times are milliseconds, sizes bytes, ports 0 to 65535 (0: any free one, for tests)."""
+    """One broker. Times are milliseconds, sizes bytes, ports 0 to 65535 (0: any free one, for tests).
+
+    Only `live_config` changes one that is in use.
+    """
 
     # who
     cluster_name: str = "DefaultCluster"

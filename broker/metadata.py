@@ -7,7 +7,7 @@ A proposal is visible to its leader at once, so that the message behind it in th
 the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker import names
@@ -23,6 +23,10 @@ _V = TypeVar("_V")
 
 ChangeDone = Callable[[Refusal | None], None]
 Propose = Callable[[StateChange, ChangeDone], None]
+
+
+FORBIDDEN_READ = 4
+"""Bit of reading, as RocketMQ numbers them."""
 
 
 class Metadata:
@@ -153,6 +157,23 @@ class Metadata:
     def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone | None = None) -> None:
         """As `put_group`, for several at once: all or none."""
         self._change(StateChange(groups={group.name: group for group in groups}), done)
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        """Whether an administrator forbade the group to read the topic."""
+        table = self._state.forbidden.get(group)
+        return table is not None and bool(table.get(topic, 0) & FORBIDDEN_READ)
+
+    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """Bits of what groups may not do, by group and topic."""
+        return self._state.forbidden
+
+    def forbid_read(self, group: str, topic: str, is_forbidden: bool, done: ChangeDone) -> None:
+        """Propose that the group may not read the topic, or may again."""
+        table = dict(self._state.forbidden.get(group, {}))
+        bits = table.pop(topic, 0) & ~FORBIDDEN_READ
+        if bits := bits | (FORBIDDEN_READ if is_forbidden else 0):
+            table[topic] = bits
+        self._change(StateChange(forbidden={group: table}), done)
 
     def remove_group(self, name: str, clean_offsets: bool, done: ChangeDone | None = None) -> None:
         """Propose the removal of a group, with its offsets if asked."""

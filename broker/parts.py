@@ -372,6 +372,7 @@ class Parts:
             code.UPDATE_AND_CREATE_TOPIC_LIST: self.admin.update_topics,
             code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.admin.system_topics,
             code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.admin.update_groups,
+            code.UPDATE_AND_GET_GROUP_FORBIDDEN: self.admin.group_forbidden,
             code.VIEW_BROKER_STATS_DATA: self.admin.view_statistics,
             code.GET_BROKER_HA_STATUS: self.admin.replication_status,
             code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,

@@ -157,6 +157,7 @@ class PullProcessor:
         flags = integer(fields, "sysFlag")
         group = self._check_group(group_name, topic_name)
         queue_id = self._check_queue(topic_name, fields, connection)
+        self._check_forbidden(group_name, topic_name)
         wanted = self._wanted(group, topic_name, flags, fields)
         queue = self._store.queues.get(topic_name, queue_id)
         pull = Pull(
@@ -189,6 +190,7 @@ class PullProcessor:
             queue = pull.queue
             try:
                 group = self._check_group(fields["consumerGroup"], queue.topic)
+                self._check_forbidden(group.name, queue.topic)
                 wanted = self._wanted(group, queue.topic, flags, fields)
             except Refusal as refusal:
                 pull.connection.refuse(pull.command, refusal)
@@ -307,6 +309,10 @@ class PullProcessor:
                 f"consumer:[{host}:{port}]",
             )
         return queue_id
+
+    def _check_forbidden(self, group: str, topic: str) -> None:
+        if self._metadata.is_read_forbidden(group, topic):
+            raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group}] is forbidden for topic[{topic}]")
 
     def _wanted(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> Subscription:
         if flags & SUBSCRIPTION:

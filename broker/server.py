@@ -28,6 +28,10 @@ class BrokerRequestHandler:
         self._clients = clients
         self.refusals: Counter[str] = Counter()
 
+    def serve(self, code: int, serve: Serve) -> None:
+        """Serve one more request code."""
+        self._table[code] = serve
+
     def on_connected(self, connection: Connection) -> None:
         """Nothing is kept of a connection before it asks."""
 

@@ -37,15 +37,26 @@ def offset_key(topic: str, group: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """Values to set; None removes. Offsets are by `topic@group`, then queue id: the next queue offset to read."""
+    """Values to set; None removes.
+
+    Attributes:
+        offsets: by `topic@group`, then queue id: the next queue offset to read.
+        forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+    """
 
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
     groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
+    forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The body of the state record."""
-        tables = {"topics": _configs(self.topics), "groups": _configs(self.groups), "offsets": self.offsets}
+        tables = {
+            "topics": _configs(self.topics),
+            "groups": _configs(self.groups),
+            "offsets": self.offsets,
+            "forbidden": self.forbidden,
+        }
         return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
 
     @classmethod
@@ -61,6 +72,7 @@ class StateChange:
                 topics={name: value and TopicConfig.from_json(value) for name, value in _table(tables, "topics")},
                 groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
                 offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
+                forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
             )
         except (orjson.JSONDecodeError, Refusal, TypeError, ValueError, AttributeError) as error:
             raise StateFormatError(place, str(error)) from error
@@ -94,6 +106,7 @@ class NewerNames:
             topics={name: value for name, value in change.topics.items() if name not in self.topics},
             groups={name: value for name, value in change.groups.items() if name not in self.groups},
             offsets=offsets,
+            forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
         )
 
 
@@ -103,6 +116,7 @@ class ReplicatedState:
     Attributes:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
+        forbidden: by group, then topic: bits of what the group may not do there.
         removed: topics that were removed, and the physical offset of the record that says so: what lies before it
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
@@ -116,6 +130,7 @@ class ReplicatedState:
         self.topics: dict[str, TopicConfig] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[str, dict[int, int]] = {}
+        self.forbidden: dict[str, Mapping[str, int]] = {}
         self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
@@ -129,6 +144,7 @@ class ReplicatedState:
         copy = ReplicatedState()
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
+        copy.forbidden = dict(self.forbidden)
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
         return copy
@@ -139,9 +155,11 @@ class ReplicatedState:
             self.topic_version = self.topic_version.next(timestamp)
             _update(self.topics, change.topics)
             self._forget_topics({name for name, value in change.topics.items() if value is None}, physical_offset)
-        if change.groups:
+        if change.groups or change.forbidden:
             self.group_version = self.group_version.next(timestamp)
             _update(self.groups, change.groups)
+            removed = {name: None for name, value in change.groups.items() if value is None}
+            _update(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
@@ -162,6 +180,7 @@ class ReplicatedState:
                 "topics": _configs(self.topics),
                 "groups": _configs(self.groups),
                 "offsets": self.offsets,
+                "forbidden": self.forbidden,
                 "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
@@ -189,6 +208,7 @@ class ReplicatedState:
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
         self.groups = {name: value for name, value in change.groups.items() if value is not None}
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
+        self.forbidden = dict(change.forbidden)
         self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
@@ -218,6 +238,11 @@ def _configs(table: Mapping[str, TopicConfig | GroupConfig | None]) -> dict[str,
 
 def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
     return list(tables.get(name, {}).items())
+
+
+def forbidden_bits(value: Any) -> dict[str, int]:
+    """A group's bits by topic, from JSON; topics without any are left out."""
+    return {str(topic): int(bits) for topic, bits in value.items() if int(bits)}
 
 
 def _queue_offsets(value: Any) -> dict[int, int] | None:

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from broker import names
 from broker.delay import PROGRESS_GROUP
 from broker.settings import DataVersion, GroupConfig, TopicConfig
-from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, offset_key
+from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
 from ledgermq.remoting.java_files import dumps
 from ledgermq.remoting.refusal import Refusal
 from store.config_file import read_config, write_config
@@ -119,7 +119,9 @@ def _topics_file(state: ReplicatedState) -> bytes:
 
 def _groups_file(state: ReplicatedState) -> bytes:
     table = {name: state.groups[name].to_json() for name in sorted(state.groups)}
-    return _file(state, GROUPS_FILE, dataVersion=state.group_version.to_json(), subscriptionGroupTable=table)
+    forbidden = {name: state.forbidden[name] for name in sorted(state.forbidden)}
+    version = state.group_version.to_json()
+    return _file(state, GROUPS_FILE, dataVersion=version, forbiddenTable=forbidden, subscriptionGroupTable=table)
 
 
 def _offsets_file(state: ReplicatedState) -> bytes:
@@ -156,8 +158,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
 
 def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
     """RocketMQ's members in its order, which is the alphabet's, and what else the file had."""
-    usual: _Json = {"dataVersion": DataVersion().to_json()} | ({"forbiddenTable": {}} if name == GROUPS_FILE else {})
-    whole = {**usual, **state.file_extras.get(name, {}), **members, _MARK: _US}
+    whole = {"dataVersion": DataVersion().to_json(), **state.file_extras.get(name, {}), **members, _MARK: _US}
     return dumps({member: whole[member] for member in sorted(whole)})
 
 
@@ -195,10 +196,12 @@ def _topics(members: _Json) -> _Table:
 
 def _groups(members: _Json) -> _Table:
     groups = _configs(members, "subscriptionGroupTable", GroupConfig.from_json)
+    forbidden = {str(name): forbidden_bits(bits) for name, bits in (members.get("forbiddenTable") or {}).items()}
     version = _version(members)
 
     def fill(state: ReplicatedState) -> None:
         state.groups, state.group_version = groups, version
+        state.forbidden = {name: bits for name, bits in forbidden.items() if bits}
 
     return _Table(members, groups.keys(), fill)
 
@@ -227,7 +230,9 @@ _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     OFFSETS_FILE: _offsets,
     DELAY_FILE: _delays,
 }
-_MADE_HERE: Final = frozenset({"topicConfigTable", "subscriptionGroupTable", "offsetTable", "groupTopicMap", _MARK})
+_MADE_HERE: Final = frozenset(
+    {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
+)
 
 
 class _Mark:

@@ -42,9 +42,10 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     """
     from broker.assembly import Broker
     from cli.config import load_broker_config
+    from cli.live_settings import read_setting
 
     config = load_broker_config(_path(conf), overrides)
-    return _run(lambda: Broker(config), f"broker {config.broker_name}", config.notices)
+    return _run(lambda: Broker(config, read_setting), f"broker {config.broker_name}", config.notices)
 
 
 def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:

@@ -1,0 +1,83 @@
+"""Settings changed while the broker runs: taken, refused, and never the dangerous ones."""
+
+import pytest
+
+from broker.live_config import LIVE_FIELDS, LiveConfig
+from cli.bindings import BROKER_BINDINGS
+from cli.live_settings import read_setting
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from tests.broker.conftest import Desk, MemoryClient
+
+UPDATE = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@pytest.fixture
+def changed(desk: Desk) -> list[str]:
+    """A desk that takes settings; notes changes of the permission."""
+    notes: list[str] = []
+    live = LiveConfig(desk.config, read_setting, lambda: notes.append("permission"))
+    desk.parts.handler.serve(UPDATE, live.update)
+    return notes
+
+
+async def update(client: MemoryClient, body: bytes) -> Command:
+    return await client.ask(UPDATE, {}, body)
+
+
+async def shown(client: MemoryClient) -> dict[str, str]:
+    answer = await client.ask(RequestCode.GET_BROKER_CONFIG)
+    return dict(line.split("=", 1) for line in bytes(answer.body).decode().splitlines())
+
+
+async def test_settings_are_taken_and_shown(desk: Desk, client: MemoryClient, changed: list[str]) -> None:
+    answer = await update(client, b"# from mqadmin\ntransactionCheckMax=14\n\nenablePropertyFilter = true\n")
+    assert answer.code == 0, answer
+    assert desk.config.transaction_check_max == 14
+    assert desk.config.property_filter
+    table = await shown(client)
+    assert (table["transactionCheckMax"], table["enablePropertyFilter"]) == ("14", "true")
+    assert not changed
+    assert (await update(client, b"brokerPermission=4")).code == 0
+    assert changed == ["permission"]
+    assert desk.config.broker_permission == 4
+
+
+async def test_a_key_without_effect_is_taken_and_shown(client: MemoryClient, changed: list[str]) -> None:
+    assert (await update(client, b"sendThreadPoolQueueCapacity=5")).code == 0
+    assert (await shown(client))["sendThreadPoolQueueCapacity"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "remark"),
+    [
+        (b"", ResponseCode.INVALID_PARAMETER, "names no key"),
+        (b"=1", ResponseCode.INVALID_PARAMETER, "line 1"),
+        (b"longPollingEnable", ResponseCode.INVALID_PARAMETER, "line 1"),
+        (b"\xff=1", ResponseCode.INVALID_PARAMETER, "UTF-8"),
+        (b"longPolingEnable=true", ResponseCode.INVALID_PARAMETER, "longPollingEnable"),
+        (b"longPollingEnable=perhaps", ResponseCode.INVALID_PARAMETER, "longPollingEnable"),
+        (b"listenPort=1", ResponseCode.SYSTEM_ERROR, "listenPort"),
+        (b"brokerIP1=evil", ResponseCode.SYSTEM_ERROR, "brokerIP1"),
+        (b"filterServerNums=1", ResponseCode.NO_PERMISSION, "black list"),
+        (b"rocketmqHome=$(touch /tmp/x)", ResponseCode.NO_PERMISSION, "black list"),
+        (b"brokerConfigPath=/etc/passwd", ResponseCode.NO_PERMISSION, "black list"),
+        (b"configBlackList=", ResponseCode.NO_PERMISSION, "black list"),
+    ],
+)
+async def test_what_is_refused_changes_nothing(
+    desk: Desk, client: MemoryClient, changed: list[str], body: bytes, code: int, remark: str
+) -> None:
+    before = await shown(client)
+    answer = await update(client, b"transactionCheckMax=3\n" + body if body else body)
+    assert answer.code == code, answer
+    assert remark.replace("line 1", "line") in (answer.remark or "")
+    assert await shown(client) == before
+
+
+async def test_without_a_reader_nothing_is_taken(client: MemoryClient) -> None:
+    assert (await update(client, b"transactionCheckMax=3")).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_every_live_field_has_a_key() -> None:
+    assert {binding.field for binding in BROKER_BINDINGS.values()} >= LIVE_FIELDS
