@@ -1,8 +1,8 @@
 """Queues made again from the log, file by file, into a folder of their own.
 
-Where a queue begins past 0, or lacks units because records are lost, blanks stand: physical offset of the next record
-(0 before the first), size 0x7FFFFFFF, code 0. Queues whose records all left the log long ago keep their last files,
-because their numbers go on from there.
+Where a queue begins past 0, or lacks units because records are lost, blanks stand: physical offset of the record before
+(RocketMQ skips what lies in the same file as a unit that it cannot read), size 0x7FFFFFFF, code 0. Queues whose records
+all left the log long ago keep their last files, because their numbers go on from there.
 """
 
 import os
@@ -41,6 +41,7 @@ class QueueBuilder:
     old: QueueSet
     unplaced: list[str] = field(default_factory=list)
     _ends: dict[tuple[QueueName, bool], int] = field(default_factory=dict)
+    _last: dict[tuple[QueueName, bool], int] = field(default_factory=dict)
     _files: set[Path] = field(default_factory=set)
 
     @property
@@ -79,9 +80,10 @@ class QueueBuilder:
                 self.unplaced.append(f"queue offsets {first} to {end - 1} of {key[0]} do not follow {self._ends[key]}")
                 continue
             if first > self._ends[key]:
-                self._blank(key, first, int(run["physical"][0]))
+                self._blank(key, first, self._last.get(key, 0))
             self._write(key, first, run)
             self._ends[key] = max(self._ends[key], end)
+            self._last[key] = int(run["physical"][-1])
 
     def _units(self, columns: Columns, name: QueueName, rows: Ints, numbers: Ints) -> Units:
         units = np.zeros(len(rows), QUEUE_UNIT)
