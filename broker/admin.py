@@ -17,8 +17,6 @@ from broker.clients import ClientTable
 from broker.config import BrokerConfig, LogMode
 from broker.config_text import properties_text
 from broker.consumer_admin import ConsumerAdmin
-from broker.fields import I32_MAX, Fields, boolean, integer, text
-from broker.java_json import QueueId, dumps, queue_map
 from broker.metadata import ChangeDone, Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
@@ -30,6 +28,8 @@ from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.fields import I32_MAX, Fields, boolean, integer, text
+from ledgermq.remoting.java_json import QueueId, dumps, queue_map
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue

@@ -11,8 +11,6 @@ from typing import Any
 from broker import names
 from broker.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat
 from broker.config import BrokerConfig
-from broker.fields import text
-from broker.java_json import QueueId, dumps
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
@@ -24,6 +22,8 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError, RequestTimeoutError
+from ledgermq.remoting.fields import text
+from ledgermq.remoting.java_json import QueueId, dumps
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore

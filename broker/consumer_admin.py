@@ -12,8 +12,6 @@ from typing import Any
 
 from broker.clients import Client, ClientTable
 from broker.config import BrokerConfig
-from broker.fields import boolean, integer, long, text
-from broker.java_json import QueueId, dumps, number_map, queue_map, text_map
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
@@ -24,6 +22,8 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.fields import boolean, integer, long, text
+from ledgermq.remoting.java_json import QueueId, dumps, number_map, queue_map, text_map
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import BLANK_SIZE, ConsumeQueue

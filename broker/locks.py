@@ -8,7 +8,7 @@ Source: apache/rocketmq `broker/.../client/rebalance/RebalanceLockManager.java`.
 
 from collections.abc import Callable, Iterable
 
-from broker.java_json import QueueId
+from ledgermq.remoting.java_json import QueueId
 
 LIFE_SECONDS = 60.0
 

@@ -6,8 +6,6 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 
 import os
 
-from broker.fields import Fields, boolean, integer, long, text
-from broker.java_json import dumps, number_map, text_map
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
@@ -15,6 +13,8 @@ from broker.settings import DataVersion
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import Fields, boolean, integer, long, text
+from ledgermq.remoting.java_json import dumps, number_map, text_map
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore

@@ -12,7 +12,6 @@ from typing import Final
 from broker import names
 from broker.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.config import BrokerConfig
-from broker.fields import Fields, integer, long, text
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
@@ -24,6 +23,7 @@ from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import Fields, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError

@@ -13,13 +13,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from broker.config import BrokerConfig
-from broker.fields import boolean, integer, long, text
 from ledgermq.message.index_unit import TAG_TYPE, index_keys
 from ledgermq.message.properties import TAGS, find_property
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import boolean, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
 from store.message_store import MessageStore

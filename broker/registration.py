@@ -17,13 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
-from broker.java_json import dumps
 from broker.role import Role
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.java_json import dumps
 
 log = logging.getLogger(__name__)
 

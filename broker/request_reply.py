@@ -13,7 +13,6 @@ from typing import Any, Final
 from broker.appender import Appender
 from broker.clients import ClientTable
 from broker.config import BrokerConfig
-from broker.fields import SEND_NAMES
 from broker.send import SendProcessor
 from broker.send_fields import shortened
 from ledgermq.message.hosts import decode_host
@@ -23,6 +22,7 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt
 

@@ -16,7 +16,6 @@ from typing import Final
 from broker import names
 from broker.appender import Appender
 from broker.config import BrokerConfig
-from broker.fields import I64_MAX, integer, long
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
@@ -34,6 +33,7 @@ from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_p
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import I64_MAX, integer, long
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_queue import BatchQueue
 from store.message_store import QueuedDraft

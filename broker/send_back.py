@@ -12,7 +12,6 @@ from broker import names
 from broker.appender import Appender
 from broker.delay import LEVEL_MAX, delayed_properties, due_ms
 from broker.drafts import DraftMaker
-from broker.fields import integer, long, text
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.role import Role
@@ -33,6 +32,7 @@ from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 from store.replicated_log import AppendReceipt

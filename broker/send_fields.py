@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from broker.config import BrokerConfig
-from broker.fields import SEND_NAMES
 from ledgermq.message.properties import find_property
+from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
 
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from broker import names
 from broker.config import BrokerConfig
-from broker.fields import integer, text
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.settings import PERM_WRITE, TopicConfig
 from ledgermq.message.record import needs_v2, record_size
+from ledgermq.remoting.fields import integer, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.compaction.compaction_store import is_compacted
 from store.consume_queue import ConsumeQueue

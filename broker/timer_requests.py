@@ -13,7 +13,6 @@ from typing import NamedTuple
 from broker.appender import Appender
 from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
-from broker.fields import text
 from broker.metadata import Metadata
 from broker.role import Role
 from broker.send_answers import REGION
@@ -25,6 +24,7 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import AppendReceipt
 from store.timer.timer_message import TIMER_DELETE_KEY, TIMER_DELIVER_MS, delete_key, whole_number

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from broker import names
 from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
-from broker.fields import integer, long, text
 from broker.metadata import Metadata
 from broker.role import Role
 from broker.send_target import SendTargets
@@ -34,6 +33,7 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
 

@@ -14,14 +14,15 @@ from ledgermq.message.crc import crc32
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import address, filled, long, optional_boolean
+from ledgermq.remoting.java_json import java_json, standard_json
+from ledgermq.remoting.json_body import bad_body, json_body
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
-from nameserver.core.dialect import java_json, standard_json
 from nameserver.core.election import RegistrationRefusedError
 from nameserver.core.model import Registration
 from nameserver.core.routes import RouteTable, UnknownBrokerError
-from nameserver.fields import address, bad_body, boolean, integer, json_body, text
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
 
@@ -71,21 +72,21 @@ class BrokerRequests:
 
     def _registration(self, connection: Connection, command: Command) -> Registration:
         ext = command.ext
-        if (wanted := integer(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
+        if (wanted := long(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
             raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, header says {wanted}")
-        name = text(ext, "brokerName")
+        name = filled(ext, "brokerName")
         return Registration(
-            cluster=text(ext, "clusterName"),
+            cluster=filled(ext, "clusterName"),
             broker_name=name,
-            broker_id=integer(ext, "brokerId"),
+            broker_id=long(ext, "brokerId"),
             address=address(ext, "brokerAddr"),
             ha_address=ext.get("haServerAddr", ""),
-            term=integer(ext, "term", 0, low=0),
-            confirm_offset=integer(ext, "confirmOffset", -1, low=-1),
-            heartbeat_timeout_ms=integer(
+            term=long(ext, "term", 0, low=0),
+            confirm_offset=long(ext, "confirmOffset", -1, low=-1),
+            heartbeat_timeout_ms=long(
                 ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms, low=1
             ),
-            acting_master=boolean(ext, "enableActingMaster"),
+            acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
             table=parse_register_body(command.body, command.version, name),
             connection=connection,
@@ -99,14 +100,14 @@ class BrokerRequests:
 
     def _unregister(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
-        cluster, name, where = text(ext, "clusterName"), text(ext, "brokerName"), address(ext, "brokerAddr")
-        integer(ext, "brokerId")  # RocketMQ asks for it and goes by the address
+        cluster, name, where = filled(ext, "clusterName"), filled(ext, "brokerName"), address(ext, "brokerAddr")
+        long(ext, "brokerId")  # RocketMQ asks for it and goes by the address
         if self._table.unregister(cluster, name, where, self._now_ms()):
             _log.info("broker %s at %s unregistered", name, where)
         return Answer()
 
     def _query_data_version(self, connection: Connection, command: Command) -> Answer:
-        cluster, where = text(command.ext, "clusterName"), address(command.ext, "brokerAddr")
+        cluster, where = filled(command.ext, "clusterName"), address(command.ext, "brokerAddr")
         asked = parse_data_version(json_body(command.body, "dataVersion"))
         known = self._table.data_version(cluster, where)
         if known is None:
@@ -116,31 +117,31 @@ class BrokerRequests:
 
     def _heartbeat(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
-        broker_id = integer(ext, "brokerId") if "brokerId" in ext else None
+        broker_id = long(ext, "brokerId") if "brokerId" in ext else None
         try:
-            self._table.heartbeat(text(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
+            self._table.heartbeat(filled(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
         except UnknownBrokerError as error:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"register first: {error}") from error
         return Answer()
 
     def _member_group(self, connection: Connection, command: Command) -> Answer:
-        cluster, name = text(command.ext, "clusterName"), text(command.ext, "brokerName")
+        cluster, name = filled(command.ext, "clusterName"), filled(command.ext, "brokerName")
         group = self._table.group(name)
         members = {"brokerAddrs": group.addresses if group else {}, "brokerName": name, "cluster": cluster}
         return Answer(body=java_json({"brokerMemberGroup": members}))
 
     def _wipe_write(self, connection: Connection, command: Command) -> Answer:
-        return Answer({"wipeTopicCount": str(self._table.topics.wipe_write(text(command.ext, "brokerName")))})
+        return Answer({"wipeTopicCount": str(self._table.topics.wipe_write(filled(command.ext, "brokerName")))})
 
     def _add_write(self, connection: Connection, command: Command) -> Answer:
-        return Answer({"addTopicCount": str(self._table.topics.add_write(text(command.ext, "brokerName")))})
+        return Answer({"addTopicCount": str(self._table.topics.add_write(filled(command.ext, "brokerName")))})
 
     def _delete_topic(self, connection: Connection, command: Command) -> Answer:
-        self._table.delete_topic(text(command.ext, "topic"), command.ext.get("clusterName"))
+        self._table.delete_topic(filled(command.ext, "topic"), command.ext.get("clusterName"))
         return Answer()
 
     def _register_topic(self, connection: Connection, command: Command) -> Answer:
-        topic = text(command.ext, "topic")
+        topic = filled(command.ext, "topic")
         queues = json_body(command.body, "route").get("queueDatas") or []
         if not isinstance(queues, list):
             raise bad_body("queueDatas", queues, "a list")

@@ -13,14 +13,15 @@ from dataclasses import replace
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import filled, long, optional_boolean
+from ledgermq.remoting.java_json import java_json, standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
-from nameserver.core.dialect import java_json, standard_json, wants_standard
+from nameserver.core.dialect import wants_standard
 from nameserver.core.model import TopicRoute
 from nameserver.core.routes import RouteTable
 from nameserver.core.topics import UNIT, UNIT_SUBSCRIPTION
-from nameserver.fields import boolean, integer, text
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.route_waiters import RouteWaiters
 
@@ -62,9 +63,9 @@ class ClientRequests:
         config = self._config()
         if config.wait_for_service and self._age_s() < config.wait_for_service_seconds:
             raise Refusal(Cause.SYSTEM_ERROR, "name server not ready")
-        topic = text(command.ext, "topic")
-        wait_ms = min(integer(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
-        if wait_ms and self._table.version(topic) == integer(command.ext, "knownVersion", 0):
+        topic = filled(command.ext, "topic")
+        wait_ms = min(long(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
+        if wait_ms and self._table.version(topic) == long(command.ext, "knownVersion", 0):
             self._waiters.hold(connection, command, wait_ms / 1000)
             return None
         return self.answer_route(connection, command)
@@ -75,7 +76,7 @@ class ClientRequests:
         Raises:
             Refusal: TOPIC_NOT_EXIST, with RocketMQ's words.
         """
-        topic = text(command.ext, "topic")
+        topic = filled(command.ext, "topic")
         route = self._table.route(topic)
         if route is not None:
             route = _in_zone(route, command.ext)
@@ -83,7 +84,7 @@ class ClientRequests:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if self._config().order_message_enable else None
-        standard = wants_standard(command.version, bool(boolean(command.ext, "acceptStandardJsonOnly")))
+        standard = wants_standard(command.version, bool(optional_boolean(command.ext, "acceptStandardJsonOnly")))
         body = (standard_json if standard else java_json)(route.to_json(order))
         return Answer({"routeVersion": str(route.version)} if "waitMillis" in command.ext else None, body)
 
@@ -99,7 +100,7 @@ class ClientRequests:
 
     def _topics_of_cluster(self, connection: Connection, command: Command) -> Answer:
         self._check_lists()
-        return _topic_list(self._table.topics_of_cluster(text(command.ext, "cluster")))
+        return _topic_list(self._table.topics_of_cluster(filled(command.ext, "cluster")))
 
     def _system_topics(self, connection: Connection, command: Command) -> Answer:
         names = [name for cluster, brokers in self._table.clusters().items() for name in (cluster, *brokers)]
@@ -127,7 +128,7 @@ class ClientRequests:
 def _in_zone(route: TopicRoute, ext: Mapping[str, str]) -> TopicRoute:
     """The part of a route that a client of one zone wants: its own zone's brokers, and those nobody leads."""
     zone = ext.get("__ZONE_NAME")
-    if not zone or not boolean(ext, "__ZONE_MODE"):
+    if not zone or not optional_boolean(ext, "__ZONE_MODE"):
         return route
     kept = [g for g in route.groups if g.leader is None or (g.zone or "").lower() == zone.lower()]
     names = {group.name for group in kept}

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import filled
+from ledgermq.remoting.java_json import standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
-from nameserver.core.dialect import standard_json
-from nameserver.fields import text
 from nameserver.kv_config import KvConfig, KvConfigError
 from nameserver.settings import Settings
 
@@ -37,7 +37,7 @@ class ConfigRequests:
 
     def _put(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
-        namespace, key, value = text(ext, "namespace"), text(ext, "key"), ext.get("value")
+        namespace, key, value = filled(ext, "namespace"), filled(ext, "key"), ext.get("value")
         if value is None:
             raise Refusal(Cause.INVALID_PARAMETER, "field value is missing")
         try:
@@ -47,7 +47,7 @@ class ConfigRequests:
         return Answer()
 
     def _get(self, connection: Connection, command: Command) -> Answer:
-        namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
+        namespace, key = filled(command.ext, "namespace"), filled(command.ext, "key")
         value = self._kv.get(namespace, key)
         if value is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
@@ -55,13 +55,13 @@ class ConfigRequests:
 
     def _delete(self, connection: Connection, command: Command) -> Answer:
         try:
-            self._kv.delete(text(command.ext, "namespace"), text(command.ext, "key"))
+            self._kv.delete(filled(command.ext, "namespace"), filled(command.ext, "key"))
         except KvConfigError as error:
             raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
         return Answer()
 
     def _table(self, connection: Connection, command: Command) -> Answer:
-        namespace = text(command.ext, "namespace")
+        namespace = filled(command.ext, "namespace")
         table = self._kv.table(namespace)
         if table is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")

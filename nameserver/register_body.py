@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from ledgermq.remoting.json_body import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.core.model import DataVersion, QueueData, TopicTable
-from nameserver.fields import bad_body, json_body, json_value
 
 _FULL_BODY_SINCE_VERSION = 37  # V3_0_11
 _MAPPING_SINCE_VERSION = 413  # V5_0_0

@@ -1,7 +1,7 @@
 """Queue locks of orderly consumers."""
 
-from broker.java_json import QueueId
 from broker.locks import QueueLocks
+from ledgermq.remoting.java_json import QueueId
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker import fields
+from ledgermq.remoting import fields
 from ledgermq.remoting.refusal import Cause, Refusal
 
 
