@@ -41,6 +41,7 @@ _LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is
 _PREPARED_BYTES_MAX: Final = 32 << 20
 _BATCH: Final = 512
 _RETRY_MS: Final = 500
+_QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
 _NEVER_ENQUEUED: Final = (1 << 63) - 1  # Java's mark of a timer that was due when it came
 
 
@@ -138,12 +139,12 @@ class TimerService:
         self.index.close()
 
     def _first_read_ms(self) -> int:
-        """Where an index without a read time of its own begins: timers before it have been delivered by others."""
+        """Where an index without a read time of its own begins: whatever may wait in the log is taken in."""
         progress = self._state.offsets.get(PROGRESS_KEY, {})
-        queue, now_ms = self.follower.queue(), self._clock_ms()
-        is_empty = queue is None or queue.max_offset == 0
-        first_ms = now_ms if is_empty else now_ms - self.index.span_ms
-        return progress.get(_READ_TIME, first_ms // self.index.precision_ms * self.index.precision_ms)
+        return progress.get(_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
+
+    def _floor(self, time_ms: int) -> int:
+        return time_ms // self.index.precision_ms * self.index.precision_ms
 
     def _on_taken(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
         if not self._is_leading:
@@ -243,6 +244,8 @@ class TimerService:
 
     def _load(self) -> None:
         deadline = time.monotonic() + _SLICE_S
+        if self.index.is_empty:
+            self._due.loaded_ms = max(self._due.loaded_ms, self._floor(self._clock_ms()))
         while self._due.loaded_ms <= self._clock_ms() + _LEAD_MS and len(self._due) < _LOADED_MAX:
             if self._loading is None:
                 self._loading = self._load_slot(self._due.loaded_ms)
@@ -321,6 +324,8 @@ class TimerService:
     def _record(self) -> None:
         """Once a slot is delivered whole, say so in the log."""
         self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
+        is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
+        self._has_news = self._has_news or is_far
         if self._has_news and self.index.read_ms > self._recorded_ms:
             self._tell()
 

@@ -173,6 +173,11 @@ class TimerIndex:
         return unit
 
     @property
+    def is_empty(self) -> bool:
+        """There never was a timer: no slot needs to be looked at."""
+        return self._wheel is None
+
+    @property
     def span_ms(self) -> int:
         """Half a turn of the wheel: the longest that a timer may have waited in it."""
         return self._config.slot_count // 2 * self.precision_ms
