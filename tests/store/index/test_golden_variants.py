@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ledgermq.message.hashing import index_hash
-from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys, key_text
+from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys, key_text, read_header
 from ledgermq.message.record import dispatch_fields
 from store.errors import StoreFormatError
 from store.index.file_set import IndexFiles
@@ -54,3 +54,18 @@ async def test_every_key_of_the_log_is_in_the_index_once(tmp_path: Path, variant
     files.close()
     assert found == wanted
     assert variant["recovered"]["afterStart"]["keysFound"] <= len(wanted) or min_offset > 0
+
+
+@pytest.mark.parametrize("tree", ["clean", "kill9"])
+async def test_files_of_a_whole_index_stay_as_java_left_them(tmp_path: Path, tree: str) -> None:
+    golden.restore_tree(TREES / tree, tmp_path)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    store = await open_indexed(tmp_path, layout=LAYOUT, is_safe=True, file_size=65536, queue_file_size=1200)
+    await store.close()
+    after = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    assert {name: after[name] for name in sorted(before)[:-1]} == {name: before[name] for name in sorted(before)[:-1]}
+    last = max(before)
+    grown = read_header(after[last]).entry_count - read_header(before[last]).entry_count
+    assert grown == 0 or tree == "kill9"
+    kept = slice(LAYOUT.entries_at, LAYOUT.entry_at(read_header(before[last]).entry_count))
+    assert after[last][kept] == before[last][kept]

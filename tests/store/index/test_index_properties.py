@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given, settings
@@ -15,10 +16,12 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import index_hash, java_string_hash
 from ledgermq.message.index_unit import ENTRY_SIZE, HEADER_SIZE, IndexLayout, index_keys, key_text
 from ledgermq.message.record import record_size, write_draft
+from store.index import file_bytes, index_file
 from store.index.batch import Entries, drafts_batch, records_batch
 from store.index.file_set import IndexFiles
 from store.index.hashing import hashes_of_runs, joined_hashes
 from store.index.index_file import Window
+from store.mapped_file import punch
 from tests.store.index.support import LAYOUT, enter, found, open_indexed, put_keyed
 from tests.store.index.test_index_service import checkpoint
 from tests.store.support import fast_directory, fill
@@ -144,12 +147,16 @@ def test_the_smallest_integers_hash_is_zero() -> None:
 
 
 @settings(deadline=None)
-@given(LAYOUTS, STEPS, st.lists(st.integers(0, 200), max_size=6))
+@given(LAYOUTS, STEPS, st.lists(st.integers(0, 200), max_size=6), st.sampled_from([0, 1, 5, 2048]), st.integers(1, 9))
 def test_every_entry_is_found_newest_first_and_nothing_else(
-    layout: IndexLayout, steps: list[tuple[str, int, int]], cuts: list[int]
+    layout: IndexLayout, steps: list[tuple[str, int, int]], cuts: list[int], chain_steps: int, scanned: int
 ) -> None:
     all_ = entered(steps)
-    with fast_directory() as directory:
+    with (
+        fast_directory() as directory,
+        patch.object(index_file, "_CHAIN_STEPS_MAX", chain_steps),
+        patch.object(index_file, "_SCANNED_ENTRIES", scanned),
+    ):
         files = IndexFiles(directory, layout, clock=lambda: 1_700_000_000_000)
         put_in_batches(files, all_, cuts)
         for again in range(2):
@@ -200,12 +207,12 @@ def test_the_files_do_not_depend_on_the_batches(
 
 
 @settings(deadline=None)
-@given(LAYOUTS, STEPS, st.integers(0, 30_000), st.randoms(use_true_random=False))
+@given(LAYOUTS, STEPS, st.integers(0, 30_000), st.randoms(use_true_random=False), st.booleans())
 def test_a_cut_drops_what_lies_behind_it_whatever_the_slots_say(
-    layout: IndexLayout, steps: list[tuple[str, int, int]], offset: int, random: Random
+    layout: IndexLayout, steps: list[tuple[str, int, int]], offset: int, random: Random, can_punch: bool
 ) -> None:
     all_ = entered(steps)
-    with fast_directory() as directory:
+    with fast_directory() as directory, patch.object(file_bytes, "punch", punch if can_punch else lambda *_: False):
         files = IndexFiles(directory, layout)
         put(files, all_)
         cut = files.cut_at(offset)

@@ -2,16 +2,18 @@
 
 import asyncio
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import IndexLayout, read_header
-from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
 from store.index import service
 from store.index.file_bytes import FileBytes
-from store.index.index_file import IndexFile
+from store.index.index_file import IndexFile, Window
 from store.opening import OpenStore
 from tests.store.index.support import FOREVER, LAYOUT, found, index_of, keyed, open_indexed, put_keyed
 from tests.store.support import eventually, put_all
@@ -262,6 +264,66 @@ async def test_files_go_when_all_their_records_are_gone_but_never_the_last(tmp_p
     await store.close()
 
 
+async def test_drafts_that_wait_too_long_are_let_go_and_read_from_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_DRAFT_BYTES_MAX", 300)
+    store = await open_indexed(tmp_path)
+    offsets = [await put_keyed(store, "k") for _ in range(20)]
+    assert await found(store, "k") == offsets[::-1]
+    await store.close()
+
+
+async def test_records_that_a_log_began_anew_without_are_forgotten_and_others_take_their_place(tmp_path: Path) -> None:
+    store = await open_indexed(tmp_path)
+    offsets = [await put_keyed(store, "k") for _ in range(30)]
+    index = index_of(store)
+    assert await found(store, "k") == offsets[::-1]
+    await asyncio.wrap_future(index._builder.cut_at(offsets[11]))
+    assert (
+        await asyncio.wrap_future(index._builder.query(Window(index_hash("T#k"), *FOREVER), 64))
+    ).offsets == offsets[10::-1]
+    index._cursor = offsets[11]
+    assert await found(store, "k") == offsets[::-1]
+    await store.close()
+
+
+async def test_what_the_disk_cannot_read_of_the_index_is_said_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_indexed(tmp_path)
+    await put_keyed(store, "k")
+    await found(store, "k")
+    with monkeypatch.context() as patched:
+        patched.setattr(FileBytes, "read", _cannot_read)
+        with pytest.raises(DiskReadError, match="index"):
+            await found(store, "k")
+    assert len(await found(store, "k")) == 1
+    await store.close()
+
+
+async def test_a_stretch_of_the_log_that_cannot_be_read_is_left_out_and_the_rest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_indexed(tmp_path)
+    offsets = [await put_keyed(store, "k") for _ in range(10)]
+    await store.close()
+    (tmp_path / "checkpoint").unlink()
+    shutil.rmtree(tmp_path / "index")
+    store = await open_indexed(tmp_path)
+    walk = store.store.log.walk
+
+    def damaged_walk(start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        for offset, record in walk(start, end):
+            if offset == offsets[4]:
+                raise DiskReadError(tmp_path / "commitlog", offset, "broken")
+            yield offset, record
+
+    monkeypatch.setattr(store.store.log, "walk", damaged_walk)
+    assert await found(store, "k") == [offset for offset in offsets[::-1] if offset != offsets[4]]
+    await store.close()
+
+
 async def test_what_is_sent_while_the_store_closes_is_indexed(tmp_path: Path) -> None:
     store = await open_indexed(tmp_path)
     drafts = [keyed(store, "k") for _ in range(5)]
@@ -282,6 +344,10 @@ async def checkpoint(store: OpenStore) -> None:
 
 def _no_room(file: FileBytes, data: bytes, _: int) -> None:
     raise DiskFullError(file.path, len(data))
+
+
+def _cannot_read(file: FileBytes, position: int, _: int) -> bytes:
+    raise DiskReadError(file.path, position, "broken")
 
 
 def _sync_failed(file: IndexFile) -> None:
