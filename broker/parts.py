@@ -239,9 +239,12 @@ class Parts:
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """These queues have new messages: held pulls and delayed messages may be due."""
         self.held.wake(queues)
-        self.delay.wake(queues)
-        self.timer.follower.wake(queues)
-        self.transactions.wake(queues)
+        for queue in queues:
+            if queue.topic in names.WAITING_TOPICS:
+                self.delay.wake(queues)
+                self.timer.follower.wake(queues)
+                self.transactions.wake(queues)
+                break
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A change is committed."""
