@@ -75,11 +75,11 @@ class FileAllocator:
         return file
 
     def discard(self, directory: Path) -> None:
-        """Remove the files made ahead in a directory."""
+        """Remove the files made ahead in a directory; one that is being made goes when it is made."""
         for path in [path for path in self._pending if path.parent == directory]:
             future = self._pending.pop(path)
-            if not future.cancel() and future.exception() is None:
-                future.result().delete()
+            if not future.cancel():
+                future.add_done_callback(_delete_made)
 
     def run(self, chore: Callable[[], None]) -> None:
         """Do something about a file in the thread, when it has time."""
@@ -96,3 +96,8 @@ class FileAllocator:
         for directory in {path.parent for path in self._pending}:
             self.discard(directory)
         self._executor.shutdown()
+
+
+def _delete_made(future: Future[MappedFile]) -> None:
+    if future.exception() is None:
+        future.result().delete()

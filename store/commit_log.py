@@ -73,7 +73,8 @@ class CommitLog:
         self._clock = clock
         self._on_flushed = on_flushed
         self._pool = _make_pool(config)
-        self._allocator = FileAllocator(make=_make_maker(config, self._pool))
+        self._maker = _make_maker(config, self._pool)
+        self._allocator = FileAllocator(make=self._maker)
         self._queue = MappedFileQueue(
             config.directory,
             config.file_size_bytes,
@@ -146,6 +147,7 @@ class CommitLog:
         """Flush, acknowledge what that makes durable, refuse the rest, stop the threads, close the files."""
         if self._refusal is None:
             self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
+        self._maker.stop()
         if self._look_timer is not None:
             self._look_timer.cancel()
         if self._committer is not None:

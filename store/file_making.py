@@ -37,6 +37,11 @@ class FileMaker:
         self._warms_up = warms_up
         self._flush_bytes = flush_pages * mmap.PAGESIZE
         self._has_warned = False
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Nobody needs warm files any more: end the warm-up that is under way."""
+        self._is_stopped = True
 
     def __call__(self, path: Path, start_offset: int, size_bytes: int) -> MappedFile:
         """One file.
@@ -60,6 +65,8 @@ class FileMaker:
         zeros = memoryview(bytes(_TOUCH_BYTES))
         unflushed = 0
         for position in range(0, file.size_bytes, _TOUCH_BYTES):
+            if self._is_stopped:
+                return
             part = zeros[: file.size_bytes - position]
             write_at(file.fd, file.path, part, position)
             unflushed += len(part)

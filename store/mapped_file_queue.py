@@ -198,8 +198,9 @@ class MappedFileQueue:
         Also ends a recovery: from here on the next file is made ahead.
         """
         self.generation += 1
-        self._drop_spares()
         doomed = [file for file in self.files if file.start_offset > offset]
+        if doomed:
+            self._drop_spares()
         self._delete(doomed)
         file = self.file_at(offset)
         if file is not None and offset < file.start_offset + file.write_position:

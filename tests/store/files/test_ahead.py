@@ -1,5 +1,6 @@
 """Files made ahead: one at first, two once the log has grown, one where Java must start on it; the old ones cool."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,5 +57,37 @@ def test_a_full_file_is_unlocked_and_the_one_before_it_cooled(tmp_path: Path, mo
         queue.roll()
     settle(allocator)
     assert done == [("unlock", 0), ("unlock", 1), ("cool", 0), ("unlock", 2), ("cool", 1)]
+    queue.close()
+    allocator.close()
+
+
+def test_a_file_that_is_being_made_when_nobody_needs_it_any_more_goes_without_a_wait(tmp_path: Path) -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def make(path: Path, start_offset: int, size_bytes: int) -> MappedFile:
+        begun.set()
+        assert gate.wait(20)
+        return MappedFile(path, start_offset, size_bytes)
+
+    allocator = FileAllocator(make=make)
+    allocator.request(tmp_path / file_name(0), 0, SIZE)
+    assert begun.wait(20)
+    allocator.discard(tmp_path)  # would wait for ever
+    allocator.request(tmp_path / file_name(0), 0, SIZE)  # and now it is needed again
+    gate.set()
+    file = allocator.take(tmp_path / file_name(0), 0, SIZE)
+    assert names(tmp_path) == [0]
+    file.close()
+    allocator.close()
+
+
+def test_a_cut_inside_the_last_file_keeps_the_files_ahead(tmp_path: Path) -> None:
+    allocator = FileAllocator()
+    queue = MappedFileQueue(tmp_path, SIZE, allocator)
+    queue.roll().write(memoryview(b"x" * 100))
+    settle(allocator)
+    inode = (tmp_path / file_name(SIZE)).stat().st_ino
+    queue.truncate_to(50)
+    assert queue.roll().path.stat().st_ino == inode
     queue.close()
     allocator.close()

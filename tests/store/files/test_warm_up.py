@@ -67,3 +67,17 @@ def test_a_file_that_cannot_be_warmed_up_leaves_nothing(
     with pytest.raises(error):
         FileMaker(warms_up=True)(tmp_path / file_name(0), 0, SIZE)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_ends_a_warm_up_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = FileMaker(warms_up=True)
+    written: list[int] = []
+
+    def write_one(_descriptor: int, data: memoryview, position: int) -> int:
+        written.append(position)
+        make.stop()
+        return len(data)
+
+    monkeypatch.setattr(os, "pwrite", write_one)
+    make(tmp_path / file_name(0), 0, SIZE).close()
+    assert written == [0]
