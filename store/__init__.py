@@ -1,13 +1,15 @@
 """The message store on memory-mapped files. It knows bytes and files; neither sockets nor roles.
 
     opening            the order of opening and closing; StoreConfig, OpenStore
-      |- store_directory   lock_file, abort_file, checkpoint: who has it, how it was left, what is durable
+      |- store_directory   belonging, lock_file, abort_file, checkpoint: whose it is, how it was left, what is durable
       |- message_store     put, dispatch   - message_reader, queue_reader: get, look up, by time
       |    |- queue_table - consume_queue - queue_files - queue_file
       |    '- dispatch         record -> unit
       |- queue_recovery    queues from the log again        checkpointer: queues durable, now and then
-      '- commit_log        the classic log, a ReplicatedLog - placing, recovery
-           '- flusher, mapped_file_queue - allocator - mapped_file          (the Raft log stands on these, too)
+      '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting, recovery
+           |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush
+           '- flusher, mapped_file_queue - allocator, log_files, mappings, deleted_files
+                '- mapped_file - file_mapping - pages, disk                 (the Raft log stands on these, too)
 
 Read first: `replicated_log` (the seam), `mapped_file`, `commit_log`, `consume_queue`, `message_store`, `opening`.
 The files are RocketMQ's: `commitlog/`, `consumequeue/<topic>/<queue id>/`, `checkpoint`, `abort`, `lock`, `config/`.

@@ -96,6 +96,7 @@ class ReplicatedLog(Protocol):
 
         Raises:
             RecordUnavailableError: outside `[min_offset, confirm_offset)`.
+            DiskReadError: the disk cannot read it.
         """
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
@@ -106,6 +107,7 @@ class ReplicatedLog(Protocol):
 
         Raises:
             CorruptRecordError: a record that cannot be parsed lies in the range.
+            DiskReadError: the disk cannot read a page of it; what lies in front of that was yielded.
         """
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
