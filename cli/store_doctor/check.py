@@ -131,18 +131,25 @@ def check_store(
     )
 
 
-def scan_file(layout: StoreLayout, file: OffsetFile, start: int = 0) -> FileScan:
+def scan_file(layout: StoreLayout, file: OffsetFile, start: int = 0, on_progress: OnProgress | None = None) -> FileScan:
     """Scan one log file of a store from a position."""
     if layout.kind == DLEDGER:
         framing: RecordFraming | EntryFraming = EntryFraming(file.start, has_records=not layout.is_bare)
     else:
         framing = RecordFraming(file.start)
-    return Scanner(file, framing, is_live=layout.holder is not None).run(start)
+    return Scanner(file, framing, is_live=layout.holder is not None, on_progress=on_progress).run(start)
 
 
-def check_file(layout: StoreLayout, file: OffsetFile, settled: Settled, *, with_keys: bool) -> FileCheck:
+def check_file(
+    layout: StoreLayout,
+    file: OffsetFile,
+    settled: Settled,
+    *,
+    with_keys: bool,
+    on_progress: OnProgress | None = None,
+) -> FileCheck:
     """One log file, and what of the other files belongs to its records."""
-    scan = scan_file(layout, file)
+    scan = scan_file(layout, file, on_progress=on_progress)
     columns = scan.columns
     part = FileCheck(LogShape.of(scan), _log_faults(layout, scan), suspects=len(columns.suspect))
     optional = settled.optional(columns)
@@ -216,9 +223,7 @@ def _run(
     jobs = min(jobs or len(os.sched_getaffinity(0)), len(layout.log_files))
     if jobs <= 1 or sum(file.length for file in layout.log_files) < _PARALLEL_BYTES_MIN:
         for file in layout.log_files:
-            yield check_file(layout, file, settled, with_keys=with_keys)
-            if on_progress is not None:
-                on_progress(file.length)
+            yield check_file(layout, file, settled, with_keys=with_keys, on_progress=on_progress)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
         futures = [pool.submit(check_file, layout, file, settled, with_keys=with_keys) for file in layout.log_files]

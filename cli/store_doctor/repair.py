@@ -149,7 +149,7 @@ def _repair(
     queues.start()
     shapes = []
     for file in layout.log_files:
-        scan = scan_file(layout, file)
+        scan = scan_file(layout, file, on_progress=on_progress)
         shapes.append(LogShape.of(scan))
         optional = settled.optional(scan.columns)
         if not layout.is_bare:
@@ -158,7 +158,6 @@ def _repair(
             keys.put(scan.columns, optional)
         if units is not None:
             units.put(scan.columns)
-        on_progress(file.length)
     facts = check_log(layout, shapes, Findings())
     said = _finish(layout, facts, queues, keys, units)
     repairer.done.left += queues.unplaced

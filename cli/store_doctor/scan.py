@@ -10,6 +10,7 @@ Behind a bad place the next thing that is a record and says its own place is loo
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -81,12 +82,22 @@ class Scanner:
         file: of the log.
         framing: how records lie in this log.
         is_live: somebody writes: what cannot be read may only be half written, and is looked at again.
+        on_progress: called with the bytes scanned since the last call.
     """
 
-    def __init__(self, file: OffsetFile, framing: RecordFraming | EntryFraming, *, is_live: bool = False) -> None:
+    def __init__(
+        self,
+        file: OffsetFile,
+        framing: RecordFraming | EntryFraming,
+        *,
+        is_live: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
         self._file = file
         self._framing = framing
         self._tries = _LIVE_TRIES if is_live else 1
+        self._on_progress = on_progress
+        self._told = 0
         self._taken = Collector()
         self._damages: dict[int, str] = {}
 
@@ -142,6 +153,9 @@ class Scanner:
             return position
         if not window.start <= position < window.start + len(window.data) - _ENTRY.size:
             window.move(position)
+            if self._on_progress is not None:
+                self._on_progress(position - self._told)
+                self._told = position
         offset = self._file.start + window.start
         at = position - window.start
         if self._framing.is_dledger:
