@@ -19,11 +19,16 @@ from broker.drafts import DraftMaker
 from broker.metadata import Metadata
 from broker.role import Role
 from broker.send_target import SendTargets
+from broker.settings import DataVersion
 from broker.state import ReplicatedState, offset_key
 from broker.timer_deliveries import Deliveries, Kind
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
 from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.java_json import dumps, number_map
 from store.consume_queue import ConsumeQueue
 from store.dispatch import DELAY_LEVELS_MS
 from store.errors import StoreError
@@ -97,6 +102,14 @@ class DelayService:
         for queue in queues:
             if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
                 self._look_in(queue.queue_id, 0)
+
+    def all_offsets(self, connection: Connection, command: Command) -> None:
+        """45: the next queue offset of each level, as the file `config/delayOffset.json` has it."""
+        queues = self._state.offsets.get(_PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
+        levels = number_map({index + 1: offset for index, offset in sorted(queues.items())})
+        version = dumps(DataVersion(state_version=self._role.generation).to_json())
+        body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def resume(self) -> None:
         """This node leads now, and what the leader before has delivered is known: go on with every level."""

@@ -369,6 +369,7 @@ class Parts:
             code.CONSUME_MESSAGE_DIRECTLY: self.client_requests.consume_directly,
             code.END_TRANSACTION: self.transaction_requests.end,
             code.RECALL_MESSAGE: self.timer_requests.recall,
+            code.GET_ALL_DELAY_OFFSET: self.delay.all_offsets,
             code.GET_TIMER_CHECK_POINT: self.timer_requests.check_point,
             code.GET_TIMER_METRICS: self.timer_requests.metrics,
             code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,

@@ -35,7 +35,7 @@ MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
 """Where the marks lie among the consumer offsets: by kind in place of a queue id."""
 
 REFRESH_BYTES: Final = 16 << 20
-_SCAN_BYTES_MAX: Final = 256 << 20  # farther away only when another program wrote the log, which marks nothing
+_SCAN_BYTES_MAX: Final = 1 << 30  # farther away only when another program wrote the log, which marks nothing
 _SLICE_S: Final = 0.005
 _SLICE_CHECK_RECORDS: Final = 64
 
@@ -100,9 +100,11 @@ class Deliveries:
         `done` hears once, later, whether they are in the log for good or were not placed; never when this node stops
         leading first, for then only a scan can tell. A time-out means neither: it is waited out.
         """
-        self._open[kind].setdefault(token, self._log.max_offset)
-        if kind not in self._told:
-            self.record(kind, {})  # the first ones ever: their mark goes before them
+        tokens = self._open[kind]
+        tokens.setdefault(token, self._log.max_offset)
+        told = self._told.get(kind)
+        if told is None or min(tokens.values()) - told > REFRESH_BYTES:
+            self.record(kind, {})  # the first ones ever, or for long: their mark goes before them
         self._unsettled += 1
         run = self._run
 

@@ -151,3 +151,11 @@ async def test_a_delayed_message_whose_topic_is_gone_is_dropped_and_counted(
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
     await eventually(lambda: desk.parts.delay.dropped == 1)
     assert in_topic(desk, "T") == []
+
+
+async def test_the_progress_of_each_level_can_be_asked_for(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client, b"x", i="UNIQ_KEY\x01U\x02DELAY\x011\x02")
+    await eventually(lambda: desk.parts.delay.delivered == 1)
+    answer = await client.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert bytes(answer.body) == (b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"offsetTable":{1:1}}')
