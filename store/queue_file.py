@@ -74,6 +74,7 @@ class QueueFile:
             with self._opened() as descriptor:
                 buffer = map_file(descriptor, self.size_bytes)
                 pages.read_data(descriptor, self.path, buffer)
+            buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
             self._buffer = buffer
         return self._buffer
 
