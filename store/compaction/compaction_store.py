@@ -107,8 +107,12 @@ class CompactionStore:
         self.on_dispatched(list(self._store.queues))
 
     def hold(self) -> int:
-        """Physical offset of the first message that is still to be copied: the log must keep it."""
-        units = [queue.unit(kept.end_offset) for queue, kept in self._by_queue.items() if kept is not None]
+        """Physical offset of the first message that is still to be copied: the log must keep it.
+
+        Where copying stands, for want of room maybe, it holds nothing back: the disk would never have room again.
+        """
+        waiting = [(queue, kept) for queue, kept in self._by_queue.items() if kept is not None and kept.fault is None]
+        units = [queue.unit(kept.end_offset) for queue, kept in waiting]
         return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
