@@ -20,14 +20,16 @@ from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedE
 from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
 from ledgermq.message.hashing import tags_code
+from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.properties import encode_properties
-from ledgermq.message.record import record_size
+from ledgermq.message.record import decode_record, record_size, write_draft
 from ledgermq.remoting.refusal import Refusal
 from store.commit_log import CommitLog, CommitLogConfig
 from store.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.dispatch import unit_fields
 from store.errors import StoreError
 from store.flusher import FlushMode
+from store.index.config import IndexConfig
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.replicated_log import AppendReceipt
@@ -36,6 +38,8 @@ _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _SMALL_FILE = "topics.json"
 _START_MS = 1_700_000_000_000
 _HOUR_MS = 3_600_000
+_INDEX = IndexLayout(slots=10, entries=40)
+_KEYS_ASKED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,8 @@ class ClassicSettings:
     body_size_max: int = 900
     long_property: int = 600
     topics: int = 2
+    has_index: bool = False
+    pool_count: int = 0
     batch_max: int = 5
     steps: int = 14
 
@@ -60,6 +66,7 @@ def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
             root=root,
             queue_file_size_bytes=settings.queue_file_size_bytes,
             checkpoint_interval_ms=_HOUR_MS,
+            index=IndexConfig(directory=root / "index", layout=_INDEX, is_safe=True) if settings.has_index else None,
         ),
         CommitLogConfig(
             directory=root / "commitlog",
@@ -67,6 +74,7 @@ def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
             file_size_bytes=settings.file_size_bytes,
             flush_mode=settings.flush_mode,
             flush_interval_ms=_HOUR_MS,
+            pool_count=settings.pool_count,
         ),
         make_log=partial(CommitLog, clock=lambda: next(ticks)),
     )
@@ -164,9 +172,7 @@ class ClassicRun:
             recorder.note(Durable(log.flushed_offset))
 
         self._store.store.put(drafts, done)
-        placed = (log._queue.slice(draft.physical_offset, draft.size) for draft in drafts)
-        items = (Item(d.physical_offset, bytes(data)) for d, data in zip(drafts, placed, strict=True))
-        recorder.note(Appended(tuple(items)))
+        recorder.note(Appended(tuple(Item(draft.physical_offset, _encoded(draft)) for draft in drafts)))
 
     def _draft(self) -> QueuedDraft:
         dice = self._dice
@@ -201,6 +207,13 @@ class ClassicRun:
         return self._log.max_offset
 
 
+def _encoded(draft: QueuedDraft) -> bytes:
+    """What lies in the log of a placed draft."""
+    buffer = bytearray(draft.size)
+    write_draft(buffer, 0, draft, _HOST)
+    return bytes(buffer)
+
+
 async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *, again: bool) -> int:
     """Recover the image at `root` and compare it with what was written; the end of what was found.
 
@@ -216,6 +229,7 @@ async def judge_classic(root: Path, settings: ClassicSettings, ledger: Ledger, *
     try:
         found = _judge_log(store, ledger)
         _judge_queues(store, found)
+        await _judge_index(store, found)
         _judge_small_files(root, ledger)
         end = store.store.log.max_offset
     finally:
@@ -274,6 +288,21 @@ def _judge_queues(store: OpenStore, good: dict[int, Item]) -> None:
             raise DisagreeError(f"{queue!r} goes on with {queue.next_offset}")
     if wanted:
         raise DisagreeError(f"no queue {sorted(wanted)}, though the log has records of it")
+
+
+async def _judge_index(store: OpenStore, good: dict[int, Item]) -> None:
+    """Some records, the oldest and the newest among them, are found by their keys; nothing else is."""
+    index = store.store.index
+    if index is None or not good:
+        return
+    offsets = sorted(good)
+    for offset in {*offsets[:: max(len(offsets) // _KEYS_ASKED, 1)], offsets[-1]}:
+        record = decode_record(good[offset].data)
+        found = await index.query(record.topic, record.keys[0], 64, 0, 1 << 60)
+        if offset not in found.offsets:
+            raise DisagreeError(f"the index does not find the record at {offset} by its key {record.keys[0]}")
+        if strange := set(found.offsets) - set(offsets):
+            raise DisagreeError(f"the index finds records at {strange}, where there is none")
 
 
 def _ends_below(queue: ConsumeQueue, expected: list[tuple[int, tuple[int, int, int]]]) -> bool:

@@ -11,6 +11,8 @@ MODES: dict[str, Workload] = {
     "classic-queue": ClassicWorkload(
         ClassicSettings(queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20)
     ),
+    "classic-index": ClassicWorkload(ClassicSettings(has_index=True, body_size_max=200)),
+    "classic-pool": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC, pool_count=3)),
     "raft": RaftWorkload(RaftCrashSettings()),
 }
 
