@@ -81,7 +81,7 @@ class Cleaner:
         self._now_ms = now_ms
         self._hour = hour
         self._rounds_by_hand = 0
-        self._cleaned_to = -1
+        self._cleaned_to = store.log.min_offset  # recovery has seen to what was dropped before
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -124,10 +124,14 @@ class Cleaner:
         min_offset = self._store.log.min_offset
         if min_offset <= self._cleaned_to:
             return
-        self._cleaned_to = min_offset
+        failed = 0
         deadline = time.monotonic() + SLICE_S
         for queue in list(self._store.queues):
-            doomed = self._forget(queue, min_offset)
+            try:
+                doomed = self._forget(queue, min_offset)
+            except StoreError as error:
+                log.error("%r is cleaned later: %s", queue, error)
+                doomed, failed = [], failed + 1
             if doomed:
                 await asyncio.to_thread(_delete, doomed)
                 await asyncio.sleep(self.config.queue_pause_ms / 1000)
@@ -138,6 +142,7 @@ class Cleaner:
             deadline = time.monotonic() + SLICE_S
         for follower in self.followers:
             follower(min_offset)
+        self._cleaned_to = self._cleaned_to if failed else min_offset
 
     async def clean_expired_queues(self, is_kept: Callable[[str], bool]) -> None:
         """Clean all queues now; those without a message in the log go wholly, unless their topic `is_kept`.
@@ -175,6 +180,8 @@ class Cleaner:
                 await self.run_round()
             except (OSError, StoreError) as error:
                 log.error("cleaning is tried again in %.0f s: %s", delay_s, error)
+            except Exception:  # whatever it is, a disk that fills for good is worse
+                log.exception("cleaning is tried again in %.0f s", delay_s)
 
     def _take_or_refuse(self, verdict: Verdict, space: StoreSpace) -> None:
         if verdict.refuses is None:

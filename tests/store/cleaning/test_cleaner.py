@@ -12,6 +12,7 @@ from store.cleaning.cleaner import Cleaner
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import DiskSpace, StoreSpace
 from store.consume_queue import ConsumeQueue
+from store.errors import DiskFailedError
 from store.flusher import FlushMode
 from store.opening import OpenStore
 from store.queue_reader import GetStatus
@@ -302,3 +303,26 @@ async def test_the_index_hears_of_the_logs_new_start(world: World) -> None:
     await world.opened.cleaner.clean_queues()
     assert heard == [4096]
     world.opened.store.index = None
+
+
+async def test_a_queue_that_the_disk_cannot_read_does_not_keep_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = await fill(world.opened, 1, "Bad", size=10), queue_of(world)
+    correct = ConsumeQueue.correct_min_offset
+
+    def fails(queue: ConsumeQueue, log_min_offset: int) -> None:
+        if queue is bad:
+            raise DiskFailedError(Path("bad"), "Input/output error")
+        correct(queue, log_min_offset)
+
+    world.opened.store.log.trim(2 * 4096)
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "correct_min_offset", fails)
+        await world.cleaner.clean_queues()
+    assert good.min_offset > 0
+    heard: list[int] = []
+    world.cleaner.followers.append(heard.append)
+    await world.cleaner.clean_queues()  # the bad one is tried again
+    await world.cleaner.clean_queues()
+    assert heard == [2 * 4096]
