@@ -3,8 +3,10 @@
     opening            the order of opening and closing; StoreConfig, OpenStore
       |- store_directory   belonging, lock_file, abort_file, checkpoint: whose it is, how it was left, what is durable
       |- message_store     put, dispatch   - message_reader, queue_reader: get, look up, by time
-      |    |- queue_table - consume_queue - queue_files - queue_file
+      |    |- queue_table - consume_queue - queue_files - queue_file - queue_mapping
+      |    |    '- queue_kinds - batch_queue, ext_queue - ext_files         what is not a plain queue
       |    '- dispatch         record -> unit
+      |- cleaning          old files, full disks: trim, queues, index      removal, trash: deleting in threads
       |- queue_recovery    queues from the log again        checkpointer: queues durable, now and then
       '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting, recovery
            |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush
