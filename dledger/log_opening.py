@@ -18,6 +18,7 @@ from store.allocator import FileAllocator
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+from store.mappings import Mappings
 
 _JAVA_FILES_BACK = 3
 
@@ -61,7 +62,8 @@ def open_log(
         DiskFullError, DiskFailedError: the disk refused.
     """
     data = MappedFileQueue(directory / "data", data_file_size, allocator, ahead_max=1)
-    index = MappedFileQueue(directory / "index", index_file_size, allocator, ahead_max=1)
+    scattered = Mappings(reads_ahead=False)  # a store into a fresh page would wait for what is read around it
+    index = MappedFileQueue(directory / "index", index_file_size, allocator, mappings=scattered, ahead_max=1)
     data.load()
     index.load()
     units = UnitIndex(index)

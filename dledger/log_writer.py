@@ -74,6 +74,7 @@ class LogWriter:
     ) -> None:
         """Encode prepared drafts, one after the other, and write them once for each file they go to."""
         units, at = self._units.slot(index)
+        unit_buffer = units.buffer
         store_host, pack_header, pack_unit = self._store_host, HEADER.pack_into, INDEX_UNIT.pack_into
         buffer, view = self._room(size_bytes)
         base, limit = file.start_offset + file.write_position, file.end_offset - FILLER_SIZE
@@ -94,7 +95,8 @@ class LogWriter:
             pack_header(buffer, position, MAGIC, end - position, index, term, absolute, 0, 0, crc, body_size)
             if at == units.size_bytes:
                 units, at = self._units.slot(index)
-            pack_unit(units.buffer, at, MAGIC, absolute, end - position, index, term)
+                unit_buffer = units.buffer
+            pack_unit(unit_buffer, at, MAGIC, absolute, end - position, index, term)
             at += INDEX_UNIT_SIZE
             units.write_position = at
             position = end
@@ -136,7 +138,7 @@ class LogWriter:
             file.write(data)
         left = file.size_bytes - file.write_position
         if left:
-            FILLER.pack_into(file.buffer, file.write_position, FILLER_MAGIC, left)
+            file.write_over(file.write_position, memoryview(FILLER.pack(FILLER_MAGIC, left)))
         return self._data.roll()
 
     def _file_for(self, span: Span, start: int) -> MappedFile:
