@@ -32,6 +32,11 @@ class Checkpoint:
     end_index: int = NONE
     durable_position: int = NONE
 
+    @property
+    def is_java_s(self) -> bool:
+        """A file is there that Java's DLedger wrote: it drops our member, and it was the last to write the log."""
+        return self.committed_index != NONE and self.durable_position == NONE
+
 
 def load_checkpoint(directory: Path) -> Checkpoint:
     """Read `directory/checkpoint`; all -1 when there is none.

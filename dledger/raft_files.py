@@ -67,7 +67,8 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
             checkpoint=checkpoint,
             intact=marker.previous_stop is not PreviousStop.MACHINE_CRASH,
         )
-        doubt = _doubt(marker, opened, is_foreign=is_new and opened.found.last_index >= opened.start.first_index)
+        is_foreign = is_new or checkpoint.is_java_s
+        doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)
         _report(opened, marker, doubt)
         marker.set(config.flush_mode)
         return RaftFiles(identity, KnownPeers(directory), marker, checkpoint, opened, allocator, doubt, lock)

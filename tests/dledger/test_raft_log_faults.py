@@ -378,3 +378,20 @@ async def test_an_entry_that_the_disk_cannot_read_is_fetched_from_a_peer(
     await until(lambda: not cluster.logs[follower].damages, "repaired")
     await cluster.caught_up()
     assert cluster.bodies(follower) == cluster.bodies(leader)
+
+
+async def test_what_java_wrote_since_is_doubted_as_it_was_at_first(raft_cluster: Make) -> None:
+    """Java's DLedger acknowledges before it flushes, and drops the word about durability from `checkpoint`."""
+    cluster = raft_cluster(1)
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"one")
+    await cluster.stop()
+    path = cluster.root / leader / f"dledger-{leader}" / "checkpoint"
+    files = open_files(cluster.config(leader))
+    files.close(is_clean=True)
+    assert files.doubt is None
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "durablePosition" not in line))
+    files = open_files(cluster.config(leader))
+    files.close(is_clean=True)
+    assert files.doubt is not None and "Java's DLedger" in files.doubt
