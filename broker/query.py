@@ -72,7 +72,7 @@ class QueryRequests:
             except StoreError as error:
                 connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
                 return
-            last_update = (result.last_update_timestamp, result.last_update_offset)
+            last_update = (result.index_last_update_timestamp, result.index_last_update_offset)
         if records:
             self.found += 1
             connection.respond(command, ResponseCode.SUCCESS, _header(*last_update), records)

@@ -29,13 +29,13 @@ class QueryResult:
 
     Attributes:
         offsets: physical offsets, newest first; other keys of the same hash may be among them.
-        last_update_timestamp: store time (ms) of the last record indexed; 0 for none.
-        last_update_offset: its physical offset.
+        index_last_update_timestamp: store time (ms) of the last record indexed; 0 for none.
+        index_last_update_offset: its physical offset.
     """
 
     offsets: list[int]
-    last_update_timestamp: int
-    last_update_offset: int
+    index_last_update_timestamp: int
+    index_last_update_offset: int
 
 
 class IndexBuilder:

@@ -74,13 +74,22 @@ def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) 
     if progress.file_name == 0:
         return IndexStart(Cut(0) if files.files else None, progress.dispatched_offset)
     for position, file in enumerate(files.files):
-        if int(file.path.name) == progress.file_name and file.header.entry_count >= progress.entry_count:
+        if int(file.path.name) == progress.file_name and _holds(file, progress):
             is_last = position == len(files.files) - 1
             if clean and is_last and file.header.entry_count == progress.entry_count:
                 return IndexStart(None, progress.dispatched_offset)
             cut = Cut(position + 1, progress.entry_count, progress.end_timestamp)
             return IndexStart(cut, progress.dispatched_offset)
     return None
+
+
+def _holds(file: IndexFile, progress: IndexProgress) -> bool:
+    """Whether the entries vouched for are there; the last one must be as old as it is said to be."""
+    if not FIRST_ENTRY < progress.entry_count <= file.header.entry_count:
+        return False
+    (last,) = file.entries(progress.entry_count - 1, progress.entry_count)
+    is_first = progress.entry_count == FIRST_ENTRY + 1  # its seconds count from what the file took over
+    return is_first or int(last["seconds"]) == max((progress.end_timestamp - file.header.begin_timestamp) // 1000, 0)
 
 
 def _found(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:

@@ -29,8 +29,8 @@ async def test_each_key_and_the_unique_key_are_found_newest_first(tmp_path: Path
     assert await found(store, "green", count=1) == [second]
     assert await found(store, "green", topic="other") == []
     result = await index_of(store).query("T", "green", 9, *FOREVER)
-    assert result.last_update_offset == second
-    assert result.last_update_timestamp == store.store.last_timestamp
+    assert result.index_last_update_offset == second
+    assert result.index_last_update_timestamp == store.store.last_timestamp
     await store.close()
 
 
