@@ -9,7 +9,7 @@ In between, queues that grow fast are synced as they fill pages.
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from store.checkpoint import Checkpoint, CheckpointFile, IndexProgress, Progress
@@ -19,6 +19,11 @@ from store.queue_ends import QueueEnds, save_ends
 from store.queue_file import QueueFile
 
 log = logging.getLogger(__name__)
+
+BYTES_BEHIND_MAX = 512 << 20
+"""So much of the log is dispatched at most until the checkpoint knows, if the disk keeps up."""
+
+_LOOK_S = 1.0
 
 _SYNC_THREADS = 8
 """Syncs at once: a journalling file system commits them together, twenty times as many in the same time."""
@@ -54,18 +59,24 @@ class Checkpointer:
         self._timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._has_failed = False
+        self._interval_s = 0.0
+        self._saved_at = loop.time()
+        self._saving: Future[None] | None = None
 
     def run_every(self, interval_s: float) -> None:
-        """From now on save at this interval."""
-        self._timer = self._loop.call_later(interval_s, self._save_by_timer, interval_s)
+        """From now on save at this interval, and sooner when much was dispatched: a crash costs about a second."""
+        self._interval_s = interval_s
+        self._look_again()
 
     def sync_every(self, interval_s: float, least_pages: int) -> None:
         """From now on sync, at this interval, the queues that filled so many pages since."""
         self._sync_timer = self._loop.call_later(interval_s, self._sync_by_timer, interval_s, least_pages)
 
     def save(self) -> None:
-        """Save now, in the checkpointer's thread; returns at once."""
-        self._executor.submit(self._save, *self._capture())
+        """Save now, in the checkpointer's thread; returns at once. While one is being saved, the next one will do."""
+        if self._saving is None or self._saving.done():
+            self._saved_at = self._loop.time()
+            self._saving = self._executor.submit(self._save, *self._capture())
 
     async def close(self) -> bool:
         """Save once more; answer whether the store is all durable and dispatched."""
@@ -90,9 +101,14 @@ class Checkpointer:
         except (OSError, DiskFailedError) as error:
             log.warning("the next start will look at each queue: %s", error)
 
-    def _save_by_timer(self, interval_s: float) -> None:
-        self.save()
-        self.run_every(interval_s)
+    def _look_again(self) -> None:
+        self._timer = self._loop.call_later(min(self._interval_s, _LOOK_S), self._save_when_due)
+
+    def _save_when_due(self) -> None:
+        behind = self._store.dispatched_offset - self._dispatched[0]
+        if self._loop.time() - self._saved_at >= self._interval_s - _LOOK_S / 2 or behind >= BYTES_BEHIND_MAX:
+            self.save()
+        self._look_again()
 
     def _sync_by_timer(self, interval_s: float, least_pages: int) -> None:
         queues = self._store.queues

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store import checkpointer
 from store.checkpoint import Checkpoint, CheckpointFile, Progress, decode_checkpoint
-from tests.store.support import GOLDEN
+from store.flusher import FlushMode
+from tests.store.support import GOLDEN, eventually, open_classic, put_all, queued
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 FULL = Checkpoint(11, 22, 33, 44, 55, Progress(66, 77, 88))
@@ -57,3 +59,21 @@ def test_saving_replaces_the_file_and_opening_finds_it(tmp_path: Path) -> None:
     file.save(FULL)
     file.save(replace(FULL, confirm_offset=56))
     assert CheckpointFile(tmp_path).found == replace(FULL, confirm_offset=56)
+
+
+async def test_much_that_was_dispatched_is_checkpointed_before_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "BYTES_BEHIND_MAX", 500)
+    monkeypatch.setattr(checkpointer, "_LOOK_S", 0.001)
+    store = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    queue = store.store.queues.get("T", 0)
+    await put_all(store, [queued(queue, bytes(1000))])
+    end = store.store.log.confirm_offset
+
+    def saved() -> bool:
+        progress = CheckpointFile(tmp_path).found.progress
+        return progress is not None and progress.dispatched_offset == end
+
+    await eventually(saved)
+    await store.close()
