@@ -106,14 +106,11 @@ class TimerLog:
         if file is None or file.size_bytes - file.write_position < UNIT_SIZE + _BLANK.size:
             self._queue.prepare(1)
             if file is not None and file.write_position < file.size_bytes:
-                _BLANK.pack_into(
-                    file.buffer, file.write_position, file.size_bytes - file.write_position, 0, _BLANK_MAGIC
-                )
+                file.write(memoryview(_BLANK.pack(file.size_bytes - file.write_position, 0, _BLANK_MAGIC)))
             file = self._queue.roll()
         file.ensure_allocated()
         position = file.write_position
-        file.buffer[position : position + UNIT_SIZE] = unit.encode()
-        file.write_position = position + UNIT_SIZE
+        file.write(memoryview(unit.encode()))
         return file.start_offset + position
 
     def unit(self, position: int) -> TimerUnit | None:

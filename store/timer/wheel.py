@@ -66,6 +66,7 @@ class TimerWheel:
         try:
             self._allocate(size)
             self._buffer = mmap.mmap(self.fd, size)
+            self._buffer.madvise(mmap.MADV_RANDOM)  # read-ahead at the first touch of a page would hold up the loop
         except BaseException:
             os.close(self.fd)
             if self.was_made:
