@@ -145,6 +145,7 @@ class Broker:
             await self._registration.close()
         if self._parts is not None:
             self._parts.held.release()
+            self._parts.pop.release()
         for server in (self._server, self._vip_server):
             if server is not None:
                 await server.close()
@@ -179,6 +180,7 @@ class Broker:
         self._server = RemotingServer(parts.handler, limits=limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
+        parts.pop.assignments.routes.client = self._client
         self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
@@ -208,6 +210,7 @@ class Broker:
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
         timers.every(statistics.SAMPLE_SECONDS, parts.statistics.sample)
         timers.every(_EXPIRE_SECONDS, parts.clients.expire)
+        timers.every(_EXPIRE_SECONDS, parts.pop.tidy)
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)
         if saver is not None:
             timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
@@ -219,6 +222,7 @@ class Broker:
         with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 await parts.deliveries.drain()
+                await parts.pop.progress.drain()
                 await parts.offsets.drain()
                 if parts.role.writable:
                     hand_over(parts.store.log, None)

@@ -191,6 +191,22 @@ class BrokerConfig:
     transaction_op_size_bytes: int = 4096
     transaction_metrics_interval_ms: int = 3000
 
+    # POP
+    pop_from_retry_percent: int = 20
+    """Of the requests that look into the retry topic first."""
+    pop_revive_queues: int = 8
+    """What revive queue ids in handles run through; there are no such queues here (reviveQueueNum)."""
+    pop_shows_retry_topic: bool = False
+    """Messages that come again are shown under their retry topic (popResponseReturnActualRetryTopic)."""
+    pop_start_from_memory: bool = True
+    """A new group that asks for the end begins at 0 where that is in memory (initPopOffsetByCheckMsgInMem)."""
+    pop_wakes_on_order_release: bool = True
+    pop_held_max: int = 100_000
+    pop_held_queue_max: int = 1024
+    default_request_mode: str = "PULL"
+    default_pop_share_queues: int = -1
+    server_allocates_queues: bool = True
+
     # pull
     long_polling: bool = True
     short_polling_ms: int = 1000

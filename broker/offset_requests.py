@@ -114,11 +114,11 @@ class OffsetRequests:
         if "setZeroIfNotFound" in fields and not boolean(fields, "setZeroIfNotFound"):
             raise Refusal(Cause.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
         queue = self._store.queues.find(topic, queue_id)
-        if queue is not None and not self._is_start_at_hand(queue):
+        if queue is not None and not self.is_start_at_hand(queue):
             raise Refusal(Cause.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
         return 0
 
-    def _is_start_at_hand(self, queue: ConsumeQueue) -> bool:
+    def is_start_at_hand(self, queue: ConsumeQueue) -> bool:
         """Whether offset 0 is still there, and so near the log's end that it is probably in memory."""
         first = queue.unit(0)
         if first is None:

@@ -22,7 +22,11 @@ CommitDone = Callable[[Refusal | None], None]
 
 
 class ConsumerOffsets:
-    """Offsets of all groups: the next queue offset a group will read, by topic, group and queue."""
+    """Offsets of all groups: the next queue offset a group will read, by topic, group and queue.
+
+    Attributes:
+        before_send: called before offsets are appended, for what must lie in the log before them.
+    """
 
     def __init__(self, state: ReplicatedState, role: Role, propose: Propose, loop: asyncio.AbstractEventLoop) -> None:
         self._state = state
@@ -35,6 +39,7 @@ class ConsumerOffsets:
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
         self._settled = asyncio.Event()
+        self.before_send: Callable[[], None] = lambda: None
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         """The stored offset, or None when the group never stored one for the queue."""
@@ -120,6 +125,7 @@ class ConsumerOffsets:
             self._timer = None
         if not self._role.writable:
             return
+        self.before_send()
         waiting, self._waiting = self._waiting, []
         pending = sorted(self._unsent)
         self._unsent.clear()

@@ -4,6 +4,7 @@ ReplicatedState <- StateLog <- Metadata, ConsumerOffsets            (what the lo
 Appender <- SendProcessor, SendBack, StateLog, Deliveries           (what goes into the log)
 Deliveries <- DelayService, TimerService, TransactionService        (what waits first)
 HeldPulls <- PullProcessor, OffsetRequests, AdminRequests           (what is read)
+PopProgress <- PopService                                           (what is taken without owning queues)
 ClientTable, QueueLocks <- ClientRequests                           (who is connected)
 
 A part knows those it is given, never the whole.
@@ -33,6 +34,7 @@ from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
+from broker.pop.service import PopService
 from broker.pull import PullProcessor
 from broker.query import QueryRequests
 from broker.registration import Announcement, topics_body
@@ -181,6 +183,24 @@ class Parts:
         )
         self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
+        self.pop = PopService(
+            config,
+            state,
+            self.metadata,
+            self.clients,
+            self.offsets,
+            role,
+            store,
+            self.targets,
+            drafts,
+            self.appender,
+            self.statistics,
+            self._propose,
+            self.offset_requests.is_start_at_hand,
+            spawn,
+            loop,
+            wall_clock_ms,
+        )
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
         )
@@ -208,7 +228,7 @@ class Parts:
         return Totals(
             self.answers.messages,
             self.store.log.max_offset,
-            self.pull.messages_out,
+            self.pull.messages_out + self.pop.take.messages_out,
             self.pull.found,
             self.pull.missed,
         )
@@ -239,6 +259,7 @@ class Parts:
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
         """These queues have new messages: held pulls and delayed messages may be due."""
         self.held.wake(queues)
+        self.pop.wake(queues)
         for queue in queues:
             if queue.topic in names.WAITING_TOPICS:
                 self.delay.wake(queues)
@@ -266,18 +287,21 @@ class Parts:
         if state.writable:
             self._adopt_tables()
             self.deposed.clear()
+            self.pop.lead()
             self.transactions.expect()
             self.deliveries.scan(self._resume_deliveries)
         else:
             self.deposed.set()
             self.metadata.forget_proposals()
             self.offsets.forget_ahead()
+            self.pop.follow()
             self.stop_deliveries()
             self.deliveries.stop()
         self._announce_soon()
 
     def stop_deliveries(self) -> None:
         """Nothing that waits is delivered any more; what is under way is recorded if this node still may."""
+        self.pop.stop()
         self.delay.stop()
         self.timer.stop()
         self.transactions.stop()
@@ -322,6 +346,7 @@ class Parts:
                 self.held.release(self.store.queues.of_topic(name))
                 self.store.queues.delete_topic(name)
                 self.offsets.forget_topic(name)
+                self.pop.forget_topic(name)
                 self.statistics.forget_topic(name)
         for key, queues in change.offsets.items():
             if queues is None:
@@ -405,6 +430,7 @@ class Parts:
             code.GET_BROKER_CONFIG: self.admin.broker_config,
             code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
             TRANSFER_LEADERSHIP: self.transfer.transfer,
+            **self.pop.requests(),
         }
 
 

@@ -1,4 +1,4 @@
-"""The replicated tables: topics, groups and consumer offsets, as the log tells them. Pure.
+"""The replicated tables: topics, groups, consumer offsets and POP progress, as the log tells them. Pure.
 
     leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from broker.pop.tables import PopChange, PopTables
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from ledgermq.remoting.refusal import Refusal
 
@@ -48,6 +49,7 @@ class StateChange:
     groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pop: PopChange = field(default_factory=PopChange)
 
     def encode(self) -> bytes:
         """The body of the state record."""
@@ -56,6 +58,7 @@ class StateChange:
             "groups": _configs(self.groups),
             "offsets": self.offsets,
             "forbidden": self.forbidden,
+            "pop": self.pop.to_json() if self.pop else None,
         }
         return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
 
@@ -73,8 +76,9 @@ class StateChange:
                 groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
                 offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
                 forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
+                pop=PopChange.from_json(tables.get("pop", {})),
             )
-        except (orjson.JSONDecodeError, Refusal, TypeError, ValueError, AttributeError) as error:
+        except (orjson.JSONDecodeError, Refusal, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StateFormatError(place, str(error)) from error
 
 
@@ -107,6 +111,7 @@ class NewerNames:
             groups={name: value for name, value in change.groups.items() if name not in self.groups},
             offsets=offsets,
             forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
+            pop=change.pop,
         )
 
 
@@ -117,6 +122,7 @@ class ReplicatedState:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
         forbidden: by group, then topic: bits of what the group may not do there.
+        pop: what POP took and did not get acknowledged, and who takes by POP.
         removed: topics that were removed, and the physical offset of the record that says so: what lies before it
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
@@ -131,6 +137,7 @@ class ReplicatedState:
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.forbidden: dict[str, Mapping[str, int]] = {}
+        self.pop = PopTables()
         self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
@@ -145,6 +152,7 @@ class ReplicatedState:
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
         copy.forbidden = dict(self.forbidden)
+        copy.pop = self.pop.copy()
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
         return copy
@@ -165,6 +173,7 @@ class ReplicatedState:
                 self.offsets.pop(key, None)
             else:
                 self.offsets.setdefault(key, {}).update(queues)
+        self.pop.apply(change.pop)
 
     def topics_of_group(self, group: str) -> list[str]:
         """Topics in which `group` has offsets."""
@@ -181,6 +190,7 @@ class ReplicatedState:
                 "groups": _configs(self.groups),
                 "offsets": self.offsets,
                 "forbidden": self.forbidden,
+                "pop": self.pop.whole().to_json(),
                 "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
@@ -209,6 +219,7 @@ class ReplicatedState:
         self.groups = {name: value for name, value in change.groups.items() if value is not None}
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
         self.forbidden = dict(change.forbidden)
+        self.pop.replace(change.pop)
         self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
@@ -222,6 +233,7 @@ class ReplicatedState:
             del self.removed[next(iter(self.removed))]
         for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
             del self.offsets[key]
+        self.pop.forget_topics(removed)
 
 
 def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:

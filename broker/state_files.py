@@ -1,6 +1,7 @@
 """The replicated tables on disk, so that a restart replays only the log's tail.
 
     config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
+    config/ledgermqPop.json                                           POP's open checkpoints, orders and modes
     config/ledgermqState.json                                         how far the log is in them (written last)
 
 The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
@@ -21,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from broker import names
 from broker.delay import PROGRESS_GROUP
+from broker.pop.tables import PopChange
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
 from ledgermq.remoting.java_files import dumps
@@ -32,6 +34,7 @@ TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 DELAY_FILE: Final = "delayOffset.json"
+POP_FILE: Final = "ledgermqPop.json"
 STATE_FILE: Final = "ledgermqState.json"
 
 _FORMAT: Final = 1
@@ -139,6 +142,10 @@ def _delay_file(state: ReplicatedState) -> bytes:
     return _file(state, DELAY_FILE, offsetTable=levels)
 
 
+def _pop_file(state: ReplicatedState) -> bytes:
+    return _file(state, POP_FILE, **state.pop.whole().to_json())
+
+
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
     return dumps(mark)
@@ -151,6 +158,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     GROUPS_FILE: (_groups_file, lambda state: state.group_version),
     OFFSETS_FILE: (_offsets_file, lambda state: state.applied_offset),
     DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
+    POP_FILE: (_pop_file, lambda state: state.pop.version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
 """How each file is made, and what has changed when it must be made again; the mark comes last."""
@@ -224,14 +232,24 @@ def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
     return _Table(members, {(key, queue_id) for key, queues in offsets.items() for queue_id in queues}, fill)
 
 
+def _pops(members: _Json) -> _Table:
+    try:
+        whole = PopChange.from_json(members)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return _Table(members, frozenset(), lambda state: state.pop.replace(whole))
+
+
 _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     TOPICS_FILE: _topics,
     GROUPS_FILE: _groups,
     OFFSETS_FILE: _offsets,
     DELAY_FILE: _delays,
+    POP_FILE: _pops,
 }
 _MADE_HERE: Final = frozenset(
     {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
+    | {"checkpoints", "orders", "modes"}
 )
 
 

@@ -50,8 +50,8 @@ consumerManagerThreadPoolQueueCapacity|int|1000000|j|Waiting consumer requests b
 consumerOffsetUpdateVersionStep|long|500|d|Offset commits between two new versions of the offset table.
 controllerAddr|text||f|Addresses of the controllers, divided by semicolons.
 controllerHeartBeatTimeoutMills|long|10000|f|Silence in ms after which a controller drops this broker.
-defaultMessageRequestMode|PULL/POP|PULL|f|How push consumers fetch when nothing is set for their group.
-defaultPopShareQueueNum|int|-1|f|Consumers that may share a queue in POP mode; -1 all.
+defaultMessageRequestMode|PULL/POP|PULL|*|How push consumers fetch when nothing is set for their group.
+defaultPopShareQueueNum|int|-1|*|Consumers that may share a queue in POP mode; -1 all.
 defaultTopicQueueNums|int|8|*|Most queues that an automatically created topic gets.
 delayOffsetUpdateVersionStep|long|200|f|Delivered delay messages between two new versions of the delay offsets.
 disableConsumeIfConsumerReadSlowly|bool|false|f|Stop consumers that lag too far behind.
@@ -67,7 +67,7 @@ enableLmqStats|bool|false|f|Keep statistics of light queues.
 enableMessageStoreMetrics|bool|true|f|Report the store's figures as metrics (5.4).
 enableMixedMessageType|bool|false|f|Allow topics whose messages are of several types.
 enableNetWorkFlowControl|bool|false|f|Limit the rate of answers by the network's capacity.
-enableNotifyAfterPopOrderLockRelease|bool|true|f|Wake waiting consumers when an ordered POP lock is free.
+enableNotifyAfterPopOrderLockRelease|bool|true|*|Wake waiting consumers when an ordered POP lock is free.
 enableNotifyBeforePopCalculateLag|bool|true|f|Notify POP consumers before their lag is computed.
 enablePopBatchAck|bool|false|f|Store several POP acknowledgements as one message.
 enablePopBufferMerge|bool|false|f|Match POP check points and acknowledgements in memory first.
@@ -106,7 +106,7 @@ heartbeatThreadPoolNums|int|<from the number of cores>|j|Threads that handle cli
 heartbeatThreadPoolQueueCapacity|int|50000|j|Waiting heartbeats before the broker refuses more.
 highSpeedMode|bool|false|j|Not read by upstream any more.
 inBrokerContainer|bool|false|f|The broker runs inside a container of several brokers.
-initPopOffsetByCheckMsgInMem|bool|true|f|Decide where a new POP group starts by what is in memory.
+initPopOffsetByCheckMsgInMem|bool|true|*|Decide where a new POP group starts by what is in memory.
 isolateLogEnable|bool|false|j|Write the log of each broker of a container to files of its own.
 listenPort|int|<10911, for a nameserver 9876>|*|Port at which clients are served.
 litePullMessageEnable|bool|true|d|Serve lite pull requests by threads of their own.
@@ -118,7 +118,7 @@ loadBalanceThreadPoolQueueCapacity|int|100000|j|Waiting balancing requests befor
 lockInStrictMode|bool|false|f|Ask all replicas when consumers lock queues.
 longPollingEnable|bool|true|*|Hold a pull that finds nothing until a message comes or its time is up.
 maxErrorRateOfBloomFilter|int|20|f|Percentage of wrong matches allowed to the filter bit map.
-maxPopPollingSize|long|100000|f|Waiting POP requests on the whole broker.
+maxPopPollingSize|long|100000|*|Waiting POP requests on the whole broker.
 maxStatsIdleTimeInMinutes|int|-1|j|Idle minutes after which a statistic is dropped; -1 never.
 messageStorePlugIn|text||j|Java classes that wrap the store.
 metricGrpcExporterIntervalInMills|long|60000|f|Time in ms between two exports of metrics over gRPC.
@@ -143,13 +143,13 @@ popConsumerFSServiceInit|bool|true|f|Start POP's bookkeeping on files.
 popConsumerKVServiceEnable|bool|false|f|Use POP's bookkeeping on a key-value store.
 popConsumerKVServiceInit|bool|false|f|Start POP's bookkeeping on a key-value store.
 popConsumerKVServiceLog|bool|false|f|Log POP's bookkeeping on a key-value store.
-popFromRetryProbability|int|20|f|Percentage of POP requests that look into the retry topic first.
+popFromRetryProbability|int|20|*|Percentage of POP requests that look into the retry topic first.
 popInflightMessageThreshold|long|10000|f|Most messages a POP group may have in flight in a queue.
 popLongPollingForceNotifyInterval|long|800|f|Time in ms after which waiting POP requests are woken anyway.
 popPollingMapExpireTimeSeconds|int|600|f|Idle seconds after which an entry of waiting POP requests is dropped (5.4).
 popPollingMapSize|int|100000|f|Most topics and groups with waiting POP requests.
-popPollingSize|int|1024|f|Most waiting POP requests of one queue.
-popResponseReturnActualRetryTopic|bool|false|f|Show consumers the retry topic a POP message came from.
+popPollingSize|int|1024|*|Most waiting POP requests of one queue.
+popResponseReturnActualRetryTopic|bool|false|*|Show consumers the retry topic a POP message came from.
 popReviveMaxAttemptTimes|int|16|f|Attempts to put a POP message back before it is given up.
 popReviveMaxReturnSizePerRead|int|16384|f|Most messages that the POP revival reads at once.
 printChannelGroups|bool|false|j|Log groups per client connection.
@@ -175,13 +175,13 @@ retrieveMessageFromPopRetryTopicV1|bool|true|f|Read POP retry topics named by th
 reviveAckWaitMs|long|180000|f|Time in ms for which acknowledgements without a check point are kept.
 reviveInterval|long|1000|f|Time in ms between two rounds of POP revival.
 reviveMaxSlow|long|3|f|Slow rounds after which POP revival is counted as behind.
-reviveQueueNum|int|8|f|Queues of the POP revival topic.
+reviveQueueNum|int|8|*|Queues of the POP revival topic.
 reviveScanTime|long|10000|f|Longest time in ms of one scan of the POP revival.
 rocketmqHome|text|<environment ROCKETMQ_HOME>|d|Folder in which upstream is installed.
 sendHeartbeatTimeoutMillis|int|1000|d|Patience in ms for a heartbeat to a nameserver or controller.
 sendMessageThreadPoolNums|int|<from the number of cores>|j|Threads that handle sends.
 sendThreadPoolQueueCapacity|int|10000|j|Waiting sends before the broker refuses more.
-serverLoadBalancerEnable|bool|true|f|Share out queues on the server for consumers that ask for it.
+serverLoadBalancerEnable|bool|true|*|Share out queues on the server for consumers that ask for it.
 shortPollingTimeMills|long|1000|*|Time in ms for which a pull is held when long polling is off.
 skipPreOnline|bool|false|f|Serve at once after a start instead of waiting for the other members.
 skipWhenCKRePutReachMaxTimes|bool|false|f|Give up a POP check point that was put back too often.

@@ -37,6 +37,7 @@ class Cause(enum.Enum):
     SUBSCRIPTION_NOT_LATEST = (25, "subscription-not-latest")
     FILTER_DATA_NOT_EXIST = (27, "filter-data-not-exist")
     QUERY_NOT_FOUND = (22, "query-not-found")
+    POLLING_TIMEOUT = (210, "polling-timeout")
     NOT_SUPPORTED = (3, "not-supported")
     SYSTEM_ERROR = (1, "system-error")
 

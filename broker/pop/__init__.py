@@ -1,0 +1,1 @@
+"""POP: consumers take messages without owning queues; what is not acknowledged in time comes again."""

@@ -1,0 +1,207 @@
+"""ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053).
+
+A handle that nobody knows (acknowledged before, or come again since) is answered like any other and changes nothing.
+
+Source: apache/rocketmq `broker/.../processor/AckMessageProcessor.java`, `ChangeInvisibleTimeProcessor.java`,
+`remoting/.../protocol/body/BatchAck.java`.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from broker.offsets import ConsumerOffsets
+from broker.pop.checks import PopChecks
+from broker.pop.core import Checkpoint, checkpoint_key
+from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_topic
+from broker.pop.order import order_key
+from broker.pop.progress import PopProgress
+from broker.role import Role
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import long, text
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+
+Freed = Callable[[str, str, int], None]
+
+_BITS_MAX: Final = 1 << 16
+
+
+class AckRequests:
+    """Serves acknowledgements.
+
+    Args:
+        on_freed: told of topic, group and queue that give in order again.
+    """
+
+    def __init__(
+        self,
+        checks: PopChecks,
+        role: Role,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        progress: PopProgress,
+        clock_ms: Callable[[], int],
+        on_freed: Freed,
+    ) -> None:
+        self._checks = checks
+        self._role = role
+        self._store = store
+        self._offsets = offsets
+        self._progress = progress
+        self._clock_ms = clock_ms
+        self._on_freed = on_freed
+
+    def ack(self, connection: Connection, command: Command) -> None:
+        """200051: one message is done."""
+        self._role.check_writable()
+        fields = command.ext
+        topic, queue_id = self._checks.acked_queue(connection, fields)
+        offset = long(fields, "offset")
+        first, end = self._bounds(topic.name, queue_id)
+        if not first <= offset <= end:
+            remark = f"offset is illegal, key:{topic.name}@{queue_id}, commit:{offset}, store:{first}~{end}"
+            connection.respond(command, ResponseCode.NO_MESSAGE, remark=remark)
+            return
+        handle, group = parse_handle(text(fields, "extraInfo")), text(fields, "consumerGroup")
+        self._ack(topic.name, group, handle._replace(queue_id=queue_id), offset)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def batch_ack(self, connection: Connection, command: Command) -> None:
+        """200151: many are."""
+        self._role.check_writable()
+        acks = _acks(command)
+        if not acks:
+            connection.respond(command, ResponseCode.NO_MESSAGE)
+            return
+        for topic, group, handle, bits in acks:
+            first, end = self._bounds(topic, handle.queue_id)
+            for index in _set_bits(bits):
+                if first <= handle.start + index <= end:
+                    self._ack(topic, group, handle, handle.start + index)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def change_invisible(self, connection: Connection, command: Command) -> None:
+        """200053: a message stays invisible for another time from now on, under a new handle."""
+        self._role.check_writable()
+        fields = command.ext
+        topic, queue_id = self._checks.acked_queue(connection, fields)
+        group, offset, invisible_ms = (
+            text(fields, "consumerGroup"),
+            long(fields, "offset"),
+            long(fields, "invisibleTime"),
+        )
+        first, end = self._bounds(topic.name, queue_id)
+        if not first <= offset < end:
+            connection.respond(command, ResponseCode.NO_MESSAGE)
+            return
+        handle = parse_handle(text(fields, "extraInfo"))
+        if handle.is_ordered:
+            header = self._change_ordered(topic.name, group, queue_id, offset, handle.pop_ms, invisible_ms)
+        else:
+            header = self._change(topic.name, group, handle._replace(queue_id=queue_id), offset, invisible_ms)
+        connection.respond(command, ResponseCode.SUCCESS, header)
+
+    # ---- inside
+
+    def _ack(self, topic: str, group: str, handle: Handle, offset: int) -> None:
+        if handle.is_ordered:
+            self._ack_ordered(topic, group, handle.queue_id, offset, handle.pop_ms)
+        elif self._progress.checkpoints.ack(_key(topic, group, handle), offset):
+            self._progress.changed()
+
+    def _ack_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> None:
+        if offset < self._stored(topic, group, queue_id):
+            return
+        key = order_key(topic, group, queue_id)
+        try:
+            next_offset = self._progress.orders.ack(key, offset, pop_ms)
+        except LookupError:
+            remark = f"offset is illegal, key:{key}, commit:{offset}: it was not given"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, remark) from None
+        if next_offset is None:
+            return
+        self._progress.changed()
+        self._offsets.commit(topic, group, queue_id, next_offset)
+        if not self._progress.orders.is_blocked(key, "", self._clock_ms()):
+            self._on_freed(topic, group, queue_id)
+
+    def _change(self, topic: str, group: str, handle: Handle, offset: int, invisible_ms: int) -> dict[str, str]:
+        checkpoints = self._progress.checkpoints
+        pop_ms, queue_id = self._clock_ms(), handle.queue_id
+        while checkpoint_key(topic, group, queue_id, offset, pop_ms) in checkpoints:
+            pop_ms += 1
+        if checkpoints.ack(_key(topic, group, handle), offset):
+            self._progress.take(Checkpoint(topic, group, queue_id, offset, pop_ms, invisible_ms, (offset,)))
+        return _changed(pop_ms, invisible_ms, handle.revive_queue)
+
+    def _change_ordered(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int, invisible_ms: int
+    ) -> dict[str, str]:
+        if offset < self._stored(topic, group, queue_id):
+            return {}
+        visible_ms = self._clock_ms() + invisible_ms
+        self._progress.orders.set_visible(order_key(topic, group, queue_id), offset, pop_ms, visible_ms)
+        self._progress.changed()
+        self._on_freed(topic, group, queue_id)
+        return _changed(pop_ms, visible_ms - pop_ms, ORDER_REVIVE_QUEUE)
+
+    def _stored(self, topic: str, group: str, queue_id: int) -> int:
+        return self._offsets.get(topic, group, queue_id) or 0
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        queue = self._store.queues.find(topic, queue_id)
+        return (self._store.min_offset(queue), queue.max_offset) if queue is not None else (0, 0)
+
+
+def _key(topic: str, group: str, handle: Handle) -> str:
+    return checkpoint_key(topic, group, handle.queue_id, handle.start, handle.pop_ms)
+
+
+def _changed(pop_ms: int, invisible_ms: int, revive_queue: int) -> dict[str, str]:
+    return {"popTime": str(pop_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(revive_queue)}
+
+
+_Ack = tuple[str, str, Handle, int]
+
+
+def _acks(command: Command) -> list[_Ack]:
+    """The body's entries: topic, group, handle, and a bit for each message behind the handle's start."""
+    if not command.body:
+        return []
+    try:
+        body = loads(command.body)
+        broker = str(body.get("brokerName") or "")
+        return [_batch(entry, broker) for entry in body.get("acks") or ()]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        remark = f"{command.name}: the body has no good acks: {type(error).__name__}: {error}"
+        raise Refusal(Cause.INVALID_PARAMETER, remark[:500]) from error
+
+
+def _batch(entry: Any, broker: str) -> _Ack:
+    group, retry = str(entry["c"]), str(entry["r"])
+    handle = Handle(
+        int(entry["so"]), int(entry["pt"]), int(entry["it"]), int(entry["rq"]), retry, broker, int(entry["q"])
+    )
+    return real_topic(str(entry["t"]), group, retry), group, handle, _bits(str(entry["b"]))
+
+
+def _bits(text_: str) -> int:
+    try:
+        data = base64.b64decode(text_, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"b: {error}") from error
+    if len(data) > _BITS_MAX // 8:
+        raise ValueError(f"b has {len(data)} bytes, {_BITS_MAX // 8} are enough")
+    return int.from_bytes(data, "little")
+
+
+def _set_bits(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low

@@ -1,0 +1,162 @@
+"""QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
+
+Push consumers that leave the sharing to the broker ask 400 for the queues they read and how: by PULL or by POP.
+
+Source: apache/rocketmq `broker/.../processor/QueryAssignmentProcessor.java`, `broker/.../loadbalance/
+MessageRequestModeManager.java`.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from broker.clients import BROADCASTING, ClientTable
+from broker.config import BrokerConfig
+from broker.metadata import Metadata, Propose
+from broker.pop.assignment import STRATEGIES, assign
+from broker.pop.handles import is_retry_topic
+from broker.pop.routes import Routes
+from broker.pop.tables import POP, PULL, PopChange, RequestMode
+from broker.role import Role
+from broker.state import ReplicatedState, StateChange, offset_key
+from ledgermq.client.route import MessageQueue
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import I32_MAX, I32_MIN
+from ledgermq.remoting.java_json import dumps
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+
+log = logging.getLogger(__name__)
+
+_SHOWN_MAX = 100
+
+
+class AssignmentRequests:
+    """Shares queues out.
+
+    Attributes:
+        routes: where the queues of a topic are.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        metadata: Metadata,
+        clients: ClientTable,
+        role: Role,
+        propose: Propose,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._metadata = metadata
+        self._clients = clients
+        self._role = role
+        self._propose = propose
+        self._spawn = spawn
+        self.routes = Routes(config, metadata)
+
+    def query(self, connection: Connection, command: Command) -> None:
+        """400: the queues of one member, and how it reads them; no list at all means: ask again later."""
+        body = _body(command)
+        topic, group, member = _text(body, "topic"), _text(body, "consumerGroup"), _text(body, "clientId")
+        mode, model = self._mode(topic, group), _text(body, "messageModel")
+        strategy = str(body.get("strategyName") or "")
+
+        async def answer() -> None:
+            queues: Iterable[MessageQueue] | None = await self.routes.queues(topic)
+            if queues is not None and model != BROADCASTING and self._config.server_allocates_queues:
+                queues = self._share(group, member, strategy, mode, list(queues))
+            connection.respond(command, ResponseCode.SUCCESS, body=_assignments(queues, mode.mode))
+
+        self._spawn(answer())
+
+    def set_mode(self, connection: Connection, command: Command) -> None:
+        """401: a group's push consumers read a topic by PULL or by POP; answered when it is committed."""
+        body = _body(command)
+        topic, group = _text(body, "topic"), _text(body, "consumerGroup")
+        mode = RequestMode(str(body.get("mode") or PULL), _share_count(body))
+        if mode.mode not in (PULL, POP):
+            raise Refusal(Cause.INVALID_PARAMETER, f"mode is {mode.mode[:_SHOWN_MAX]!r}, neither PULL nor POP")
+        if is_retry_topic(topic):
+            raise Refusal(Cause.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._metadata.topic(topic) is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._metadata.group_or_new(group) is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, "subscription group does not exist")
+        self._role.check_writable()
+
+        def done(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                connection.refuse(command, refusal)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
+
+        self._propose(StateChange(pop=PopChange(modes={offset_key(topic, group): mode})), done)
+
+    def all_modes(self, connection: Connection, command: Command) -> None:
+        """402: all that was set."""
+        table: dict[str, dict[str, Any]] = {}
+        for key, mode in sorted(self._state.pop.modes.items()):
+            topic, _, group = key.partition("@")
+            table.setdefault(topic, {})[group] = {
+                "consumerGroup": group,
+                "mode": mode.mode,
+                "popShareQueueNum": mode.share_count,
+                "topic": topic,
+            }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"messageRequestModeMap": table}))
+
+    def _mode(self, topic: str, group: str) -> RequestMode:
+        mode = self._state.pop.modes.get(offset_key(topic, group))
+        if mode is not None:
+            return mode
+        if is_retry_topic(topic) or self._config.default_request_mode == PULL:
+            return RequestMode(PULL)
+        return RequestMode(POP, self._config.default_pop_share_queues)
+
+    def _share(
+        self, group: str, member: str, strategy: str, mode: RequestMode, queues: list[MessageQueue]
+    ) -> Iterable[MessageQueue] | None:
+        members, allocate = self._clients.consumer_group(group), STRATEGIES.get(strategy)
+        if members is None or allocate is None:
+            log.warning("no queues for %s of group %s: %s", member, group, "no members" if allocate else strategy)
+            return None
+        return assign(allocate, mode, member, members.client_ids(), queues)
+
+
+def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
+    if queues is None:
+        return b"{}"
+    rows = [
+        {"messageQueue": {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}, "mode": mode}
+        for queue in sorted(queues)
+    ]
+    return dumps({"messageQueueAssignments": rows})
+
+
+def _body(command: Command) -> dict[str, Any]:
+    try:
+        body = loads(command.body)
+    except ValueError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON object")
+    return body
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body has no good {name}")
+    return value
+
+
+def _share_count(body: dict[str, Any]) -> int:
+    value = body.get("popShareQueueNum", 0)
+    if type(value) is not int or not I32_MIN <= value <= I32_MAX:
+        raise Refusal(Cause.INVALID_PARAMETER, f"popShareQueueNum is {str(value)[:_SHOWN_MAX]}, not a number")
+    return value

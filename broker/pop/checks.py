@@ -1,0 +1,81 @@
+"""What every POP request is checked for, in RocketMQ's order: permission, topic, queue, group.
+
+Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`, `AckMessageProcessor.java`.
+"""
+
+from broker import names
+from broker.config import BrokerConfig
+from broker.metadata import Metadata
+from broker.settings import PERM_READ, TopicConfig
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import Fields, integer, text
+from ledgermq.remoting.refusal import Cause, Refusal
+
+
+class PopChecks:
+    """The checks."""
+
+    def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
+        self._config = config
+        self._metadata = metadata
+
+    def broker_is_readable(self, doing: str) -> None:
+        """Pass when this broker may be read.
+
+        Raises:
+            Refusal: NO_PERMISSION.
+        """
+        if not self._config.broker_permission & PERM_READ:
+            raise Refusal(Cause.NO_PERMISSION, f"the broker[{self._config.advertised_host}] {doing} is forbidden")
+
+    def topic(self, name: str) -> TopicConfig:
+        """The topic.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST.
+        """
+        return self._metadata.existing_topic(name)
+
+    def readable_place(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, str, int]:
+        """Topic, group and queue (any when negative) of a request that reads.
+
+        Raises:
+            Refusal: NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER or GROUP_NOT_EXIST.
+        """
+        topic = self.topic(text(fields, "topic"))
+        if not topic.perm & PERM_READ or names.is_internal_topic(topic.name):
+            raise Refusal(Cause.NO_PERMISSION, f"the topic[{topic.name}] peeking message is forbidden")
+        queue_id = integer(fields, "queueId")
+        if queue_id >= topic.read_queues:
+            raise Refusal(Cause.INVALID_PARAMETER, _bad_queue(topic, queue_id, connection))
+        group = text(fields, "consumerGroup")
+        self._check_group(group, topic.name)
+        return topic, group, queue_id
+
+    def acked_queue(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, int]:
+        """Topic and queue of a message that is acknowledged, or stays invisible for another time.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST or MESSAGE_ILLEGAL.
+        """
+        topic = self.topic(text(fields, "topic"))
+        queue_id = integer(fields, "queueId")
+        if not 0 <= queue_id < topic.read_queues:
+            raise Refusal(Cause.MESSAGE_ILLEGAL, _bad_queue(topic, queue_id, connection))
+        return topic, queue_id
+
+    def _check_group(self, name: str, topic: str) -> None:
+        group = self._metadata.group_or_new(name)
+        if group is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, apply first please!")
+        if not group.consume_enable:
+            raise Refusal(Cause.NO_PERMISSION, f"subscription group no permission, {name}")
+        if self._metadata.is_read_forbidden(name, topic):
+            raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{name}] is forbidden for topic[{topic}]")
+
+
+def _bad_queue(topic: TopicConfig, queue_id: int, connection: Connection) -> str:
+    return (
+        f"queueId[{queue_id}] is illegal, topic:[{topic.name}] topicConfig.readQueueNums:[{topic.read_queues}] "
+        f"consumer:[{connection.address}]"
+    )

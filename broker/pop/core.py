@@ -1,0 +1,171 @@
+"""Checkpoints: what was taken by POP and is not acknowledged yet. Pure: no I/O, the time is given.
+
+    add --> open --ack of every message--> gone
+              '-- due (taken + invisible time): what is not acknowledged comes again --> gone
+
+`take_changes` says what the log does not have yet, as absolute values; one that came and went in between is never told.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Checkpoint(NamedTuple):
+    """Messages of one queue that were taken together.
+
+    Attributes:
+        topic: where they lie; a retry topic for those that come again.
+        start: queue offset at which was looked for them.
+        pop_ms: when, ms since the epoch.
+        offsets: their queue offsets, rising.
+        acked: bit i: message i is acknowledged.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    start: int
+    pop_ms: int
+    invisible_ms: int
+    offsets: tuple[int, ...]
+    acked: int = 0
+
+    @property
+    def key(self) -> str:
+        return checkpoint_key(self.topic, self.group, self.queue_id, self.start, self.pop_ms)
+
+    @property
+    def due_ms(self) -> int:
+        """When what is not acknowledged comes again, ms since the epoch."""
+        return self.pop_ms + self.invisible_ms
+
+    @property
+    def open_offsets(self) -> list[int]:
+        """What is not acknowledged."""
+        return [offset for index, offset in enumerate(self.offsets) if not self.acked >> index & 1]
+
+    def to_json(self) -> list[Any]:
+        """What the key does not say."""
+        return [self.invisible_ms, self.acked, [offset - self.start for offset in self.offsets]]
+
+    @classmethod
+    def from_json(cls, key: str, value: Any) -> "Checkpoint":
+        """Read what `to_json` gave; raises ValueError or TypeError on anything else."""
+        topic, group, queue_id, start, pop_ms = key.split("@")
+        invisible_ms, acked, distances = value
+        offsets = tuple(int(start) + int(distance) for distance in distances)
+        return cls(topic, group, int(queue_id), int(start), int(pop_ms), int(invisible_ms), offsets, int(acked))
+
+
+def checkpoint_key(topic: str, group: str, queue_id: int, start: int, pop_ms: int) -> str:
+    """Names one checkpoint; no part of it contains `@`."""
+    return f"{topic}@{group}@{queue_id}@{start}@{pop_ms}"
+
+
+class Checkpoints:
+    """All open checkpoints."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Checkpoint] = {}
+        self._due: list[tuple[int, str]] = []
+        self._unsent: dict[str, None] = {}
+        self._told: set[str] = set()  # what the log may have
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._open
+
+    def load(self, table: Mapping[str, Checkpoint]) -> None:
+        """Begin with what the log has."""
+        self._open, self._told = dict(table), set(table)
+        self._unsent.clear()
+        self._due = [(checkpoint.due_ms, key) for key, checkpoint in table.items()]
+        heapq.heapify(self._due)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.load({})
+
+    def add(self, checkpoint: Checkpoint) -> None:
+        """Messages were taken. What was taken under the same key before stays open beside them."""
+        key = checkpoint.key
+        before = self._open.get(key)
+        if before is not None:
+            offsets = tuple(sorted({*before.open_offsets, *checkpoint.offsets}))
+            checkpoint = checkpoint._replace(offsets=offsets, acked=0)
+        self._open[key] = checkpoint
+        self._unsent[key] = None
+        heapq.heappush(self._due, (checkpoint.due_ms, key))
+
+    def ack(self, key: str, offset: int) -> bool:
+        """A message needs not come again; false when it is not open (any more)."""
+        checkpoint = self._open.get(key)
+        if checkpoint is None or offset not in checkpoint.offsets:
+            return False
+        bit = 1 << checkpoint.offsets.index(offset)
+        if checkpoint.acked & bit:
+            return False
+        acked = checkpoint.acked | bit
+        if acked == (1 << len(checkpoint.offsets)) - 1:
+            del self._open[key]
+        else:
+            self._open[key] = checkpoint._replace(acked=acked)
+        self._unsent[key] = None
+        return True
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first one is due."""
+        due = self._due
+        while due and not self._is_due_then(*due[0]):
+            heapq.heappop(due)
+        return due[0][0] if due else None
+
+    def take_due(self, now_ms: int, count_max: int) -> list[Checkpoint]:
+        """Close what is due, the oldest first; the caller lets their messages come again, or puts them back."""
+        taken: list[Checkpoint] = []
+        while len(taken) < count_max and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            _, key = heapq.heappop(self._due)
+            taken.append(self._open.pop(key))
+            self._unsent[key] = None
+        return taken
+
+    def put_back(self, checkpoint: Checkpoint, due_ms: int) -> None:
+        """One that was taken could not come again: try at `due_ms`."""
+        invisible_ms = due_ms - checkpoint.pop_ms
+        self.add(checkpoint._replace(invisible_ms=invisible_ms))
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone, here as in the log."""
+        for key in [key for key in self._open if key.partition("@")[0] == topic]:
+            del self._open[key]
+            self._unsent.pop(key, None)
+            self._told.discard(key)
+
+    def has_changes(self) -> bool:
+        """Whether the log lacks anything."""
+        return bool(self._unsent)
+
+    def take_changes(self) -> dict[str, Checkpoint | None]:
+        """What the log does not have yet; None: closed."""
+        changes = {key: self._open.get(key) for key in self._unsent if key in self._open or key in self._told}
+        self._unsent.clear()
+        self._told.update(changes)
+        self._told.difference_update(key for key, value in changes.items() if value is None)
+        return changes
+
+    def send_again(self, keys: Iterable[str]) -> None:
+        """Changes of these may not have reached the log."""
+        for key in keys:
+            self._told.add(key)
+            self._unsent[key] = None
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        return iter(self._open.values())
+
+    def _is_due_then(self, due_ms: int, key: str) -> bool:
+        checkpoint = self._open.get(key)
+        return checkpoint is not None and checkpoint.due_ms == due_ms

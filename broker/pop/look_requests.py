@@ -1,0 +1,143 @@
+"""PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055): what POP would give, without taking it.
+
+Source: apache/rocketmq `broker/.../processor/PeekMessageProcessor.java`, `NotificationProcessor.java`,
+`PollingInfoProcessor.java`.
+"""
+
+import random
+from collections.abc import Iterator
+
+from broker.metadata import Metadata
+from broker.pop.checks import PopChecks
+from broker.pop.handles import retry_topic
+from broker.pop.reading import PopReader
+from broker.pop.waiting import HeldPop, HeldPops, Hold
+from broker.role import Role
+from broker.settings import TopicConfig
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import boolean, integer, long
+from ledgermq.remoting.refusal import Refusal
+from store.consume_queue import ConsumeQueue
+from store.errors import DiskReadError
+from store.message_store import MessageStore
+from store.refusals import refusal_of
+
+
+class LookRequests:
+    """Serves looks.
+
+    Args:
+        held_pops: held POP requests, which POLLING_INFO counts.
+        held: held notifications.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        checks: PopChecks,
+        role: Role,
+        store: MessageStore,
+        reader: PopReader,
+        held_pops: HeldPops,
+        held: HeldPops,
+    ) -> None:
+        self._metadata = metadata
+        self._checks = checks
+        self._role = role
+        self._store = store
+        self._reader = reader
+        self._held_pops = held_pops
+        self._held = held
+        self._random = random.Random()
+
+    def peek(self, connection: Connection, command: Command) -> None:
+        """200052: the next messages; they stay where they are."""
+        self._role.check_writable()
+        self._checks.broker_is_readable("peeking message")
+        topic, group, queue_id = self._checks.readable_place(connection, command.ext)
+        count_max = integer(command.ext, "maxMsgNums")
+        records: list[memoryview] = []
+        rest = 0
+        for queue in self._queues(topic, group, queue_id):
+            rest += max(0, queue.max_offset - self._reader.next_offset(queue.topic, group, queue))
+            room = count_max - len(records)
+            try:
+                records += self._reader.look(queue.topic, group, queue, room) if room > 0 else []
+            except DiskReadError as error:
+                raise refusal_of(error) from error
+        code, remark = (0, "FOUND") if records else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+        header = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": str(rest)}
+        connection.respond(command, code, header, records, remark=remark)
+
+    def notify(self, connection: Connection, command: Command) -> None:
+        """200054: whether there is anything; held until there is, or the time is over."""
+        fields = command.ext
+        self._checks.broker_is_readable("peeking message")
+        topic, group, queue_id = self._checks.readable_place(connection, fields)
+        self._role.check_writable()
+        if self._serve(connection, command):
+            return
+        poll_ms = long(fields, "pollTime")
+        deadline_ms = (long(fields, "bornTime", 0) or self._reader.clock_ms()) + poll_ms
+        pop = HeldPop(
+            connection,
+            command,
+            (topic.name, group, max(-1, queue_id)),
+            deadline_ms,
+            lambda: self._serve_again(connection, command),
+            lambda: _tell(connection, command, has_message=False),
+        )
+        hold = self._held.hold(pop) if poll_ms > 0 else Hold.TOO_LATE
+        if hold is not Hold.HELD:
+            _tell(connection, command, has_message=False, is_full=hold is Hold.FULL)
+
+    def polling_info(self, connection: Connection, command: Command) -> None:
+        """200055: how many POP requests of a group are held at a queue, or at all of them (-1)."""
+        self._checks.broker_is_readable("peeking message")
+        topic, group, queue_id = self._checks.readable_place(connection, command.ext)
+        number = self._held_pops.count(topic.name, group, max(-1, queue_id))
+        connection.respond(command, ResponseCode.SUCCESS, {"pollingNum": str(number)})
+
+    def _serve_again(self, connection: Connection, command: Command) -> bool:
+        try:
+            return self._serve(connection, command)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+            return True
+
+    def _serve(self, connection: Connection, command: Command) -> bool:
+        """Answer when there is a message; false (and nothing answered) when there is none."""
+        fields = command.ext
+        topic, group, queue_id = self._checks.readable_place(connection, fields)
+        is_ordered, attempt_id = boolean(fields, "order", False), fields.get("attemptId") or ""
+        for queue in self._queues(topic, group, queue_id):
+            if is_ordered and self._reader.is_blocked(topic.name, group, queue.queue_id, attempt_id):
+                continue
+            if queue.max_offset > self._reader.next_offset(queue.topic, group, queue):
+                _tell(connection, command, has_message=True)
+                return True
+        return False
+
+    def _queues(self, topic: TopicConfig, group: str, queue_id: int) -> Iterator[ConsumeQueue]:
+        """The queue asked for, or all from a random one on; those of the retry topic last."""
+        first = self._random.randrange(1 << 16)
+        numbers = [queue_id] if queue_id >= 0 else _from(first, topic.read_queues)
+        retries = self._metadata.topic(retry_topic(topic.name, group, is_v2=False))
+        places = [(topic.name, number) for number in numbers]
+        if retries is not None:
+            places += [(retries.name, number) for number in _from(first, retries.read_queues)]
+        for name, number in places:
+            queue = self._store.queues.find(name, number)
+            if queue is not None:
+                yield queue
+
+
+def _from(first: int, count: int) -> list[int]:
+    return [(first + number) % count for number in range(count)]
+
+
+def _tell(connection: Connection, command: Command, *, has_message: bool, is_full: bool = False) -> None:
+    header = {"hasMsg": "true" if has_message else "false", "pollingFull": "true" if is_full else "false"}
+    connection.respond(command, ResponseCode.SUCCESS, header)

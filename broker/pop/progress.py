@@ -1,0 +1,124 @@
+"""POP progress: at once on the leader, and soon in the log.
+
+    take, ack --> checkpoints, orders (this leader only) --every 200 ms, before the offsets--> log --> every node
+                                                                                                new leader: load
+
+Checkpoints lie in the log before the consumer offsets that step over their messages: whoever leads next either knows
+that they were taken, and lets them come again when they are due, or gives them to whoever asks. An acknowledgement
+that came within 200 ms before a leader dies is lost with it: that message comes again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, TypeVar
+
+from broker.metadata import Propose
+from broker.offsets import GATHER_SECONDS, ConsumerOffsets
+from broker.pop.core import Checkpoint, Checkpoints
+from broker.pop.order import Orders
+from broker.pop.tables import PopChange
+from broker.role import Role
+from broker.state import ReplicatedState, StateChange
+from ledgermq.remoting.refusal import Refusal
+
+_VALUES_PER_RECORD: Final = 2000
+
+_V = TypeVar("_V")
+
+
+class PopProgress:
+    """The leader's tables, and their way into the log.
+
+    Attributes:
+        checkpoints, orders: empty while this node does not lead; call `changed` after changing them.
+    """
+
+    def __init__(
+        self,
+        state: ReplicatedState,
+        offsets: ConsumerOffsets,
+        role: Role,
+        propose: Propose,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsettled = 0
+        self._settled = asyncio.Event()
+        self._on_due: Callable[[], None] = lambda: None
+        self.checkpoints = Checkpoints()
+        self.orders = Orders()
+        offsets.before_send = self.send
+
+    def lead(self, on_due: Callable[[], None]) -> None:
+        """This node leads from now on; `on_due` hears when a checkpoint may be due earlier than it knew."""
+        self._on_due = on_due
+        self.checkpoints.load(self._state.pop.checkpoints)
+        self.orders.load(self._state.pop.orders)
+        on_due()
+
+    def follow(self) -> None:
+        """This node does not lead any more: what the log does not have counts no more."""
+        self.checkpoints.clear()
+        self.orders.clear()
+        self._cancel()
+
+    def take(self, checkpoint: Checkpoint) -> None:
+        """Messages were given to a consumer."""
+        self.checkpoints.add(checkpoint)
+        self.changed()
+        self._on_due()
+
+    def changed(self) -> None:
+        """The log is to hear of it soon."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+
+    def send(self) -> None:
+        """Append what the log does not have, now."""
+        self._cancel()
+        if not self._role.writable or not (self.checkpoints.has_changes() or self.orders.has_changes()):
+            return
+        for checkpoints in _parts(self.checkpoints.take_changes()):
+            self._send(PopChange(checkpoints=checkpoints))
+        for orders in _parts(self.orders.take_changes()):
+            self._send(PopChange(orders=orders))
+
+    async def drain(self) -> None:
+        """Append what has been gathered and wait until the log has it, or has refused it."""
+        self.send()
+        while self._unsettled and self._role.writable:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone."""
+        self.checkpoints.forget_topic(topic)
+        self.orders.forget_topic(topic)
+
+    def _send(self, change: PopChange) -> None:
+        self._unsettled += 1
+
+        def settle(refusal: Refusal | None) -> None:
+            self._unsettled -= 1
+            self._settled.set()
+            if refusal is not None and self._role.writable:
+                self.checkpoints.send_again(change.checkpoints)
+                self.orders.send_again(change.orders)
+                self.changed()
+
+        self._propose(StateChange(pop=change), settle)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _parts(table: dict[str, _V]) -> list[dict[str, _V]]:
+    items = iter(table.items())
+    return [dict(part) for part in iter(lambda: list(islice(items, _VALUES_PER_RECORD)), [])]

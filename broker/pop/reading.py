@@ -1,0 +1,215 @@
+"""Taking messages out of queues for one POP request.
+
+    offset of the group --> store.get --> records, checkpoint (or order), offset stepped on
+                                            '-- of a retry topic: shown under the topic that was asked for
+
+Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java` (popMsgFromQueue, getInitOffset).
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.offsets import ConsumerOffsets
+from broker.pop.core import Checkpoint
+from broker.pop.handles import Handle, count_info, handle_text, is_retry_topic, offsets_info, start_info
+from broker.pop.order import Given, order_key
+from broker.pop.progress import PopProgress
+from broker.subscription import Subscription
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import decode_properties, encode_properties
+from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_record, needs_v2, record_size
+from store.consume_queue import ConsumeQueue
+from store.message_store import MessageStore
+from store.queue_reader import GetResult, GetStatus
+
+POP_CK: Final = "POP_CK"
+
+_QUEUE_OFFSET: Final = struct.Struct(">q")
+_QUEUE_OFFSET_AT: Final = 20
+_MOVED: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
+_SKIPPED: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUND_NULL, GetStatus.MESSAGE_WAS_REMOVING})
+
+
+@dataclass(slots=True)
+class Taking:
+    """One POP on its way.
+
+    Attributes:
+        topic: what the consumer asked for.
+        wanted: what it wants of it; None: everything.
+        starts_at_end: a group that never read begins with the last message, not with the first.
+        rest: messages that were seen to be there and are not taken.
+        free_ms: when the first queue that gave nothing in order does again.
+    """
+
+    topic: str
+    group: str
+    count_max: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    wanted: Subscription | None
+    starts_at_end: bool
+    is_ordered: bool
+    attempt_id: str
+    rest: int = 0
+    free_ms: int | None = None
+    records: list[memoryview | bytes] = field(default_factory=list)
+    starts: list[str] = field(default_factory=list)
+    offsets: list[str] = field(default_factory=list)
+    counts: list[str] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        return self.count_max - len(self.records)
+
+
+class PopReader:
+    """Reads queues; `is_start_at_hand` says whether a queue's offset 0 is still there and probably in memory.
+
+    Attributes:
+        clock_ms: wall clock.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        progress: PopProgress,
+        is_start_at_hand: Callable[[ConsumeQueue], bool],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._offsets = offsets
+        self._progress = progress
+        self._is_start_at_hand = is_start_at_hand
+        self.clock_ms = clock_ms
+
+    def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
+        """Where the group reads on in a queue, or would begin."""
+        offset = self._offsets.get(topic, group, queue.queue_id)
+        if offset is not None:
+            return offset
+        if not at_end or is_retry_topic(topic):
+            return self._store.min_offset(queue)
+        return (
+            0 if self._config.pop_start_from_memory and self._is_start_at_hand(queue) else max(0, queue.max_offset - 1)
+        )
+
+    def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str) -> bool:
+        """Whether a queue gives the group nothing in order now."""
+        return self._progress.orders.is_blocked(order_key(topic, group, queue_id), attempt_id, self.clock_ms())
+
+    def take(self, taking: Taking, topic: str, queue_id: int) -> None:
+        """Take what a queue of `topic` has for the group, as far as there is room.
+
+        Raises:
+            DiskReadError: the disk cannot read it.
+        """
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            return
+        start = self._begin(taking, topic, queue)
+        if taking.is_ordered and self._note_block(taking, topic, queue_id):
+            return  # what waits behind the block is no reason to wake anybody
+        if taking.room <= 0:
+            taking.rest += max(0, queue.max_offset - start)
+            return
+        result = self._read(taking, queue, start)
+        if result.status in _MOVED:
+            start = result.next_offset
+            self._offsets.commit(topic, taking.group, queue_id, start)
+            result = self._read(taking, queue, start)
+        if result.records:
+            self._give(taking, queue, start, result)
+        elif result.status in _SKIPPED:
+            self._offsets.commit(topic, taking.group, queue_id, result.next_offset)
+        taking.rest += max(0, result.max_offset - result.next_offset)
+
+    def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
+        """What a group would get next of a queue, without taking it; errors as `take`."""
+        start = self.next_offset(topic, group, queue)
+        result = self._store.get(queue, start, count_max, self._config.max_pull_bytes)
+        if result.status in _MOVED:
+            result = self._store.get(queue, result.next_offset, count_max, self._config.max_pull_bytes)
+        return result.records
+
+    def _begin(self, taking: Taking, topic: str, queue: ConsumeQueue) -> int:
+        group, queue_id = taking.group, queue.queue_id
+        moved_to = self._offsets.take_reset(topic, group, queue_id) if self._offsets.has_resets else None
+        if moved_to is not None:
+            self._progress.orders.remove(order_key(topic, group, queue_id))
+            self._progress.changed()
+            return moved_to
+        start = self.next_offset(topic, group, queue, at_end=taking.starts_at_end)
+        if self._offsets.get(topic, group, queue_id) is None:
+            self._offsets.commit(topic, group, queue_id, start)
+        return start
+
+    def _note_block(self, taking: Taking, topic: str, queue_id: int) -> bool:
+        if not self.is_blocked(topic, taking.group, queue_id, taking.attempt_id):
+            return False
+        given = self._progress.orders.get(order_key(topic, taking.group, queue_id))
+        free_ms = given.free_ms(self.clock_ms()) if given is not None else None
+        if free_ms is not None and (taking.free_ms is None or free_ms < taking.free_ms):
+            taking.free_ms = free_ms
+        return True
+
+    def _read(self, taking: Taking, queue: ConsumeQueue, start: int) -> GetResult:
+        wanted = taking.wanted
+        filters = (wanted.tag_filter, wanted.record_filter) if wanted is not None else (None, None)
+        return self._store.get(queue, start, taking.room, self._config.max_pull_bytes, *filters)
+
+    def _give(self, taking: Taking, queue: ConsumeQueue, start: int, result: GetResult) -> None:
+        topic, group, queue_id = queue.topic, taking.group, queue.queue_id
+        offsets = [_QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0] for record in result.records]
+        pop_ms, invisible_ms = taking.pop_ms, taking.invisible_ms
+        if taking.is_ordered:
+            key = order_key(topic, group, queue_id)
+            given = self._progress.orders.give(key, taking.attempt_id, pop_ms, invisible_ms, offsets)
+            self._progress.changed()
+            taking.counts.append(_counts(topic, queue_id, given))
+            self._offsets.commit(topic, group, queue_id, start)
+        else:
+            self._progress.take(Checkpoint(topic, group, queue_id, start, pop_ms, invisible_ms, tuple(offsets)))
+            self._offsets.commit(topic, group, queue_id, result.next_offset)
+        taking.starts.append(start_info(topic, queue_id, start))
+        taking.offsets.append(offsets_info(topic, queue_id, offsets))
+        if topic == taking.topic or self._config.pop_shows_retry_topic:
+            taking.records += result.records
+        else:
+            taking.records += [self._shown(taking, queue, start, record) for record in result.records]
+
+    def _shown(self, taking: Taking, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
+        """A record of a retry topic, under the topic that was asked for, with its handle."""
+        handle = Handle(
+            start,
+            taking.pop_ms,
+            taking.invisible_ms,
+            taking.revive_queue,
+            "",
+            self._config.broker_name,
+            queue.queue_id,
+        )
+        found = decode_record(record, check_crc=False)
+        properties = decode_properties(found.properties)
+        properties.setdefault(POP_CK, handle_text(handle, queue.topic, found.queue_offset))
+        encoded, topic = encode_properties(properties), taking.topic.encode()
+        is_v2 = needs_v2(topic)
+        size = record_size(len(found.body), len(topic), len(encoded), found.sys_flag, is_v2)
+        magic = MAGIC_V2 if is_v2 else MAGIC_V1
+        try:
+            return encode_record(replace(found, topic=taking.topic, properties=encoded, size=size, magic=magic))
+        except CorruptRecordError:  # no room for the handle: clients make it from the retry topic's name
+            return bytes(record)
+
+
+def _counts(topic: str, queue_id: int, given: Given) -> str:
+    counts = given.counts
+    least = min(counts.values(), default=0) if len(counts) == len(given.offsets) else 0
+    return count_info(topic, queue_id, sorted(counts.items()), least)

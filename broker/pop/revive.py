@@ -1,0 +1,153 @@
+"""What was taken and not acknowledged comes again: into the group's retry topic, when its invisible time is over.
+
+    due checkpoint -> its open messages into %RETRY%group_topic, reconsume times + 1  ] one batch of the log
+                   -> the checkpoint closed                                           ]
+
+Only the leader does it. A batch that was not stored leaves the checkpoint as it was, to be tried again.
+
+Source: apache/rocketmq `broker/.../processor/PopReviveService.java` (reviveRetry); ours is due to the millisecond.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.appender import Appender
+from broker.drafts import DraftMaker
+from broker.metadata import Metadata
+from broker.pop.core import Checkpoint
+from broker.pop.handles import is_retry_topic, retry_topic
+from broker.pop.progress import PopProgress
+from broker.role import Role
+from broker.send_target import SendTargets
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import decode_properties
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
+from store.message_store import MessageStore, QueuedDraft
+from store.replicated_log import AppendReceipt
+
+log = logging.getLogger(__name__)
+
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+
+_BATCH: Final = 64
+_RETRY_MS: Final = 1000
+_PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
+
+
+class ReviveService:
+    """Lets messages come again.
+
+    Attributes:
+        revived, dropped: messages that came again, and those that were gone, with their topic or by age.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        role: Role,
+        store: MessageStore,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        appender: Appender,
+        progress: PopProgress,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._role = role
+        self._store = store
+        self._targets = targets
+        self._drafts = drafts
+        self._appender = appender
+        self._progress = progress
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self.revived = 0
+        self.dropped = 0
+
+    def look_out(self) -> None:
+        """A checkpoint may be due earlier than was known."""
+        due_ms = self._progress.checkpoints.next_due_ms
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        self.stop()
+        self._timer_ms = due_ms
+        self._timer = self._loop.call_later(max(0, due_ms - self._clock_ms()) / 1000, self._revive_due)
+
+    def stop(self) -> None:
+        """No longer leading, or closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _revive_due(self) -> None:
+        self._timer = None
+        if not self._role.writable:
+            return
+        for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):
+            try:
+                self._revive(checkpoint)
+            except (Refusal, StoreError) as error:
+                self._put_back(checkpoint, error)
+        self._progress.send()
+        self.look_out()
+
+    def _revive(self, checkpoint: Checkpoint) -> None:
+        topic, group = checkpoint.topic, checkpoint.group
+        if self._metadata.topic(topic) is None or self._metadata.group(group) is None:
+            self.dropped += len(checkpoint.open_offsets)
+            return
+        records = [record for offset in checkpoint.open_offsets if (record := self._record(checkpoint, offset))]
+        if not records:
+            return
+        name = topic if is_retry_topic(topic) else retry_topic(topic, group, is_v2=False)
+        self._metadata.topic_for_group(name, 1)
+        drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal) and outcome.cause not in _PLACED:
+                self._put_back(checkpoint, outcome)
+            else:
+                self.revived += len(drafts)
+
+        for draft in drafts[:-1]:
+            self._appender.add(draft)
+        self._appender.add(drafts[-1], done)
+
+    def _put_back(self, checkpoint: Checkpoint, error: Exception) -> None:
+        log.warning("%s of group %s comes again later: %s", checkpoint.topic, checkpoint.group, error)
+        if self._role.writable:
+            self._progress.checkpoints.put_back(checkpoint, self._clock_ms() + _RETRY_MS)
+            self._progress.changed()
+            self.look_out()
+
+    def _record(self, checkpoint: Checkpoint, offset: int) -> Record | None:
+        """The message at a queue offset; None when it is gone."""
+        queue = self._store.queues.find(checkpoint.topic, checkpoint.queue_id)
+        unit = queue.unit(offset) if queue is not None else None
+        found = self._store.look_up(unit[0]) if unit is not None else None
+        try:
+            if found is not None:
+                return decode_record(found)
+        except CorruptRecordError as error:
+            log.error("record at queue offset %d of %s does not come again: %s", offset, queue, error)
+        self.dropped += 1
+        return None
+
+    def _draft(self, topic: str, record: Record, pop_ms: int) -> QueuedDraft:
+        properties = decode_properties(record.properties)
+        if record.reconsume_times == 0 or FIRST_POP_TIME not in properties:
+            properties = {**properties, FIRST_POP_TIME: str(pop_ms)}
+        target = self._targets.target(topic, 0)
+        times = record.reconsume_times + 1
+        try:
+            return self._drafts.again(record, target, properties, reconsume_times=times)
+        except Refusal:  # no room for one more property
+            properties = decode_properties(record.properties)
+            return self._drafts.again(record, target, properties, reconsume_times=times)

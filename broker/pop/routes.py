@@ -1,0 +1,73 @@
+"""Queues of a topic on all brokers, as the nameservers know them: a group is shared out over the whole cluster."""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.metadata import Metadata
+from broker.settings import PERM_READ
+from ledgermq.client.errors import LedgerMQError
+from ledgermq.client.route import MessageQueue, parse_route
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+_FRESH_SECONDS: Final = 5.0
+_ASK_SECONDS: Final = 3.0
+_TOPICS_MAX: Final = 10_000
+
+
+class Routes:
+    """Asks, and remembers for five seconds.
+
+    Attributes:
+        client: how nameservers are reached; without one, only this broker's queues are known.
+    """
+
+    def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._known: dict[str, tuple[float, tuple[MessageQueue, ...]]] = {}
+        self.client: RemotingClient | None = None
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
+        """Queues that may be read; None for a topic that nobody knows."""
+        known = self._known.get(topic)
+        if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
+            return known[1]
+        for address in self._config.namesrv_addrs if self.client is not None else ():
+            queues = await self._ask(self.client, address, topic)
+            if queues is not None:
+                return self._remember(topic, queues)
+        return known[1] if known is not None else self._own_queues(topic)
+
+    async def _ask(self, client: RemotingClient | None, address: str, topic: str) -> tuple[MessageQueue, ...] | None:
+        if client is None:
+            return None
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        try:
+            answer = await client.request(
+                address, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=fields), _ASK_SECONDS
+            )
+            return parse_route(topic, answer.body).read_queues if answer.code == ResponseCode.SUCCESS else None
+        except (RemotingError, LedgerMQError) as error:
+            log.warning("nameserver %s: no route of %s: %s", address, topic, error)
+            return None
+
+    def _remember(self, topic: str, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+        while len(self._known) >= _TOPICS_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[topic] = time.monotonic(), queues
+        return queues
+
+    def _own_queues(self, name: str) -> list[MessageQueue] | None:
+        topic = self._metadata.topic(name)
+        if topic is None:
+            return None
+        count = topic.read_queues if topic.perm & PERM_READ else 0
+        return [MessageQueue(name, self._config.broker_name, queue_id) for queue_id in range(count)]

@@ -1,0 +1,121 @@
+"""POP's replicated tables: part of the state that every node has (`broker.state`). Pure.
+
+| table | key | value |
+|---|---|---|
+| checkpoints | topic@group@queue@start@popTime | what was taken and is not acknowledged |
+| orders | topic@group@queue | what was given in order last |
+| modes | topic@group | whether the group's push consumers take by PULL or by POP |
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from broker.pop.core import Checkpoint
+from broker.pop.order import Given
+
+_V = TypeVar("_V")
+
+PULL, POP = "PULL", "POP"
+
+
+class RequestMode(NamedTuple):
+    """How push consumers of a group fetch from a topic.
+
+    Attributes:
+        mode: PULL or POP.
+        share_count: other members whose queues a member may read in POP mode; 0 or less: everybody's.
+    """
+
+    mode: str
+    share_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PopChange:
+    """Values to set; None removes."""
+
+    checkpoints: Mapping[str, Checkpoint | None] = field(default_factory=dict)
+    orders: Mapping[str, Given | None] = field(default_factory=dict)
+    modes: Mapping[str, RequestMode | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.checkpoints or self.orders or self.modes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "checkpoints": {key: value and value.to_json() for key, value in self.checkpoints.items()},
+            "orders": {key: value and value.to_json() for key, value in self.orders.items()},
+            "modes": {key: value and list(value) for key, value in self.modes.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "PopChange":
+        """Read what `to_json` gave; raises ValueError, TypeError, KeyError, AttributeError on anything else."""
+        return cls(
+            {key: item and Checkpoint.from_json(key, item) for key, item in value.get("checkpoints", {}).items()},
+            {key: item and Given.from_json(item) for key, item in value.get("orders", {}).items()},
+            {key: item and _mode(item) for key, item in value.get("modes", {}).items()},
+        )
+
+
+class PopTables:
+    """The tables as of the last applied change.
+
+    Attributes:
+        version: counts changes.
+    """
+
+    def __init__(self) -> None:
+        self.checkpoints: dict[str, Checkpoint] = {}
+        self.orders: dict[str, Given] = {}
+        self.modes: dict[str, RequestMode] = {}
+        self.version = 0
+
+    def copy(self) -> "PopTables":
+        """The tables as they are now, for another thread."""
+        copy = PopTables()
+        copy.checkpoints, copy.orders, copy.modes = dict(self.checkpoints), dict(self.orders), dict(self.modes)
+        copy.version = self.version
+        return copy
+
+    def apply(self, change: PopChange) -> None:
+        """Set what `change` says."""
+        if change:
+            self.version += 1
+            _update(self.checkpoints, change.checkpoints)
+            _update(self.orders, change.orders)
+            _update(self.modes, change.modes)
+
+    def forget_topics(self, removed: Set[str]) -> None:
+        """These topics are gone."""
+        tables: tuple[dict[str, Any], ...] = (self.checkpoints, self.orders, self.modes)
+        for table in tables:
+            for key in [key for key in table if key.partition("@")[0] in removed]:
+                del table[key]
+                self.version += 1
+
+    def whole(self) -> PopChange:
+        """All of it, as a change."""
+        return PopChange(self.checkpoints, self.orders, self.modes)
+
+    def replace(self, whole: PopChange) -> None:
+        """Become what `whole` says."""
+        self.checkpoints, self.orders, self.modes = {}, {}, {}
+        self.version += 1
+        self.apply(whole)
+
+
+def _mode(value: Any) -> RequestMode:
+    mode, share_count = value
+    if mode not in (PULL, POP):
+        raise ValueError(f"mode {mode!r} is neither PULL nor POP")
+    return RequestMode(mode, int(share_count))
+
+
+def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value

@@ -1,0 +1,217 @@
+"""POP_MESSAGE (200050): check, take, answer, or hold.
+
+    look into the retry topic first (one request in five) or last; into the queue asked for, or all from a random one on
+
+Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`.
+"""
+
+import random
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.metadata import Metadata
+from broker.pop.alarms import OrderAlarms
+from broker.pop.checks import PopChecks
+from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topic
+from broker.pop.reading import PopReader, Taking
+from broker.pop.waiting import HeldPop, HeldPops, Hold
+from broker.role import Role
+from broker.settings import TopicConfig
+from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Statistics
+from broker.subscription import TAG, Subscription, make_subscription
+from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.fields import Fields, boolean, integer, long, text
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskReadError
+from store.refusals import refusal_of
+
+COUNT_MAX: Final = 32
+
+_LATE_MS: Final = 500
+_INIT_MIN: Final = 0
+
+_PERCENT: Final = 100
+
+
+class TakeRequests:
+    """Serves POP.
+
+    Attributes:
+        messages_out, bytes_out: given since the start.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        checks: PopChecks,
+        role: Role,
+        reader: PopReader,
+        held: HeldPops,
+        statistics: Statistics,
+        alarms: OrderAlarms,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._checks = checks
+        self._role = role
+        self._reader = reader
+        self._held = held
+        self._statistics = statistics
+        self._alarms = alarms
+        self._random = random.Random()
+        self._numbers = count()
+        self.messages_out = 0
+        self.bytes_out = 0
+
+    def pop(self, connection: Connection, command: Command) -> None:
+        """Answer or hold one request."""
+        born_ms, poll_ms = self._times(command.ext)
+        if self._serve(connection, command):
+            return
+        fields = command.ext
+        place = text(fields, "topic"), text(fields, "consumerGroup"), max(-1, integer(fields, "queueId"))
+        pop = HeldPop(
+            connection,
+            command,
+            place,
+            born_ms + poll_ms,
+            lambda: self._serve_again(connection, command),
+            lambda: self._answer_nothing(connection, command, ResponseCode.POLLING_TIMEOUT),
+        )
+        hold = self._held.hold(pop) if poll_ms > 0 else Hold.TOO_LATE
+        if hold is Hold.FULL:
+            self._answer_nothing(connection, command, ResponseCode.POLLING_FULL)
+        elif hold is Hold.TOO_LATE:
+            self._answer_nothing(connection, command, ResponseCode.POLLING_TIMEOUT)
+
+    def _serve_again(self, connection: Connection, command: Command) -> bool:
+        try:
+            return self._serve(connection, command)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+            return True
+
+    def _serve(self, connection: Connection, command: Command) -> bool:
+        """Take and answer; false (and nothing answered) when nothing is there."""
+        fields = command.ext
+        self._checks.broker_is_readable("pop message")
+        self._role.check_writable()
+        if integer(fields, "maxMsgNums") > COUNT_MAX:
+            raise Refusal(
+                Cause.INVALID_PARAMETER,
+                f"the broker[{self._config.advertised_host}] pop message's num is greater than {COUNT_MAX}",
+            )
+        topic, group, queue_id = self._checks.readable_place(connection, fields)
+        taking = self._taking(topic, group, fields)
+        try:
+            for name, number in self._queues(topic, taking, queue_id):
+                self._reader.take(taking, name, number)
+        except DiskReadError as error:
+            if not taking.records:
+                raise refusal_of(error) from error
+        if not taking.records:
+            if taking.free_ms is not None and self._config.pop_wakes_on_order_release:
+                self._alarms.set(topic.name, group, taking.free_ms)
+            return False
+        self._answer(connection, command, taking)
+        if taking.rest > 0:
+            self._held.wake_next(topic.name, group, queue_id)
+        return True
+
+    def _times(self, fields: Fields) -> tuple[int, int]:
+        """When the request was made, and how long it may be held, ms.
+
+        Raises:
+            Refusal: POLLING_TIMEOUT, it lay somewhere for too long.
+        """
+        now_ms = self._reader.clock_ms()
+        born_ms, poll_ms = long(fields, "bornTime", 0) or now_ms, long(fields, "pollTime")
+        if now_ms - born_ms - poll_ms > _LATE_MS:
+            raise Refusal(
+                Cause.POLLING_TIMEOUT, f"the broker[{self._config.advertised_host}] pop message is timeout too much"
+            )
+        return born_ms, poll_ms
+
+    def _taking(self, topic: TopicConfig, group: str, fields: Fields) -> Taking:
+        is_ordered = boolean(fields, "order", False)
+        revive_queue = ORDER_REVIVE_QUEUE if is_ordered else next(self._numbers) % self._config.pop_revive_queues
+        return Taking(
+            topic=topic.name,
+            group=group,
+            count_max=integer(fields, "maxMsgNums"),
+            pop_ms=self._reader.clock_ms(),
+            invisible_ms=long(fields, "invisibleTime"),
+            revive_queue=revive_queue,
+            wanted=self._wanted(topic.name, fields),
+            starts_at_end=integer(fields, "initMode") != _INIT_MIN,
+            is_ordered=is_ordered,
+            attempt_id=fields.get("attemptId") or "",
+        )
+
+    def _wanted(self, topic: str, fields: Fields) -> Subscription | None:
+        expression, expression_type = fields.get("exp"), fields.get("expType") or TAG
+        if not expression:
+            return None
+        wanted = make_subscription(topic, expression, expression_type)
+        if wanted.fault is not None:
+            raise Refusal(Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {wanted.fault}")
+        return wanted
+
+    def _queues(self, topic: TopicConfig, taking: Taking, queue_id: int) -> Iterator[tuple[str, int]]:
+        """Where to look, in order."""
+        chance = self._random.randrange(_PERCENT)
+        retries = [] if taking.is_ordered else list(self._retry_queues(topic.name, taking.group, chance))
+        if is_first := chance < self._config.pop_from_retry_percent:
+            yield from retries
+        if queue_id >= 0:
+            yield topic.name, queue_id
+        else:
+            yield from ((topic.name, (chance + number) % topic.read_queues) for number in range(topic.read_queues))
+        if not is_first:
+            yield from retries
+
+    def _retry_queues(self, topic: str, group: str, first: int) -> Iterator[tuple[str, int]]:
+        retries = self._metadata.topic(retry_topic(topic, group, is_v2=False))
+        if retries is not None:
+            for number in range(retries.read_queues):
+                yield retries.name, (first + number) % retries.read_queues
+
+    def _answer(self, connection: Connection, command: Command, taking: Taking) -> None:
+        size = sum(map(len, taking.records))
+        self.messages_out += len(taking.records)
+        self.bytes_out += size
+        key = f"{taking.topic}@{taking.group}"
+        self._statistics.counter(GROUP_GET_NUMS, key).add(len(taking.records))
+        self._statistics.counter(GROUP_GET_SIZE, key).add(size)
+        connection.respond(command, ResponseCode.SUCCESS, _header(taking), taking.records, remark="FOUND")
+
+    def _answer_nothing(self, connection: Connection, command: Command, code: int) -> None:
+        fields = command.ext
+        header = {
+            "popTime": str(self._reader.clock_ms()),
+            "invisibleTime": fields.get("invisibleTime", "0"),
+            "reviveQid": str(ORDER_REVIVE_QUEUE if boolean(fields, "order", False) else 0),
+            "restNum": "0",
+            "startOffsetInfo": "",
+            "msgOffsetInfo": "",
+        }
+        connection.respond(command, code, header, remark="NO_MESSAGE_IN_QUEUE")
+
+
+def _header(taking: Taking) -> dict[str, str]:
+    header = {
+        "popTime": str(taking.pop_ms),
+        "invisibleTime": str(taking.invisible_ms),
+        "reviveQid": str(taking.revive_queue),
+        "restNum": str(taking.rest),
+        "startOffsetInfo": ";".join(taking.starts),
+        "msgOffsetInfo": ";".join(taking.offsets),
+    }
+    if taking.is_ordered:
+        header["orderCountInfo"] = ";".join(taking.counts)
+    return header
