@@ -21,6 +21,7 @@ from broker.role import Role
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.fields import long, text
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -177,7 +178,7 @@ def _acks(command: Command) -> list[_Ack]:
         body = loads(command.body)
         broker = str(body.get("brokerName") or "")
         return [_batch(entry, broker) for entry in body.get("acks") or ()]
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (JsonError, ValueError, TypeError, LookupError, AttributeError) as error:
         remark = f"{command.name}: the body has no good acks: {type(error).__name__}: {error}"
         raise Refusal(Cause.INVALID_PARAMETER, remark[:500]) from error
 

@@ -9,8 +9,8 @@ Source: apache/rocketmq `broker/.../processor/QueryAssignmentProcessor.java`, `c
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from broker.pop.handles import ANY_QUEUE
 from broker.pop.tables import POP, RequestMode
-from broker.pop.waiting import ANY_QUEUE
 from ledgermq.client.allocation import allocate_averagely, java_order, sorted_queues
 from ledgermq.client.route import MessageQueue
 

@@ -23,6 +23,7 @@ from ledgermq.client.route import MessageQueue
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.fields import I32_MAX, I32_MIN
 from ledgermq.remoting.java_json import dumps
 from ledgermq.remoting.lenient_json import loads
@@ -141,7 +142,7 @@ def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
 def _body(command: Command) -> dict[str, Any]:
     try:
         body = loads(command.body)
-    except ValueError as error:
+    except JsonError as error:
         raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON object")

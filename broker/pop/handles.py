@@ -22,6 +22,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 ORDER_REVIVE_QUEUE: Final = 999
 """Stands in the handles of messages that are taken in order."""
 
+ANY_QUEUE: Final = -1
+"""Stands for a queue where all of a broker's are meant."""
+
 _FIELDS_MIN: Final = 7
 _SHOWN_MAX: Final = 100
 

@@ -13,14 +13,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Final
 
-from broker.pop.handles import is_retry_topic, retry_topic
+from broker.pop.handles import ANY_QUEUE, is_retry_topic, retry_topic
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from store.consume_queue import ConsumeQueue
-
-ANY_QUEUE: Final = -1
 
 
 class Hold(Enum):

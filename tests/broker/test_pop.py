@@ -136,10 +136,9 @@ async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient
     answer = await pop(client)
     await eventually(lambda: len(desk.parts.state.pop.checkpoints) == 1, "the checkpoint in the log")
     bits = base64.b64encode((0b11_1111_1101).to_bytes(2, "little")).decode()
-    entry = {
-        "b": bits, "c": "g", "it": 60000, "pt": int(answer.ext["popTime"]), "q": 0, "r": "0", "rq": 0, "so": 0, "t": "T",
-    }  # fmt: skip
-    body = orjson.dumps({"brokerName": "b", "acks": [entry]})
+    place = {"c": "g", "t": "T", "r": "0", "q": 0}
+    taken = {"so": 0, "pt": int(answer.ext["popTime"]), "it": 60000, "rq": 0}
+    body = orjson.dumps({"brokerName": "b", "acks": [{**place, **taken, "b": bits}]})
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
     (checkpoint,) = desk.parts.pop.progress.checkpoints
     assert checkpoint.open_offsets == [1]

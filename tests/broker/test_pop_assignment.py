@@ -1,0 +1,103 @@
+"""Who reads what by POP: modes set and listed, queues shared out, as RocketMQ's clients ask for them."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, small_config
+
+CODE = RequestCode
+
+
+def mode_body(**changes: object) -> bytes:
+    return orjson.dumps({"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 8, **changes})
+
+
+async def beat(client: MemoryClient, member: str = "c", group: str = "g") -> None:
+    data = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+        "subscriptionDataSet": [{"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG"}],
+    }
+    body = orjson.dumps({"clientID": member, "producerDataSet": [], "consumerDataSet": [data]})
+    assert (await client.ask(CODE.HEART_BEAT, body=body)).code == 0
+
+
+async def query(client: MemoryClient, **changes: object) -> Command:
+    fields = {
+        "topic": "T",
+        "consumerGroup": "g",
+        "clientId": "c",
+        "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+        **changes,
+    }
+    return await client.ask(CODE.QUERY_ASSIGNMENT, body=orjson.dumps(fields))
+
+
+async def test_a_group_that_was_set_to_pop_reads_the_whole_broker(client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    await beat(client)
+    pulled = await query(client)
+    assert pulled.body == (
+        b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"b","queueId":0,"topic":"T"},"mode":"PULL"},'
+        b'{"messageQueue":{"brokerName":"b","queueId":1,"topic":"T"},"mode":"PULL"}]}'
+    )
+    assert (await client.ask(CODE.SET_MESSAGE_REQUEST_MODE, body=mode_body())).code == 0
+    popped = await query(client)
+    assert popped.body == (
+        b'{"messageQueueAssignments":[{"messageQueue":{"brokerName":"b","queueId":-1,"topic":"T"},"mode":"POP"}]}'
+    )
+    assert (await query(client, topic="%RETRY%g", consumerGroup="g")).code == 0
+    listed = await client.ask(CODE.GET_ALL_MESSAGE_REQUEST_MODE)
+    assert orjson.loads(listed.body) == {
+        "messageRequestModeMap": {
+            "T": {"g": {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 8, "topic": "T"}}
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic": "%RETRY%g"}, 16),
+        ({"topic": "Unknown"}, 17),
+        ({"mode": "PUSH"}, 29),
+        ({"popShareQueueNum": "many"}, 29),
+        ({"consumerGroup": None}, 29),
+    ],
+)
+async def test_a_mode_that_cannot_be_is_refused(client: MemoryClient, changes: dict[str, object], code: int) -> None:
+    await make_topic(client, "T", 1)
+    assert (await client.ask(CODE.SET_MESSAGE_REQUEST_MODE, body=mode_body(**changes))).code == code
+
+
+async def test_no_list_at_all_means_ask_again(client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    assert (await query(client)).body == b"{}", "nobody is connected"
+    await beat(client)
+    assert (await query(client, topic="Unknown")).body == b"{}"
+    assert (await query(client, strategyName="MINE")).body == b"{}"
+    assert (await client.ask(CODE.QUERY_ASSIGNMENT, body=b"[]")).code == 29
+    assert (await client.ask(CODE.QUERY_ASSIGNMENT, body=b"{")).code == 29
+    everything = orjson.loads((await query(client, messageModel="BROADCASTING", clientId="other")).body)
+    assert len(everything["messageQueueAssignments"]) == 2
+
+
+async def test_the_mode_outlives_a_restart(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    try:
+        client = desk.client()
+        await make_topic(client, "T", 1)
+        assert (await client.ask(CODE.SET_MESSAGE_REQUEST_MODE, body=mode_body())).code == 0
+        await desk.stop()
+        await desk.start()
+        await eventually(lambda: "T@g" in desk.parts.state.pop.modes, "the mode")
+    finally:
+        await desk.stop()
