@@ -7,7 +7,7 @@ A change is answered when it is committed and, for topics, the nameservers have 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from broker.config_text import properties_text
 from broker.consumer_admin import ConsumerAdmin
 from broker.metadata import ChangeDone, Metadata
 from broker.offsets import ConsumerOffsets
+from broker.pop.handles import retry_topic
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo
 from broker.settings import DataVersion, GroupConfig, TopicConfig
@@ -117,7 +118,16 @@ class AdminRequests:
         if self._metadata.topic(name) is None:
             connection.respond(command, ResponseCode.SUCCESS)
             return
-        self._metadata.remove_topic(name, self._answer_after(connection, command, announce=True))
+        doomed = [name, *(self._pop_retry_topics(name) if self._config.clear_retry_topics else ())]
+        self._metadata.remove_topics(doomed, self._answer_after(connection, command, announce=True))
+
+    def _pop_retry_topics(self, name: str) -> Iterator[str]:
+        """Where messages of the topic lie that groups took by POP and did not acknowledge."""
+        for group in self._offsets.groups_of_topic(name):
+            for is_v2 in (False, True):
+                retries = retry_topic(name, group, is_v2=is_v2)
+                if self._metadata.topic(retries) is not None:
+                    yield retries
 
     def all_topics(self, connection: Connection, command: Command) -> None:
         """21: every topic's settings."""

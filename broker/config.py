@@ -201,6 +201,8 @@ class BrokerConfig:
     pop_start_from_memory: bool = True
     """A new group that asks for the end begins at 0 where that is in memory (initPopOffsetByCheckMsgInMem)."""
     pop_wakes_on_order_release: bool = True
+    clear_retry_topics: bool = True
+    """Deleting a topic deletes its POP retry topics."""
     pop_held_max: int = 100_000
     pop_held_queue_max: int = 1024
     default_request_mode: str = "PULL"

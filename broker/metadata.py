@@ -146,9 +146,9 @@ class Metadata:
             self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic for topic in topics}), done)
 
-    def remove_topic(self, name: str, done: ChangeDone | None = None) -> None:
-        """Propose the removal of a topic, its messages' queues and its offsets."""
-        self._change(StateChange(topics={name: None}), done)
+    def remove_topics(self, names_: Iterable[str], done: ChangeDone | None = None) -> None:
+        """Propose the removal of topics, their messages' queues and their offsets: all or none."""
+        self._change(StateChange(topics=dict.fromkeys(names_)), done)
 
     def put_group(self, group: GroupConfig, done: ChangeDone | None = None) -> None:
         """Propose a new group or new settings of one."""

@@ -57,6 +57,21 @@ def _register_traffic(registry: Registry, parts: Parts) -> None:
     registry.counter("ledgermq_timers_dropped_total", "Timer messages whose topic was gone.").function(
         lambda: parts.timer.dropped
     )
+    registry.counter("ledgermq_messages_popped_total", "Messages given to POP requests.").function(
+        lambda: parts.pop.take.messages_out
+    )
+    registry.counter("ledgermq_bytes_popped_total", "Bytes of records given to POP requests.").function(
+        lambda: parts.pop.take.bytes_out
+    )
+    registry.counter("ledgermq_pop_revived_total", "Messages taken by POP that came again.").function(
+        lambda: parts.pop.revive.revived
+    )
+    registry.counter("ledgermq_pop_dropped_total", "Messages taken by POP that were gone when due.").function(
+        lambda: parts.pop.revive.dropped
+    )
+    registry.gauge("ledgermq_pop_open_checkpoints", "POP answers not wholly acknowledged, on the leader.").function(
+        lambda: len(parts.pop.progress.checkpoints)
+    )
     registry.gauge("ledgermq_timers_waiting", "Timer messages that are not due yet.").function(
         lambda: parts.timer.index.metrics.total
     )
@@ -112,6 +127,7 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
 
 def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) -> None:
     registry.gauge("ledgermq_long_polls_held", "Pulls that wait for messages.").function(lambda: len(parts.held))
+    registry.gauge("ledgermq_pops_held", "POP requests that wait for messages.").function(lambda: len(parts.pop.held))
     registry.gauge("ledgermq_connections", "Open client connections.").function(lambda: len(server.connections))
     registry.counter("ledgermq_connections_refused_total", "Connections closed because there were too many.").function(
         lambda: server.connections.refused_count

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import orjson
+
 from broker import names
 from broker.delay import PROGRESS_GROUP
 from broker.pop.tables import PopChange
@@ -143,7 +145,9 @@ def _delay_file(state: ReplicatedState) -> bytes:
 
 
 def _pop_file(state: ReplicatedState) -> bytes:
-    return _file(state, POP_FILE, **state.pop.whole().to_json())
+    """Standard JSON on few lines: no other program reads it, and it may hold much."""
+    whole = {**state.file_extras.get(POP_FILE, {}), **state.pop.whole().to_json(), _MARK: _US}
+    return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _state_file(state: ReplicatedState) -> bytes:

@@ -97,6 +97,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "deleteFileBatchMax": Binding("delete_batch_max", values.positive),
     "deleteWhen": Binding("delete_hours", values.hours, values.show_hours),
     "destroyMapedFileIntervalForcibly": Binding("forced_delete_after_ms", values.not_negative),
+    "clearRetryTopicWhenDeleteTopic": Binding("clear_retry_topics"),
     "defaultMessageRequestMode": Binding("default_request_mode"),
     "defaultPopShareQueueNum": Binding("default_pop_share_queues"),
     "diskMaxUsedSpaceRatio": Binding("disk_max_used_percent", values.percent),

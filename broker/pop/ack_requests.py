@@ -80,6 +80,8 @@ class AckRequests:
             connection.respond(command, ResponseCode.NO_MESSAGE)
             return
         for topic, group, handle, bits in acks:
+            if self._store.queues.find(topic, handle.queue_id) is None:
+                continue
             first, end = self._bounds(topic, handle.queue_id)
             for index in _set_bits(bits):
                 if first <= handle.start + index <= end:
@@ -116,7 +118,8 @@ class AckRequests:
             self._progress.changed()
 
     def _ack_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> None:
-        if offset < self._stored(topic, group, queue_id):
+        stored = self._offsets.get(topic, group, queue_id)
+        if stored is None or offset < stored:
             return
         key = order_key(topic, group, queue_id)
         try:
@@ -143,16 +146,13 @@ class AckRequests:
     def _change_ordered(
         self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int, invisible_ms: int
     ) -> dict[str, str]:
-        if offset < self._stored(topic, group, queue_id):
+        if offset < (self._offsets.get(topic, group, queue_id) or 0):
             return {}
         visible_ms = self._clock_ms() + invisible_ms
         self._progress.orders.set_visible(order_key(topic, group, queue_id), offset, pop_ms, visible_ms)
         self._progress.changed()
         self._on_freed(topic, group, queue_id)
         return _changed(pop_ms, visible_ms - pop_ms, ORDER_REVIVE_QUEUE)
-
-    def _stored(self, topic: str, group: str, queue_id: int) -> int:
-        return self._offsets.get(topic, group, queue_id) or 0
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         queue = self._store.queues.find(topic, queue_id)

@@ -33,7 +33,7 @@ cgColdReadThreshold|long|3145728|f|Bytes a consumer group may read from cold fil
 channelExpiredTimeout|long|120000|d|Silence in ms after which a client is forgotten.
 checkSyncStateSetPeriod|long|5000|f|Time in ms between two checks of the in-sync set with a controller.
 cleanOfflineBrokerInterval|int|30000|f|Time in ms between two clean-ups of brokers that an embedding container lost.
-clearRetryTopicWhenDeleteTopic|bool|true|f|Deleting a topic deletes the POP retry topics made for it.
+clearRetryTopicWhenDeleteTopic|bool|true|*|Deleting a topic deletes the POP retry topics made for it.
 clientManageThreadPoolNums|int|32|j|Threads that handle clients coming and going.
 clientManagerThreadPoolQueueCapacity|int|1000000|j|Waiting client requests before the broker refuses more.
 clusterTopicEnable|bool|true|d|Create a topic named like the cluster at start.

@@ -328,6 +328,49 @@ async def test_a_topic_that_goes_takes_its_checkpoints_with_it(desk: Desk, clien
     assert len(desk.parts.pop.progress.checkpoints) == 0
 
 
+async def test_deleting_a_topic_deletes_what_comes_again_of_it(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"m")
+    await pop(client, invisibleTime=100)
+    await eventually(lambda: "%RETRY%g_T" in desk.parts.state.topics, "the retry topic")
+    assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.state.topics.keys(), "neither topic")
+
+
+async def test_acknowledging_what_was_never_given_leaves_nothing_behind(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    assert (await ack(client, "0 1 2 999 0 b 0 0", consumerGroup="stranger")).code == 0
+    entry = {"b": "AQ==", "c": "g", "it": 1, "pt": 1, "q": 7, "r": "0", "rq": 999, "so": 0, "t": "Unknown"}
+    body = orjson.dumps({"brokerName": "b", "acks": [entry]})
+    assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
+    assert not desk.parts.offsets.all().keys() & {"T@stranger", "Unknown@g"}
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "json"
+
+
+@pytest.mark.parametrize("number", ["01", "02", "03"])
+async def test_answers_have_the_fields_of_the_real_broker(
+    desk: Desk, client: MemoryClient, topic: str, number: str
+) -> None:
+    exchange = orjson.loads((GOLDEN / "200050-POP_MESSAGE" / number / "exchange.json").read_bytes())
+    await send(client, b"m")
+    request = {**exchange["request"]["extFields"], "topic": "T", "bornTime": "0"}
+    answer = await client.ask(CODE.POP_MESSAGE, request)
+    golden = exchange["response"]
+    assert (answer.code, answer.remark) == (golden["code"], golden["remark"])
+    assert answer.ext.keys() == golden["extFields"].keys()
+    exchange = orjson.loads((GOLDEN / "200051-ACK_MESSAGE" / "01" / "exchange.json").read_bytes())
+    acked = await ack(client, handles(answer)[0], consumerGroup="WirePopGroup")
+    assert (acked.code, acked.remark, acked.ext or None, acked.body) == (
+        0,
+        None,
+        exchange["response"]["extFields"],
+        b"",
+    )
+
+
 async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_the_log(
     desk: Desk, client: MemoryClient, topic: str
 ) -> None:
