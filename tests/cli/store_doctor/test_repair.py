@@ -253,6 +253,6 @@ def test_a_deleted_topic_is_no_fault_and_does_not_come_back(
     (store / "config").mkdir(exist_ok=True)
     (store / "config/topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
     found = run_json(capsys, ["check", store], 0)
-    assert "21 records are of topics that topics.json does not know" in found["notes"][0]
+    assert "21 records are of topics that topics.json does not know" in " ".join(found["notes"])
     run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
     assert not (place / "copy/consumequeue/T").exists()
