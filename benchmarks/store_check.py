@@ -2,7 +2,7 @@
 
     python benchmarks/store_check.py [--megabytes 512] [--body 1024] [--directory /dev/shm]
 
-Prints one JSON line: bytes of the log a second by the clock and by one core's time, and the faults (there must be none).
+Prints one JSON line: bytes of the log a second by the clock and by one core's time, and the faults (none).
 """
 
 import argparse

@@ -197,7 +197,7 @@ class SendProcessor:
         if target is None:
             target = self._checked_target(fields)
         body = command.body
-        if not 0 < len(body) <= self._body_max:
+        if not 0 < len(body) <= self._body_max and not (target.needs_key and len(body) == 0):  # which removes its key
             raise self._body_refused(len(body), "message")
         properties = fields.get("i", "").encode()
         if properties and properties[-1] != 2:

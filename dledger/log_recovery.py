@@ -21,7 +21,11 @@ from dledger.entry import (
     FILLER,
     FILLER_MAGIC,
     FILLER_SIZE,
+    HEADER,
     HEADER_SIZE,
+    INDEX_UNIT,
+    INDEX_UNIT_SIZE,
+    MAGIC,
     NEWER_MAGICS,
     EntryHeader,
     body_fault,
@@ -29,9 +33,12 @@ from dledger.entry import (
     read_header,
 )
 from dledger.unit_index import UnitIndex
+from ledgermq.message.crc import crc32
 from store.errors import DiskReadError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
+
+_WINDOW_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class LogScan:
             fault = self._fault(file, offset, header, found.last_index + 1)
             if fault is None:
                 self._take(found, header.term, file.start_offset + offset, header.size)
-                offset += header.size
+                offset = self._take_run(file, offset + header.size, found)
                 continue
             size = self._judge(file, offset, header, fault, found)
             if size == 0:
@@ -164,6 +171,35 @@ class LogScan:
         self._units.put(index, term, position, size)
         found.last_index = index
         found.end_position = position + size
+
+    def _take_run(self, file: MappedFile, offset: int, found: Recovered) -> int:
+        """Take in good entries of the present term from `offset` on, at the memory's speed; where the first other is.
+
+        What is not plainly good, and what lies at the edge of a window, is for `_scan_file` to look at.
+        """
+        window_end = min(offset + _WINDOW_BYTES, file.size_bytes)
+        index = found.last_index + 1
+        units = self._units.files.file_at(index * INDEX_UNIT_SIZE)
+        if units is None or not _is_readable(file, offset, window_end):
+            return offset
+        view, base, term, limit = file.view, file.start_offset, self._term, window_end - FILLER_SIZE
+        at, at_end, buffer = index * INDEX_UNIT_SIZE - units.start_offset, units.size_bytes, units.buffer
+        unpack, pack, crc_of = HEADER.unpack_from, INDEX_UNIT.pack_into, crc32
+        while offset + HEADER_SIZE <= limit and at < at_end:
+            magic, size, entry_index, entry_term, position, _, _, crc, body_size = unpack(view, offset)
+            end = offset + size
+            if magic != MAGIC or entry_index != index or entry_term != term or position != base + offset:
+                break
+            if body_size <= 0 or size != body_size + HEADER_SIZE or end > limit:
+                break
+            if not crc or crc_of(view[offset + HEADER_SIZE : end]) != crc:
+                break
+            pack(buffer, at, MAGIC, position, size, index, term)
+            index, at, offset = index + 1, at + INDEX_UNIT_SIZE, end
+        if index > found.last_index + 1:
+            units.write_position = max(units.write_position, at)
+            found.last_index, found.end_position = index - 1, base + offset
+        return offset
 
     def _judge(self, file: MappedFile, offset: int, header: EntryHeader, fault: str, found: Recovered) -> int:
         """What becomes of a bad place: the size of the damaged entry that is kept there, or 0 for the log's end."""
@@ -207,3 +243,12 @@ class LogScan:
             header_fault(header, file.start_offset + offset, file.size_bytes - offset) is None
             and header.entry_index == index
         )
+
+
+def _is_readable(file: MappedFile, start: int, end: int) -> bool:
+    """Whether the disk can read all of it; else each entry is asked for on its own."""
+    try:
+        file.ensure_readable(start, end)
+    except DiskReadError:
+        return False
+    return True

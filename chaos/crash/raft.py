@@ -164,9 +164,9 @@ class RaftRun:
     async def _trim(self) -> None:
         await self._settle()
         before = self._log.end_position(self._committed)
+        self._recorder.note(Trimming(before))
         taken = self._log.take_before(before)
         if taken is not None:
-            self._recorder.note(Trimming(before))
             self._log.data.remove(taken.data)
             self._log.units.files.remove(taken.index)
 

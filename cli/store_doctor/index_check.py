@@ -17,23 +17,21 @@ import numpy.typing as npt
 from cli.store_doctor.columns import Columns, Ints
 from cli.store_doctor.directory import StoreLayout
 from cli.store_doctor.findings import Fault
+from cli.store_doctor.index_layout import infer_layout
 from cli.store_doctor.key_hash import index_hashes, prefix_hash
 from cli.store_doctor.raw_file import Window
 from ledgermq.message.hashing import java_string_hash
 from ledgermq.message.index_unit import (
-    ENTRIES_DEFAULT,
     ENTRY_SIZE,
     FILE_NAME_DIGITS,
     HEADER_SIZE,
     SLOT_SIZE,
-    SLOTS_DEFAULT,
     IndexHeader,
     IndexLayout,
     read_header,
 )
 
 ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-_ENTRIES_PER_SLOT: Final = ENTRIES_DEFAULT // SLOTS_DEFAULT
 _HASH_BITS: Final = 31
 
 
@@ -87,18 +85,15 @@ def list_index(root: Path) -> list[Path]:
 
 
 def open_index(path: Path) -> IndexHandle:
-    """Read the header. How many slots there are follows from the length, as four entries go with a slot.
+    """Read the header, and find out how many slots there are.
 
     Raises:
-        ValueError: no such length.
+        ValueError: the length is that of no index file.
         OSError: the disk does not give it.
     """
     with Window(path) as window:
-        slots, rest = divmod(window.length - HEADER_SIZE, SLOT_SIZE + _ENTRIES_PER_SLOT * ENTRY_SIZE)
-        if rest or slots < 1:
-            raise ValueError(f"is {window.length} bytes long, which no number of slots with four entries each gives")
-        layout = IndexLayout(slots, slots * _ENTRIES_PER_SLOT)
-        return IndexHandle(path, layout, read_header(window.read(0, HEADER_SIZE)))
+        header = read_header(window.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+        return IndexHandle(path, infer_layout(window, header), header)
 
 
 def check_index_file(name: str, path: Path) -> tuple[list[Fault], int]:

@@ -14,14 +14,14 @@ class ProgressBar:
     Args:
         word: what is being done.
         total: bytes in all.
-        stream: nothing is written to it unless it is a terminal.
+        stream: nothing is written to it unless it is a terminal; standard error by default.
     """
 
-    def __init__(self, word: str, total: int, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, word: str, total: int, stream: TextIO | None = None) -> None:
         self._word = word
         self._total = max(total, 1)
-        self._stream = stream
-        self._is_shown = stream.isatty()
+        self._stream = stream if stream is not None else sys.stderr
+        self._is_shown = self._stream.isatty()
         self._done = 0
         self._began_s = self._drawn_s = time.monotonic()
 

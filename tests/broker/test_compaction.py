@@ -118,6 +118,17 @@ async def test_a_message_without_a_key_is_refused_by_a_compacted_topic(
     assert desk.store.log.max_offset == before
 
 
+@small_files
+async def test_a_message_without_a_body_removes_its_key(desk: Desk) -> None:
+    client = desk.client()
+    await make_compacted(client)
+    await send(client, b"x", i="KEYS\x01gone\x02")
+    await send(client, b"", i="KEYS\x01gone\x02")
+    await send_rounds(client, 20)
+    await compact(desk)
+    assert "gone" not in dict(await pull_all(client))
+
+
 async def test_other_topics_take_messages_without_a_key(client: MemoryClient) -> None:
     await make_topic(client)
     await send(client, b"x")

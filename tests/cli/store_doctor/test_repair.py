@@ -2,17 +2,23 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cli.main import main
-from cli.store_doctor.check import check_store
+from cli.store_doctor.check import check_store, scan_file
 from cli.store_doctor.directory import open_layout
+from cli.store_doctor.index_check import check_index_file, list_index, open_index
 from cli.store_doctor.placeholders import SENTENCE
+from cli.store_doctor.rebuild_index import IndexBuilder
 from cli.store_doctor.walk import walk
+from ledgermq.message.index_unit import IndexLayout
 from store.lock_file import LockFile
 from tests.cli.store_doctor.doctor_support import damage, flip, run_json, write_store
 from tests.store.support import GOLDEN, body_of, fast_directory, golden, open_classic
@@ -221,3 +227,32 @@ def test_index_links_and_headers_are_checked(place: Path, capsys: pytest.Capture
         assert (name, kind) in {(fault.file, fault.kind) for fault in faults}, position
         assert all(fault.offset <= position for fault in faults if fault.file == name and fault.kind == kind)
         flip(path, position)
+
+
+@pytest.mark.parametrize(("slots", "entries"), [(3, 20), (100, 100), (7, 1000), (50, 200), (1, 2)])
+def test_any_sizes_of_index_files_are_found_out(slots: int, entries: int, place: Path) -> None:
+    write_store(place / "store")
+    layout = open_layout(place / "store")
+    builder = IndexBuilder(place / "store", IndexLayout(slots, entries))
+    for file in layout.log_files:
+        columns = scan_file(layout, file).columns
+        keys = [b"key%d" % row for row in range(len(columns))]
+        keyed = dataclasses.replace(columns, keys=keys, key_owners=np.arange(len(columns)))
+        builder.put(keyed, np.zeros(len(columns), np.bool_))
+    builder.finish()
+    for path in list_index(place / "store"):
+        assert open_index(path).layout == IndexLayout(slots, entries)
+        assert check_index_file(path.name, path)[0] == []
+
+
+def test_a_deleted_topic_is_no_fault_and_does_not_come_back(
+    store: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(store / "consumequeue/T")
+    assert {fault["kind"] for fault in run_json(capsys, ["check", store], 1)["faults"]} == {"queue-missing"}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
+    found = run_json(capsys, ["check", store], 0)
+    assert "21 records are of topics that topics.json does not know" in " ".join(found["notes"])
+    run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
+    assert not (place / "copy/consumequeue/T").exists()
