@@ -349,6 +349,9 @@ class Parts:
                 self.offsets.forget_topic(name)
                 self.pop.forget_topic(name)
                 self.statistics.forget_topic(name)
+        for name, group in change.groups.items():
+            if group is None:
+                self.pop.progress.orders.forget_group(name)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.forget_key(key)

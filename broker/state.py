@@ -168,6 +168,7 @@ class ReplicatedState:
             _update(self.groups, change.groups)
             removed = {name: None for name, value in change.groups.items() if value is None}
             _update(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
+            self.pop.forget_groups(removed.keys())
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)

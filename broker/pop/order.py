@@ -173,6 +173,12 @@ class Orders:
         """Changes of these may not have reached the log."""
         self._unsent.update(dict.fromkeys(keys))
 
+    def forget_group(self, group: str) -> None:
+        """The group is gone, here as in the log."""
+        for key in [key for key in self._given if key.split("@")[1] == group]:
+            del self._given[key]
+            self._unsent.pop(key, None)
+
     def _set(self, key: str, given: Given) -> None:
         self._given[key] = given
         self._unsent[key] = None

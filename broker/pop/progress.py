@@ -50,12 +50,19 @@ class PopProgress:
         self._unsettled = 0
         self._settled = asyncio.Event()
         self._on_due: Callable[[], None] = lambda: None
+        self._is_leading = False
         self.checkpoints = Checkpoints()
         self.orders = Orders()
         offsets.before_send = self.send
 
     def lead(self, on_due: Callable[[], None]) -> None:
-        """This node leads from now on; `on_due` hears when a checkpoint may be due earlier than it knew."""
+        """This node leads from now on; `on_due` hears when a checkpoint may be due earlier than it knew.
+
+        Nothing happens when it led already: what the log does not have yet is not in the state either.
+        """
+        if self._is_leading:
+            return
+        self._is_leading = True
         self._on_due = on_due
         self.checkpoints.load(self._state.pop.checkpoints)
         self.orders.load(self._state.pop.orders)
@@ -63,6 +70,7 @@ class PopProgress:
 
     def follow(self) -> None:
         """This node does not lead any more: what the log does not have counts no more."""
+        self._is_leading = False
         self.checkpoints.clear()
         self.orders.clear()
         self._cancel()

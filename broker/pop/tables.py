@@ -95,6 +95,14 @@ class PopTables:
                 del table[key]
                 self.version += 1
 
+    def forget_groups(self, removed: Set[str]) -> None:
+        """These groups are gone; what is open of theirs is dropped when it is due."""
+        tables: tuple[dict[str, Any], ...] = (self.orders, self.modes)
+        for table in tables:
+            for key in [key for key in table if key.split("@")[1] in removed]:
+                del table[key]
+                self.version += 1
+
     def whole(self) -> PopChange:
         """All of it, as a change."""
         return PopChange(self.checkpoints, self.orders, self.modes)

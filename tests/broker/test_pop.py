@@ -336,6 +336,29 @@ async def test_deleting_a_topic_deletes_what_comes_again_of_it(desk: Desk, clien
     await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.state.topics.keys(), "neither topic")
 
 
+async def test_a_group_that_goes_blocks_nothing_and_nothing_of_it_comes_again(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    await pop(client, invisibleTime=400)
+    await pop(client, consumerGroup="h", order="true")
+    pops = desk.parts.state.pop
+    await eventually(lambda: bool(pops.checkpoints and pops.orders), "both in the log")
+    for group in ("g", "h"):
+        fields = {"groupName": group, "cleanOffset": "true"}
+        assert (await client.ask(CODE.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
+    await eventually(lambda: not pops.checkpoints and not pops.orders, "nothing of them")
+    assert desk.parts.pop.revive.dropped == 1
+    assert bodies(await pop(client, consumerGroup="h", order="true")) == [b"m"]
+
+
+async def test_hearing_again_that_it_leads_forgets_nothing(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"m")
+    await pop(client)
+    desk.parts.pop.lead()
+    assert len(desk.parts.pop.progress.checkpoints) == 1
+
+
 async def test_acknowledging_what_was_never_given_leaves_nothing_behind(
     desk: Desk, client: MemoryClient, topic: str
 ) -> None:
