@@ -1,87 +1,14 @@
-"""POP at a broker's desk: taken, acknowledged, invisible, come again, held; in order; and what survives a restart."""
+"""POP at a broker's desk: taken, acknowledged, invisible, come again, held."""
 
-import asyncio
 import base64
 from pathlib import Path
 
 import orjson
 import pytest
 
-from broker.pop.handles import parse_handle
 from ledgermq.message.properties import decode_properties
-from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
-
-CODE = RequestCode
-
-
-def pop_fields(**changes: object) -> dict[str, str]:
-    fields: dict[str, object] = {
-        "consumerGroup": "g",
-        "topic": "T",
-        "queueId": -1,
-        "maxMsgNums": 32,
-        "invisibleTime": 60_000,
-        "pollTime": 0,
-        "bornTime": 0,
-        "initMode": 0,
-        "exp": "*",
-        "expType": "TAG",
-        "order": "false",
-        **changes,
-    }
-    return {name: str(value) for name, value in fields.items() if value is not None}
-
-
-async def pop(client: MemoryClient, **changes: object) -> Command:
-    return await client.ask(CODE.POP_MESSAGE, pop_fields(**changes))
-
-
-def records(answer: Command) -> list[Record]:
-    return decode_records(answer.body)
-
-
-def bodies(answer: Command) -> list[bytes]:
-    assert answer.code == 0, answer
-    return [record.body for record in records(answer)]
-
-
-def handles(answer: Command) -> list[str]:
-    """The handle of each message of an answer, as Java's client makes them."""
-    ext = answer.ext
-    made = []
-    for start, offsets in zip(ext["startOffsetInfo"].split(";"), ext["msgOffsetInfo"].split(";"), strict=True):
-        retry, queue, first = start.split(" ")
-        for offset in offsets.split(" ")[2].split(","):
-            head = f"{first} {ext['popTime']} {ext['invisibleTime']} {ext['reviveQid']}"
-            made.append(f"{head} {retry} b {queue} {offset}")
-    return made
-
-
-def handle_fields(handle: str, **changes: object) -> dict[str, str]:
-    parsed = parse_handle(handle)
-    fields: dict[str, object] = {
-        "consumerGroup": "g",
-        "topic": "%RETRY%g_T" if parsed.retry == "1" else "T",
-        "queueId": parsed.queue_id,
-        "extraInfo": handle,
-        "offset": handle.split(" ")[7],
-        **changes,
-    }
-    return {name: str(value) for name, value in fields.items()}
-
-
-async def ack(client: MemoryClient, handle: str, **changes: object) -> Command:
-    return await client.ask(CODE.ACK_MESSAGE, handle_fields(handle, **changes))
-
-
-async def pop_again(client: MemoryClient, **changes: object) -> Command:
-    """The next answer that has messages."""
-    while (answer := await pop(client, pollTime=2000, **changes)).code != 0:
-        assert answer.code == 210, answer
-    return answer
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send
+from tests.broker.pop_support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields, records
 
 
 @pytest.fixture
@@ -239,137 +166,6 @@ async def test_a_new_group_may_begin_at_the_end(desk: Desk, client: MemoryClient
     assert bodies(await pop(client, initMode=1, consumerGroup="near")) == [b"m0", b"m1", b"m2"]
 
 
-async def test_in_order_a_queue_gives_nothing_until_what_it_gave_is_done(
-    desk: Desk, client: MemoryClient, topic: str
-) -> None:
-    for number in range(4):
-        await send(client, b"m%d" % number)
-    first = await pop(client, order="true", maxMsgNums=2, attemptId="one")
-    assert bodies(first) == [b"m0", b"m1"]
-    assert (first.ext["reviveQid"], first.ext["orderCountInfo"]) == ("999", "0 0 0")
-    assert (await pop(client, order="true", attemptId="two")).code == 210
-    assert bodies(await pop(client, order="true", maxMsgNums=2, attemptId="one")) == [b"m0", b"m1"]
-    again = await pop(client, order="true", maxMsgNums=2, attemptId="one")
-    one, two = handles(again)
-    waiting = desk.client()
-    held = waiting.start(CODE.POP_MESSAGE, pop_fields(order="true", pollTime=20_000))
-    assert (await ack(client, one)).code == 0
-    assert (await pop(client, order="true")).code == 210
-    assert (await ack(client, two)).code == 0
-    assert bodies(await waiting.answer_to(held)) == [b"m2", b"m3"]
-    assert desk.parts.offsets.get("T", "g", 0) == 2
-
-
-async def test_in_order_the_queue_gives_again_after_the_invisible_time_and_counts(
-    desk: Desk, client: MemoryClient, topic: str
-) -> None:
-    for number in range(2):
-        await send(client, b"m%d" % number)
-    first = await pop(client, order="true", invisibleTime=200)
-    assert (await ack(client, handles(first)[0])).code == 0
-    again = await pop_again(client, order="true")
-    assert bodies(again) == [b"m1"]
-    assert again.ext["orderCountInfo"] == "0 qo0%1 1;0 0 1"
-    shorter = handle_fields(handles(again)[0], invisibleTime=100)
-    changed = await client.ask(CODE.CHANGE_MESSAGE_INVISIBLETIME, shorter)
-    assert (changed.code, changed.ext["popTime"], changed.ext["reviveQid"]) == (0, again.ext["popTime"], "999")
-    third = await pop_again(client, order="true")
-    assert third.ext["orderCountInfo"] == "0 qo0%1 2;0 0 2"
-    assert (await ack(client, handles(third)[0], offset=0)).code == 0, "what is behind the group is done"
-
-
-async def test_a_restart_knows_what_was_taken_and_what_was_acknowledged(tmp_path: Path) -> None:
-    desk = Desk(small_config(tmp_path))
-    await desk.start()
-    client = desk.client()
-    await make_topic(client, "T", 1)
-    for number in range(3):
-        await send(client, b"m%d" % number)
-    answer = await pop(client, invisibleTime=600)
-    await ack(client, handles(answer)[1])
-    await desk.parts.pop.progress.drain()
-    await desk.parts.offsets.drain()
-    await desk.stop(save_tables=False)
-    await desk.start()
-    try:
-        client = desk.client()
-        assert desk.parts.offsets.get("T", "g", 0) == 3
-        taken: list[bytes] = []
-        async with asyncio.timeout(10):
-            while len(taken) < 2:
-                taken += bodies(await pop_again(client))
-        assert taken == [b"m0", b"m2"]
-        await desk.parts.pop.progress.drain()
-        await desk.parts.offsets.drain()
-        await desk.stop()
-        await desk.start()
-        assert len(desk.parts.pop.progress.checkpoints) in (1, 2), "from the file"
-        assert (await pop(desk.client())).code == 210
-    finally:
-        await desk.stop()
-
-
-async def test_a_group_that_was_moved_takes_from_there(desk: Desk, client: MemoryClient, topic: str) -> None:
-    for number in range(3):
-        await send(client, b"m%d" % number)
-    first = await pop(client, order="true")
-    assert len(records(first)) == 3
-    fields = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true", "offset": "1", "queueId": "0"}
-    assert (await client.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, fields)).code == 0
-    assert bodies(await pop(client, order="true")) == [b"m1", b"m2"]
-
-
-async def test_a_topic_that_goes_takes_its_checkpoints_with_it(desk: Desk, client: MemoryClient, topic: str) -> None:
-    await send(client, b"m")
-    await pop(client)
-    await eventually(lambda: len(desk.parts.state.pop.checkpoints) == 1, "the checkpoint in the log")
-    assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
-    await eventually(lambda: not desk.parts.state.pop.checkpoints, "no checkpoint")
-    assert len(desk.parts.pop.progress.checkpoints) == 0
-
-
-async def test_deleting_a_topic_deletes_what_comes_again_of_it(desk: Desk, client: MemoryClient, topic: str) -> None:
-    await send(client, b"m")
-    await pop(client, invisibleTime=100)
-    await eventually(lambda: "%RETRY%g_T" in desk.parts.state.topics, "the retry topic")
-    assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
-    await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.state.topics.keys(), "neither topic")
-
-
-async def test_a_group_that_goes_blocks_nothing_and_nothing_of_it_comes_again(
-    desk: Desk, client: MemoryClient, topic: str
-) -> None:
-    await send(client, b"m")
-    await pop(client, invisibleTime=400)
-    await pop(client, consumerGroup="h", order="true")
-    pops = desk.parts.state.pop
-    await eventually(lambda: bool(pops.checkpoints and pops.orders), "both in the log")
-    for group in ("g", "h"):
-        fields = {"groupName": group, "cleanOffset": "true"}
-        assert (await client.ask(CODE.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
-    await eventually(lambda: not pops.checkpoints and not pops.orders, "nothing of them")
-    assert desk.parts.pop.revive.dropped == 1
-    assert bodies(await pop(client, consumerGroup="h", order="true")) == [b"m"]
-
-
-async def test_hearing_again_that_it_leads_forgets_nothing(desk: Desk, client: MemoryClient, topic: str) -> None:
-    await send(client, b"m")
-    await pop(client)
-    desk.parts.pop.lead()
-    assert len(desk.parts.pop.progress.checkpoints) == 1
-
-
-async def test_acknowledging_what_was_never_given_leaves_nothing_behind(
-    desk: Desk, client: MemoryClient, topic: str
-) -> None:
-    await send(client, b"m")
-    assert (await ack(client, "0 1 2 999 0 b 0 0", consumerGroup="stranger")).code == 0
-    entry = {"b": "AQ==", "c": "g", "it": 1, "pt": 1, "q": 7, "r": "0", "rq": 999, "so": 0, "t": "Unknown"}
-    body = orjson.dumps({"brokerName": "b", "acks": [entry]})
-    assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
-    assert not desk.parts.offsets.all().keys() & {"T@stranger", "Unknown@g"}
-
-
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "json"
 
 
@@ -392,14 +188,3 @@ async def test_answers_have_the_fields_of_the_real_broker(
         exchange["response"]["extFields"],
         b"",
     )
-
-
-async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_the_log(
-    desk: Desk, client: MemoryClient, topic: str
-) -> None:
-    await send(client, b"m")
-    for handle in handles(await pop(client)):
-        await ack(client, handle)
-    version = desk.parts.state.pop.version
-    await eventually(lambda: desk.parts.state.offsets.get("T@g") == {0: 1}, "the offset in the log")
-    assert desk.parts.state.pop.version == version

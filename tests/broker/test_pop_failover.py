@@ -10,8 +10,8 @@ from ledgermq.message.record import decode_records
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from tests.broker.conftest import eventually, send_fields, topic_fields
+from tests.broker.pop_support import handle_fields, handles, pop_fields
 from tests.broker.test_broker import ask
-from tests.broker.test_pop import handle_fields, handles, pop_fields
 from tests.broker.test_pop_assignment import mode_body
 from tests.broker.test_raft_brokers import Group, group
 

@@ -1,0 +1,119 @@
+"""What POP remembers: after a restart, after a group was moved, and when topics and groups go."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
+from tests.broker.pop_support import CODE, ack, bodies, handles, pop, pop_again, records
+
+
+@pytest.fixture
+async def topic(client: MemoryClient) -> str:
+    await make_topic(client, "T", 1)
+    return "T"
+
+
+async def test_a_restart_knows_what_was_taken_and_what_was_acknowledged(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client, "T", 1)
+    for number in range(3):
+        await send(client, b"m%d" % number)
+    answer = await pop(client, invisibleTime=600)
+    await ack(client, handles(answer)[1])
+    await desk.parts.pop.progress.drain()
+    await desk.parts.offsets.drain()
+    await desk.stop(save_tables=False)
+    await desk.start()
+    try:
+        client = desk.client()
+        assert desk.parts.offsets.get("T", "g", 0) == 3
+        taken: list[bytes] = []
+        async with asyncio.timeout(10):
+            while len(taken) < 2:
+                taken += bodies(await pop_again(client))
+        assert taken == [b"m0", b"m2"]
+        await desk.parts.pop.progress.drain()
+        await desk.parts.offsets.drain()
+        await desk.stop()
+        await desk.start()
+        assert len(desk.parts.pop.progress.checkpoints) in (1, 2), "from the file"
+        assert (await pop(desk.client())).code == 210
+    finally:
+        await desk.stop()
+
+
+async def test_a_group_that_was_moved_takes_from_there(desk: Desk, client: MemoryClient, topic: str) -> None:
+    for number in range(3):
+        await send(client, b"m%d" % number)
+    first = await pop(client, order="true")
+    assert len(records(first)) == 3
+    fields = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true", "offset": "1", "queueId": "0"}
+    assert (await client.ask(CODE.INVOKE_BROKER_TO_RESET_OFFSET, fields)).code == 0
+    assert bodies(await pop(client, order="true")) == [b"m1", b"m2"]
+
+
+async def test_a_topic_that_goes_takes_its_checkpoints_with_it(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"m")
+    await pop(client)
+    await eventually(lambda: len(desk.parts.state.pop.checkpoints) == 1, "the checkpoint in the log")
+    assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    await eventually(lambda: not desk.parts.state.pop.checkpoints, "no checkpoint")
+    assert len(desk.parts.pop.progress.checkpoints) == 0
+
+
+async def test_deleting_a_topic_deletes_what_comes_again_of_it(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"m")
+    await pop(client, invisibleTime=100)
+    await eventually(lambda: "%RETRY%g_T" in desk.parts.state.topics, "the retry topic")
+    assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.state.topics.keys(), "neither topic")
+
+
+async def test_a_group_that_goes_blocks_nothing_and_nothing_of_it_comes_again(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    await pop(client, invisibleTime=400)
+    await pop(client, consumerGroup="h", order="true")
+    pops = desk.parts.state.pop
+    await eventually(lambda: bool(pops.checkpoints and pops.orders), "both in the log")
+    for group in ("g", "h"):
+        fields = {"groupName": group, "cleanOffset": "true"}
+        assert (await client.ask(CODE.DELETE_SUBSCRIPTIONGROUP, fields)).code == 0
+    await eventually(lambda: not pops.checkpoints and not pops.orders, "nothing of them")
+    assert desk.parts.pop.revive.dropped == 1
+    assert bodies(await pop(client, consumerGroup="h", order="true")) == [b"m"]
+
+
+async def test_hearing_again_that_it_leads_forgets_nothing(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"m")
+    await pop(client)
+    desk.parts.pop.lead()
+    assert len(desk.parts.pop.progress.checkpoints) == 1
+
+
+async def test_acknowledging_what_was_never_given_leaves_nothing_behind(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    assert (await ack(client, "0 1 2 999 0 b 0 0", consumerGroup="stranger")).code == 0
+    entry = {"b": "AQ==", "c": "g", "it": 1, "pt": 1, "q": 7, "r": "0", "rq": 999, "so": 0, "t": "Unknown"}
+    body = orjson.dumps({"brokerName": "b", "acks": [entry]})
+    assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
+    assert not desk.parts.offsets.all().keys() & {"T@stranger", "Unknown@g"}
+
+
+async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_the_log(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    for handle in handles(await pop(client)):
+        await ack(client, handle)
+    version = desk.parts.state.pop.version
+    await eventually(lambda: desk.parts.state.offsets.get("T@g") == {0: 1}, "the offset in the log")
+    assert desk.parts.state.pop.version == version
