@@ -203,6 +203,9 @@ class BrokerConfig:
     pop_wakes_on_order_release: bool = True
     clear_retry_topics: bool = True
     """Deleting a topic deletes its POP retry topics."""
+    pop_limits_open: bool = False
+    """Whether a group that has more than `pop_open_limit` messages of a queue unacknowledged gets no more of it."""
+    pop_open_limit: int = 10_000
     pop_held_max: int = 100_000
     pop_held_queue_max: int = 1024
     default_request_mode: str = "PULL"

@@ -45,6 +45,11 @@ class Checkpoint(NamedTuple):
         """What is not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked >> index & 1]
 
+    @property
+    def open_count(self) -> int:
+        """How many are not acknowledged."""
+        return len(self.offsets) - self.acked.bit_count()
+
     def to_json(self) -> list[Any]:
         """What the key does not say."""
         return [self.invisible_ms, self.acked, [offset - self.start for offset in self.offsets]]
@@ -71,6 +76,7 @@ class Checkpoints:
         self._due: list[tuple[int, str]] = []
         self._unsent: dict[str, None] = {}
         self._told: set[str] = set()  # what the log may have
+        self._counts: dict[tuple[str, str, int], int] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -80,7 +86,10 @@ class Checkpoints:
 
     def load(self, table: Mapping[str, Checkpoint]) -> None:
         """Begin with what the log has."""
-        self._open, self._told = dict(table), set(table)
+        self._open, self._told = {}, set(table)
+        self._counts.clear()
+        for key, checkpoint in table.items():
+            self._set(key, checkpoint)
         self._unsent.clear()
         self._due = [(checkpoint.due_ms, key) for key, checkpoint in table.items()]
         heapq.heapify(self._due)
@@ -96,8 +105,7 @@ class Checkpoints:
         if before is not None:
             offsets = tuple(sorted({*before.open_offsets, *checkpoint.offsets}))
             checkpoint = checkpoint._replace(offsets=offsets, acked=0)
-        self._open[key] = checkpoint
-        self._unsent[key] = None
+        self._set(key, checkpoint)
         heapq.heappush(self._due, (checkpoint.due_ms, key))
 
     def ack(self, key: str, offset: int) -> bool:
@@ -109,12 +117,13 @@ class Checkpoints:
         if checkpoint.acked & bit:
             return False
         acked = checkpoint.acked | bit
-        if acked == (1 << len(checkpoint.offsets)) - 1:
-            del self._open[key]
-        else:
-            self._open[key] = checkpoint._replace(acked=acked)
-        self._unsent[key] = None
+        is_whole = acked == (1 << len(checkpoint.offsets)) - 1
+        self._set(key, None if is_whole else checkpoint._replace(acked=acked))
         return True
+
+    def open_count(self, topic: str, group: str, queue_id: int) -> int:
+        """Messages of a queue that the group has taken and not acknowledged."""
+        return self._counts.get((topic, group, queue_id), 0)
 
     @property
     def next_due_ms(self) -> int | None:
@@ -129,8 +138,8 @@ class Checkpoints:
         taken: list[Checkpoint] = []
         while len(taken) < count_max and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
             _, key = heapq.heappop(self._due)
-            taken.append(self._open.pop(key))
-            self._unsent[key] = None
+            taken.append(self._open[key])
+            self._set(key, None)
         return taken
 
     def put_back(self, checkpoint: Checkpoint, due_ms: int) -> None:
@@ -141,7 +150,7 @@ class Checkpoints:
     def forget_topic(self, topic: str) -> None:
         """The topic is gone, here as in the log."""
         for key in [key for key in self._open if key.partition("@")[0] == topic]:
-            del self._open[key]
+            self._set(key, None)
             self._unsent.pop(key, None)
             self._told.discard(key)
 
@@ -165,6 +174,18 @@ class Checkpoints:
 
     def __iter__(self) -> Iterator[Checkpoint]:
         return iter(self._open.values())
+
+    def _set(self, key: str, checkpoint: Checkpoint | None) -> None:
+        before = self._open.pop(key, None)
+        for sign, one in ((-1, before), (1, checkpoint)):
+            if one is not None:
+                place = one.topic, one.group, one.queue_id
+                self._counts[place] = self._counts.get(place, 0) + sign * one.open_count
+                if not self._counts[place]:
+                    del self._counts[place]
+        if checkpoint is not None:
+            self._open[key] = checkpoint
+        self._unsent[key] = None
 
     def _is_due_then(self, due_ms: int, key: str) -> bool:
         checkpoint = self._open.get(key)

@@ -117,7 +117,7 @@ class PopReader:
         start = self._begin(taking, topic, queue)
         if taking.is_ordered and self._note_block(taking, topic, queue_id):
             return  # what waits behind the block is no reason to wake anybody
-        if taking.room <= 0:
+        if taking.room <= 0 or self._has_too_many(topic, taking.group, queue_id):
             taking.rest += max(0, queue.max_offset - start)
             return
         result = self._read(taking, queue, start)
@@ -150,6 +150,11 @@ class PopReader:
         if self._offsets.get(topic, group, queue_id) is None:
             self._offsets.commit(topic, group, queue_id, start)
         return start
+
+    def _has_too_many(self, topic: str, group: str, queue_id: int) -> bool:
+        if not self._config.pop_limits_open:
+            return False
+        return self._progress.checkpoints.open_count(topic, group, queue_id) > self._config.pop_open_limit
 
     def _note_block(self, taking: Taking, topic: str, queue_id: int) -> bool:
         if not self.is_blocked(topic, taking.group, queue_id, taking.attempt_id):

@@ -72,7 +72,7 @@ enableNotifyBeforePopCalculateLag|bool|true|f|Notify POP consumers before their 
 enablePopBatchAck|bool|false|f|Store several POP acknowledgements as one message.
 enablePopBufferMerge|bool|false|f|Match POP check points and acknowledgements in memory first.
 enablePopLog|bool|false|f|Log POP in detail.
-enablePopMessageThreshold|bool|false|f|Limit messages that a POP group has in flight.
+enablePopMessageThreshold|bool|false|*|Limit messages that a POP group has in flight.
 enablePopMetrics|bool|true|f|Report POP's figures as metrics (5.4).
 enablePropertyFilter|bool|false|*|Let consumers filter by SQL over message properties.
 enableRegisterProducer|bool|true|d|Keep a list of producers.
@@ -144,7 +144,7 @@ popConsumerKVServiceEnable|bool|false|f|Use POP's bookkeeping on a key-value sto
 popConsumerKVServiceInit|bool|false|f|Start POP's bookkeeping on a key-value store.
 popConsumerKVServiceLog|bool|false|f|Log POP's bookkeeping on a key-value store.
 popFromRetryProbability|int|20|*|Percentage of POP requests that look into the retry topic first.
-popInflightMessageThreshold|long|10000|f|Most messages a POP group may have in flight in a queue.
+popInflightMessageThreshold|long|10000|*|Most messages a POP group may have in flight in a queue.
 popLongPollingForceNotifyInterval|long|800|f|Time in ms after which waiting POP requests are woken anyway.
 popPollingMapExpireTimeSeconds|int|600|f|Idle seconds after which an entry of waiting POP requests is dropped (5.4).
 popPollingMapSize|int|100000|f|Most topics and groups with waiting POP requests.

@@ -188,3 +188,14 @@ async def test_answers_have_the_fields_of_the_real_broker(
         exchange["response"]["extFields"],
         b"",
     )
+
+
+@pytest.mark.parametrize("desk", [{"pop_limits_open": True, "pop_open_limit": 1}], indirect=True)
+async def test_a_group_with_too_much_unacknowledged_gets_no_more(desk: Desk, client: MemoryClient, topic: str) -> None:
+    for number in range(3):
+        await send(client, b"m%d" % number)
+    taken = await pop(client, maxMsgNums=2)
+    assert len(records(taken)) == 2
+    assert (await pop(client)).code == 210
+    assert (await ack(client, handles(taken)[0])).code == 0
+    assert bodies(await pop(client)) == [b"m2"]

@@ -1,12 +1,15 @@
 """Who reads what by POP: modes set and listed, queues shared out, as RocketMQ's clients ask for them."""
 
 from pathlib import Path
+from typing import cast
 
 import orjson
 import pytest
 
+from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RequestTimeoutError
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, small_config
 
 CODE = RequestCode
@@ -101,3 +104,42 @@ async def test_the_mode_outlives_a_restart(tmp_path: Path) -> None:
         await eventually(lambda: "T@g" in desk.parts.state.pop.modes, "the mode")
     finally:
         await desk.stop()
+
+
+class FakeNameserver:
+    """Stands for the client that reaches nameservers; `body` None: nobody answers."""
+
+    def __init__(self, body: bytes | None) -> None:
+        self.body = body
+        self.asked = 0
+
+    async def request(self, address: str, command: Command, timeout_s: float) -> Command:
+        self.asked += 1
+        if self.body is None:
+            raise RequestTimeoutError(address, command.name, timeout_s)
+        return Command(0, command.opaque, body=self.body)
+
+
+ROUTE = orjson.dumps(
+    {
+        "brokerDatas": [{"brokerName": name, "cluster": "c", "brokerAddrs": {"0": "h:1"}} for name in ("b", "other")],
+        "queueDatas": [
+            {"brokerName": name, "perm": 6, "readQueueNums": 1, "writeQueueNums": 1} for name in ("b", "other")
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize("desk", [{"namesrv_addrs": ("ns:9876",)}], indirect=True)
+async def test_queues_of_all_brokers_are_shared_out(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 1)
+    await beat(client)
+    nameserver = FakeNameserver(None)
+    desk.parts.pop.assignments.routes.client = cast(RemotingClient, nameserver)
+    alone = orjson.loads((await query(client)).body)["messageQueueAssignments"]
+    assert [row["messageQueue"]["brokerName"] for row in alone] == ["b"], "its own while no nameserver answers"
+    nameserver.body = ROUTE
+    for _ in range(2):
+        rows = orjson.loads((await query(client)).body)["messageQueueAssignments"]
+        assert [row["messageQueue"]["brokerName"] for row in rows] == ["b", "other"]
+    assert nameserver.asked == 2, "what was heard is remembered for a while"

@@ -92,6 +92,9 @@ class CheckpointMachine(RuleBasedStateMachine):
             return
         found = {(one.key, offset): one.due_ms for one in self.table for offset in one.open_offsets}
         assert found == self.model
+        for topic in ("T", "%RETRY%g_T"):
+            expected = sum(key.startswith(f"{topic}@") for key, _ in self.model)
+            assert self.table.open_count(topic, "g", 0) == expected
         assert self.table.next_due_ms == min(self.model.values(), default=None)
         if not self.table.has_changes():
             assert self.log.checkpoints == {one.key: one for one in self.table}
