@@ -8,6 +8,7 @@ Only in Raft mode, and once: what is written here afterwards carries our mark.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from broker.pop.tables import PopChange
 from broker.state import ReplicatedState, StateChange
 
 _NAMES_MAX: Final = 500
@@ -24,6 +25,8 @@ def whole_tables(state: ReplicatedState) -> Iterator[StateChange]:
         yield StateChange(groups=groups)
     for offsets in _parts(state.offsets):
         yield StateChange(offsets={key: dict(queues) for key, queues in offsets.items()})
+    for modes in _parts(state.pop.modes):
+        yield StateChange(pop=PopChange(modes=modes))
 
 
 def _parts(table: Mapping[str, _V]) -> Iterator[dict[str, _V]]:

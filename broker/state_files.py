@@ -1,7 +1,8 @@
 """The replicated tables on disk, so that a restart replays only the log's tail.
 
     config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
-    config/ledgermqPop.json                                           POP's open checkpoints, orders and modes
+    config/messageRequestMode.json                                    likewise: who takes by POP
+    config/ledgermqPop.json                                           POP's open checkpoints, and what is given in order
     config/ledgermqState.json                                         how far the log is in them (written last)
 
 The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
@@ -24,7 +25,7 @@ import orjson
 
 from broker import names
 from broker.delay import PROGRESS_GROUP
-from broker.pop.tables import PopChange
+from broker.pop.tables import PopChange, modes_from_json, modes_to_json
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
 from ledgermq.remoting.java_files import dumps
@@ -36,6 +37,7 @@ TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 DELAY_FILE: Final = "delayOffset.json"
+MODES_FILE: Final = "messageRequestMode.json"
 POP_FILE: Final = "ledgermqPop.json"
 STATE_FILE: Final = "ledgermqState.json"
 
@@ -144,9 +146,14 @@ def _delay_file(state: ReplicatedState) -> bytes:
     return _file(state, DELAY_FILE, offsetTable=levels)
 
 
+def _modes_file(state: ReplicatedState) -> bytes:
+    return dumps({**state.file_extras.get(MODES_FILE, {}), **modes_to_json(state.pop.modes), _MARK: _US})
+
+
 def _pop_file(state: ReplicatedState) -> bytes:
     """Standard JSON on few lines: no other program reads it, and it may hold much."""
-    whole = {**state.file_extras.get(POP_FILE, {}), **state.pop.whole().to_json(), _MARK: _US}
+    pop = PopChange(state.pop.checkpoints, state.pop.orders).to_json()
+    whole = {**state.file_extras.get(POP_FILE, {}), **pop, _MARK: _US}
     return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -162,6 +169,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     GROUPS_FILE: (_groups_file, lambda state: state.group_version),
     OFFSETS_FILE: (_offsets_file, lambda state: state.applied_offset),
     DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
+    MODES_FILE: (_modes_file, lambda state: dict(state.pop.modes)),
     POP_FILE: (_pop_file, lambda state: state.pop.version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
@@ -236,12 +244,20 @@ def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
     return _Table(members, {(key, queue_id) for key, queues in offsets.items() for queue_id in queues}, fill)
 
 
-def _pops(members: _Json) -> _Table:
+def _pop(members: _Json) -> _Table:
+    return _pop_table(members, PopChange.from_json)
+
+
+def _modes(members: _Json) -> _Table:
+    return _pop_table(members, lambda value: PopChange(modes=modes_from_json(value)))
+
+
+def _pop_table(members: _Json, read: Callable[[_Json], PopChange]) -> _Table:
     try:
-        whole = PopChange.from_json(members)
+        change = read(members)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    return _Table(members, frozenset(), lambda state: state.pop.replace(whole))
+    return _Table(members, frozenset(), lambda state: state.pop.apply(change))
 
 
 _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
@@ -249,11 +265,12 @@ _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     GROUPS_FILE: _groups,
     OFFSETS_FILE: _offsets,
     DELAY_FILE: _delays,
-    POP_FILE: _pops,
+    MODES_FILE: _modes,
+    POP_FILE: _pop,
 }
 _MADE_HERE: Final = frozenset(
     {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
-    | {"checkpoints", "orders", "modes"}
+    | {"checkpoints", "orders", "modes", "messageRequestModeMap"}
 )
 
 

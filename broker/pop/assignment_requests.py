@@ -16,7 +16,7 @@ from broker.metadata import Metadata, Propose
 from broker.pop.assignment import STRATEGIES, assign
 from broker.pop.handles import is_retry_topic
 from broker.pop.routes import Routes
-from broker.pop.tables import POP, PULL, PopChange, RequestMode
+from broker.pop.tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.role import Role
 from broker.state import ReplicatedState, StateChange, offset_key
 from ledgermq.client.route import MessageQueue
@@ -100,16 +100,7 @@ class AssignmentRequests:
 
     def all_modes(self, connection: Connection, command: Command) -> None:
         """402: all that was set."""
-        table: dict[str, dict[str, Any]] = {}
-        for key, mode in sorted(self._state.pop.modes.items()):
-            topic, _, group = key.partition("@")
-            table.setdefault(topic, {})[group] = {
-                "consumerGroup": group,
-                "mode": mode.mode,
-                "popShareQueueNum": mode.share_count,
-                "topic": topic,
-            }
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"messageRequestModeMap": table}))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(modes_to_json(self._state.pop.modes)))
 
     def _mode(self, topic: str, group: str) -> RequestMode:
         mode = self._state.pop.modes.get(offset_key(topic, group))

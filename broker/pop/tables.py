@@ -114,6 +114,27 @@ class PopTables:
         self.apply(whole)
 
 
+def modes_to_json(modes: Mapping[str, RequestMode]) -> dict[str, Any]:
+    """All modes as RocketMQ lists them, in answers and in its file."""
+    table: dict[str, dict[str, Any]] = {}
+    for key, mode in sorted(modes.items()):
+        topic, _, group = key.partition("@")
+        place = {"consumerGroup": group, "topic": topic}
+        row = {**place, "mode": mode.mode, "popShareQueueNum": mode.share_count}
+        table.setdefault(topic, {})[group] = {name: row[name] for name in sorted(row)}
+    return {"messageRequestModeMap": table}
+
+
+def modes_from_json(value: Any) -> dict[str, RequestMode]:
+    """Read what `modes_to_json` gave; raises KeyError, ValueError, TypeError, AttributeError on anything else."""
+    rows = [
+        (f"{topic}@{group}", row)
+        for topic, groups in value["messageRequestModeMap"].items()
+        for group, row in groups.items()
+    ]
+    return {key: _mode((row.get("mode") or PULL, row.get("popShareQueueNum") or 0)) for key, row in rows}
+
+
 def _mode(value: Any) -> RequestMode:
     mode, share_count = value
     if mode not in (PULL, POP):

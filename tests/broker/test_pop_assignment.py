@@ -6,11 +6,14 @@ from typing import cast
 import orjson
 import pytest
 
+from broker.pop.tables import RequestMode
+from broker.state_files import load_state
+from ledgermq.remoting import java_files
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import RequestTimeoutError
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, small_config
+from tests.broker.conftest import Desk, MemoryClient, make_topic, small_config
 
 CODE = RequestCode
 
@@ -100,8 +103,10 @@ async def test_the_mode_outlives_a_restart(tmp_path: Path) -> None:
         await make_topic(client, "T", 1)
         assert (await client.ask(CODE.SET_MESSAGE_REQUEST_MODE, body=mode_body())).code == 0
         await desk.stop()
+        written = (tmp_path / "config" / "messageRequestMode.json").read_bytes()
+        assert java_files.loads(written)["messageRequestModeMap"]["T"]["g"]["popShareQueueNum"] == 8
         await desk.start()
-        await eventually(lambda: "T@g" in desk.parts.state.pop.modes, "the mode")
+        assert desk.parts.state.pop.modes == {"T@g": RequestMode("POP", 8)}
     finally:
         await desk.stop()
 
@@ -143,3 +148,10 @@ async def test_queues_of_all_brokers_are_shared_out(desk: Desk, client: MemoryCl
         rows = orjson.loads((await query(client)).body)["messageQueueAssignments"]
         assert [row["messageQueue"]["brokerName"] for row in rows] == ["b", "other"]
     assert nameserver.asked == 2, "what was heard is remembered for a while"
+
+
+def test_modes_that_java_wrote_are_taken_over(tmp_path: Path) -> None:
+    row = b'"consumerGroup":"g","mode":"POP","popShareQueueNum":-1,"topic":"T"'
+    file = b'{"messageRequestModeMap":{"T":{"g":{' + row + b'},"h":{"mode":"PULL"}}}}'
+    (tmp_path / "messageRequestMode.json").write_bytes(file)
+    assert load_state(tmp_path).pop.modes == {"T@g": RequestMode("POP", -1), "T@h": RequestMode("PULL", 0)}
