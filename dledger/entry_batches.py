@@ -12,7 +12,7 @@ from store.batch_fields import RecordSource
 from store.dispatch import unit_fields
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-from store.record_batches import RecordBatch, batch_at
+from store.record_batches import LIKE_MIN, RecordBatch, batch_at, like_that
 
 _WINDOW_BYTES = 4 << 20
 
@@ -75,6 +75,7 @@ def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
     view, unpack = file.view, FILLER.unpack_from
     starts: list[int] = []
     ends: list[int] = []
+    last_size, patience = 0, offset
     while offset + FILLER_SIZE <= limit:
         if offset >= window_end:
             return _Chain(starts, ends, file.start_offset + offset)
@@ -94,6 +95,13 @@ def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
         starts.append(offset + HEADER_SIZE)
         ends.append(after)
         offset = after
+        if size == last_size and offset >= patience:
+            like = like_that(file, offset, min(readable, window_end), size, (MAGIC, size))
+            starts.extend(range(offset + HEADER_SIZE, like.stop + HEADER_SIZE, size))
+            ends.extend(range(offset + size, like.stop + size, size))
+            offset = like.stop
+            patience = offset if len(like) >= LIKE_MIN else offset + size * LIKE_MIN
+        last_size = size
     return _Chain(starts, ends, file.end_offset)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.layout import BLANK_SIZE_MIN
-from store.batch_tails import Bools, Ints, Tails, slices
+from store.batch_tails import Bools, Ints, Tails, slices, windows
 from store.consume_queue import ConsumeQueue
 from store.dispatch import SCHEDULE_TOPIC, UnitFields, unit_fields
 from store.mapped_file import MappedFile
@@ -145,23 +145,32 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
 
 def _tails_of(file: MappedFile, batch: RecordBatch, rows: Ints) -> tuple[Tails, Ints]:
     """Of some rows of a batch the tails and the tags codes."""
-    buffer = file.buffer
-    bounds = zip(batch.tails[rows].tolist(), batch.ends[rows].tolist(), strict=True)
-    parts = [buffer[start:end] for start, end in bounds]
+    tails_at, ends = batch.tails[rows], batch.ends[rows]
+    size = int(ends[0] - tails_at[0])
     rare = np.flatnonzero(~batch.common[rows]).tolist()
-    rare_codes = []
-    for index in rare:
-        _, _, _, _, _, topic, code = _fields(file, batch, int(rows[index]))
-        topic = topic if len(topic) <= TOPIC_LENGTH_MAX else b"/"  # neither can have a queue
-        parts[index] = bytes((len(topic),)) + topic + b"\0\0"
-        rare_codes.append(code)
-    tails = Tails(parts)
+    if not rare and (ends - tails_at == size).all():
+        tails = Tails(windows(np.frombuffer(file.view, np.uint8), size)[tails_at])
+        rare_codes = []
+    else:
+        buffer = file.buffer
+        parts = [buffer[start:end] for start, end in zip(tails_at.tolist(), ends.tolist(), strict=True)]
+        rare_codes = [_take_rare(file, batch, int(rows[index]), parts, index) for index in rare]
+        tails = Tails(parts)
     codes, known = tails.tags_codes()
     known[rare] = True
     for index in np.flatnonzero(~known).tolist():
         codes[index] = _fields(file, batch, int(rows[index]))[-1]
     codes[rare] = rare_codes
     return tails, codes
+
+
+def _take_rare(file: MappedFile, batch: RecordBatch, row: int, parts: list[bytes], index: int) -> int:
+    """Put the topic of a rare record in the place of its tail; its tags code."""
+    *_, topic, code = _fields(file, batch, row)
+    if len(topic) > TOPIC_LENGTH_MAX:
+        topic = b"/"  # which cannot have a queue either
+    parts[index] = bytes((len(topic),)) + topic + b"\0\0"
+    return code
 
 
 def _fields(file: MappedFile, batch: RecordBatch, row: int) -> UnitFields:

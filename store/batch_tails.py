@@ -27,12 +27,16 @@ class Tails:
     """The tails of some records.
 
     Args:
-        parts: of each record what stands behind its body; one at least.
+        parts: of each record, one at least, what stands behind its body; or a row of bytes for each.
     """
 
-    def __init__(self, parts: list[bytes]) -> None:
-        self._data = np.frombuffer(bytearray().join([*parts, _PADDING]), np.uint8)
-        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+    def __init__(self, parts: list[bytes] | npt.NDArray[np.uint8]) -> None:
+        if isinstance(parts, list):
+            self._data = np.frombuffer(bytearray().join([*parts, _PADDING]), np.uint8)
+            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        else:
+            self._data = np.concatenate((parts.ravel(), np.frombuffer(_PADDING, np.uint8)))
+            sizes = np.full(len(parts), parts.shape[1])
         self._ends = sizes.cumsum()
         self._starts = self._ends - sizes
         self._topic_sizes = self._data[self._starts].astype(np.int64)
@@ -46,7 +50,7 @@ class Tails:
     def groups(self, queue_ids: Ints) -> tuple[Ints, Ints]:
         """Rows sorted by topic and queue id, those of one queue in the log's order; and where each queue's begin."""
         width = -(-(int(self._topic_sizes.max()) + 1) // _WORD) * _WORD
-        words = self._windows(width)[self._starts]
+        words = windows(self._data, width)[self._starts]
         words[np.arange(width) > self._topic_sizes[:, np.newaxis]] = 0
         columns = [column for column in (queue_ids, *words.view(np.uint64).T) if (column != column[0]).any()]
         if not columns:
@@ -64,7 +68,7 @@ class Tails:
         codes = np.zeros(len(self._ends), np.int64)
         known = np.ones(len(self._ends), np.bool_)
         separators = np.flatnonzero(self._data == 2)
-        words = self._windows(_WORD)[separators].view(np.uint64)[:, 0]
+        words = windows(self._data, _WORD)[separators].view(np.uint64)[:, 0]
         found = np.flatnonzero(words & _TAGS_MASK == _TAGS)
         at = separators[found]
         rows = self._ends.searchsorted(at, "right")
@@ -90,10 +94,10 @@ class Tails:
             is_ascii &= (units < 0x80) | (index >= sizes)
         return hashes.astype(np.int64), is_ascii
 
-    def _windows(self, size: int) -> npt.NDArray[np.uint8]:
-        """So many bytes from each place on."""
-        shape = (len(self._data) - size + 1, size)
-        return np.lib.stride_tricks.as_strided(self._data, shape, (1, 1), writeable=False)
+
+def windows(data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    """So many bytes from each place on, as rows; nothing is copied."""
+    return np.lib.stride_tricks.as_strided(data, (len(data) - size + 1, size), (1, 1), writeable=False)
 
 
 def slices(starts: Ints, count: int) -> Iterator[tuple[int, int]]:

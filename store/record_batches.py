@@ -1,6 +1,6 @@
 """Records of a log file by the thousand: recovery looks at every byte behind the checkpoint, at the memory's speed.
 
-    chain     size -> next record -> ...                    one look at 8 bytes a record
+    chain     size -> next record -> ...                    one look at 8 bytes a record; at many as long, in one go
     heads     88 bytes of each record, side by side         all lengths and places checked at once, by numpy
     sound     body CRCs, one call of isal a record          and no sector of zeros in what no CRC covers
 
@@ -35,6 +35,7 @@ from store.mapped_file import MappedFile
 
 SECTOR_BYTES = 512
 _WINDOW_BYTES = 4 << 20
+LIKE_MIN = 32
 _PREFIX = struct.Struct(">ii")
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
@@ -154,13 +155,32 @@ def _chain(file: MappedFile, position: int, limit: int) -> tuple[list[int], int,
     file.ensure_readable(position, min(window_end + BLANK_SIZE_MIN, file.size_bytes))
     buffer, unpack = file.buffer, _PREFIX.unpack_from
     starts: list[int] = []
+    last_size, patience = 0, position
     while position < window_end and limit - position >= BLANK_SIZE_MIN:
         size, magic = unpack(buffer, position)
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or not RECORD_SIZE_MIN <= size <= limit - position:
             return starts, position, True, bool(magic == BLANK_MAGIC)
         starts.append(position)
         position += size
+        if size == last_size and position >= patience:
+            like = like_that(file, position, window_end, size, (size, magic))
+            starts.extend(like)
+            position += size * len(like)
+            patience = position if len(like) >= LIKE_MIN else position + size * LIKE_MIN
+        last_size = size
     return starts, position, limit - position < BLANK_SIZE_MIN, False
+
+
+def like_that(file: MappedFile, position: int, end: int, size: int, words: tuple[int, int]) -> range:
+    """Places from `position` on of things of `size` bytes, one behind the other, that begin with these two i32.
+
+    All of them end by `end`.
+    """
+    count = max(end - position, 0) // size
+    heads: npt.NDArray[np.int32] = np.ndarray((count, 2), ">i4", file.view, position, (size, 4))
+    differs = (heads[:, 0] != words[0]) | (heads[:, 1] != words[1])
+    count = int(differs.argmax()) if differs.any() else count
+    return range(position, position + count * size, size)
 
 
 def _frames(

@@ -44,14 +44,15 @@ def file(tmp_path: Path) -> Iterator[MappedFile]:
     file.close()
 
 
+@pytest.mark.parametrize("alike", [1, 7, 300])
 @pytest.mark.parametrize("seed", range(20))
-def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: Path, seed: int) -> None:
-    source = random.Random(seed)
+def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: Path, seed: int, alike: int) -> None:
+    """`alike` so many records, one behind the other, are of one kind and length."""
     queues: dict[tuple[bytes, int], ConsumeQueue] = {}
     expected: dict[tuple[bytes, int], list[tuple[tuple[int, int, int], int]]] = {}
     for number in range(300):
         place = file.start_offset + file.write_position
-        record = _record(place, source, number)
+        record = _record(place, random.Random(seed * 1000 + number // alike), number)
         file.write(memoryview(record))
         size, queue_id, sys_flag, queue_offset, _, topic, code = unit_fields(place, memoryview(record))
         if not sys_flag & TRANSACTION_PREPARED:
