@@ -92,7 +92,12 @@ async def _open_raft_store(store_config: StoreConfig, raft_config: RaftConfig, f
         loop = asyncio.get_running_loop()
         raft_log = RaftLog(raft_config, files, loop, machine=follower, on_flushed=follower.on_flushed)
         opened = await open_store(
-            store_config, directory, raft_log, flushed_offset=_flushed_offset(raft_log), prepare=follower.prepare
+            store_config,
+            directory,
+            raft_log,
+            flushed_offset=_flushed_offset(raft_log),
+            batches=raft_log.batches(),
+            prepare=follower.prepare,
         )
     except BaseException:
         if raft_log is not None:

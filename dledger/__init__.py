@@ -8,6 +8,7 @@
          entry_log      hard_state     transport
     log_writer, log_care,              peer_link, hello
     log_reader, unit_index             frame_stream, wire
+    entry_batches
              |
          raft_files: identity, lock, log_opening, log_recovery, log_start, committed
 

@@ -24,7 +24,7 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
         DiskReadError: the disk cannot read it.
     """
     unpack = FILLER.unpack_from
-    position = _entry_position(data, start)
+    position = entry_position(data, start)
     while position < end and (file := data.file_at(position)) is not None:
         view, base = file.view, file.start_offset
         offset, limit = position - base, min(end - base, file.write_position)
@@ -47,7 +47,7 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
         position = file.end_offset
 
 
-def _entry_position(data: MappedFileQueue, start: int) -> int:
+def entry_position(data: MappedFileQueue, start: int) -> int:
     """Where the entry at or behind `start` lies: a record starts with its size, then a magic no entry has there."""
     file = data.file_at(start)
     if file is None or file.end_offset - start < FILLER_SIZE:

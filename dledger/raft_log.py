@@ -22,6 +22,7 @@ from dledger.core.errors import NotLeaderError
 from dledger.core.messages import AppendRequest
 from dledger.core.roles import Role
 from dledger.entry import HEADER_SIZE
+from dledger.entry_batches import EntryBatches
 from dledger.entry_log import EntryLog
 from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.hard_state import HardStateFile
@@ -234,6 +235,10 @@ class RaftLog:
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
         return walk_records(self._entries.data, start_offset, end_offset)
+
+    def batches(self) -> EntryBatches:
+        """As `walk`, for recovery: by the thousand."""
+        return EntryBatches(self._entries.data)
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """See `ReplicatedLog.sealed_files`."""

@@ -37,6 +37,7 @@ from store.flusher import Flusher, FlushMode
 from store.mapped_file_queue import MappedFileQueue
 from store.mappings import Mappings
 from store.placing import Placer, walk_file
+from store.record_batches import RecordBatch
 from store.recovery import recover_log
 from store.refusals import refusal_of
 from store.removal import FileRemoval
@@ -94,6 +95,7 @@ class CommitLog:
         self._confirm_offset = 0
         self._last_timestamp = 0
         self._damaged: list[int] = []
+        self._held: dict[int, RecordBatch] = {}
         self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not recovered yet")
 
     # -- opening and closing
@@ -120,7 +122,7 @@ class CommitLog:
             self._queue.prepare(0)
         self._confirm_offset = self._queue.max_offset
         self._last_timestamp = scan.last_timestamp
-        self._damaged = scan.damaged
+        self._damaged, self._held = scan.damaged, scan.held
         return scan.damaged
 
     def start(self) -> None:
@@ -246,8 +248,9 @@ class CommitLog:
             start_offset = file.end_offset
 
     def batches(self) -> LogBatches:
-        """As `walk`, for recovery: by the thousand, and with a word on which are damaged."""
-        return LogBatches(self._queue, self._damaged)
+        """As `walk`, for recovery: by the thousand, and with a word on which are damaged. To be called once."""
+        held, self._held = self._held, {}
+        return LogBatches(self._queue, self._damaged, held)
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """See `ReplicatedLog.sealed_files`."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.batch_fields import LogBatches
+from store.batch_fields import RecordSource
 from store.checkpointer import Checkpointer
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
@@ -120,7 +120,7 @@ async def open_store(
     replicated_log: ReplicatedLog,
     *,
     flushed_offset: Callable[[], int] | None = None,
-    batches: LogBatches | None = None,
+    batches: RecordSource | None = None,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.batch_fields import Dispatch, Find, LogBatches, one_by_one, put_run, runs_of
+from store.batch_fields import Dispatch, Find, RecordSource, one_by_one, put_run, runs_of
 from store.batch_queue import BatchQueue
 from store.checkpoint import Progress
 from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
@@ -78,7 +78,7 @@ def recover_queues(
     progress: Progress | None,
     *,
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES,
-    batches: LogBatches | None = None,
+    batches: RecordSource | None = None,
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
 
@@ -141,7 +141,7 @@ def _first_at(queue: ConsumeQueue, wanted: int) -> int | None:
 def _dispatch_range(
     log_: ReplicatedLog,
     queues: QueueTable,
-    batches: LogBatches | None,
+    batches: RecordSource | None,
     bounds: tuple[int, int],
     only: set[ConsumeQueue] | None,
     recovery: QueueRecovery,
@@ -189,7 +189,7 @@ def _put(
 
 
 def _dispatch_batches(
-    batches: LogBatches,
+    batches: RecordSource,
     queues: QueueTable,
     find: Find,
     bounds: tuple[int, int],
@@ -207,9 +207,9 @@ def _dispatch_batches(
         for run in runs_of(file, batch, find):
             if only is not None and run.queue not in only:
                 continue
-            if put_run(file, batch, run):
+            if put_run(run):
                 continue
-            for offset, is_sound, size, code, queue_offset in one_by_one(file, batch, run):
+            for (offset, size, code), queue_offset, is_sound in one_by_one(run):
                 if queue_offset > run.queue.max_offset and not is_whole:
                     lacking.add(run.queue)
                 else:
@@ -288,7 +288,7 @@ def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
 
 
 def _walk_batches(
-    batches: LogBatches, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
+    batches: RecordSource, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
 ) -> Iterator[tuple[MappedFile, RecordBatch]]:
     """As `_walk_on`, by the batch."""
     start, end = bounds

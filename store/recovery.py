@@ -27,7 +27,7 @@ from store.checkpoint import Checkpoint
 from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-from store.record_batches import read_batch, stored_at
+from store.record_batches import RecordBatch, read_batch, stored_at
 
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
@@ -35,6 +35,7 @@ _MAGIC_AT = 4
 _MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _PROBE_BYTES = 8
 _ZEROS_LOOKED_AT_BYTES = 64 << 20
+_HELD_RECORDS_MAX = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,22 @@ class LogScan:
         end_offset: end of the last record that counts.
         last_timestamp: its store time (ms), or 0 when none was seen.
         damaged: physical offsets of records inside the log whose bodies fail their CRC.
+        held: batches of a million records at most, by the physical offset where each begins: the queues will
+            want them next.
     """
 
     start_offset: int
     end_offset: int = -1
     last_timestamp: int = 0
     damaged: list[int] = field(default_factory=list)
+    held: dict[int, RecordBatch] = field(default_factory=dict, repr=False)
+    held_records: int = 0
+
+    def hold(self, offset: int, batch: RecordBatch) -> None:
+        """Keep one for the queues; the first million records, which is about 120 MB."""
+        if self.held_records + len(batch.starts) <= _HELD_RECORDS_MAX:
+            self.held_records += len(batch.starts)
+            self.held[offset] = batch
 
     def __post_init__(self) -> None:
         self.end_offset = max(self.start_offset, self.end_offset)
@@ -116,6 +127,7 @@ def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[in
     """Scan one file into `scan`; answer whether the log goes on in the next one."""
     while True:
         batch = read_batch(file, position, file.size_bytes, check=True, torn=torn)
+        scan.hold(file.start_offset + position, batch)
         sound = np.flatnonzero(batch.sound)
         bad = (batch.starts[~batch.sound] + file.start_offset).tolist()
         if len(sound):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dledger.entry_batches import EntryBatches
 from dledger.log_opening import OpenedLog
 from dledger.log_reader import walk_records
 from ledgermq.message.record import decode_record
@@ -71,7 +72,7 @@ def test_the_queues_of_a_variant_hold_what_java_kept(
     log = CommittedLog(open_java_log(golden))
     queues = QueueTable(tmp_path / "consumequeue", QUEUE_FILE)
     queues.load()
-    recover_queues(log, queues, None)  # type: ignore[arg-type]
+    recover_queues(log, queues, None, batches=EntryBatches(log.opened.data))  # type: ignore[arg-type]
     found = readable(log, queues)
     java = {queue: kept["readable"] for queue, kept in variant["recovered"]["afterLoad"]["queues"].items()}
     waiting = sum(entry["pos"] >= log.confirm_offset for entry in golden.entries[: log.opened.found.last_index + 1])
@@ -80,3 +81,20 @@ def test_the_queues_of_a_variant_hold_what_java_kept(
         assert {queue: found[queue] for queue in java if found[queue] < java[queue]} == {}
     assert found.total() >= MORE.get(name, 0)
     queues.close()
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_the_queues_are_the_same_by_the_batch_and_one_by_one(
+    name: str, golden_log: Callable[..., Any], open_java_log: Callable[..., OpenedLog], tmp_path: Path
+) -> None:
+    variant = VARIANTS[name]
+    log = CommittedLog(open_java_log(golden_log(variant["base"], variant["ops"])))
+    log.confirm_offset = log.max_offset  # over what is damaged, too
+    found: list[object] = []
+    for batches in (None, EntryBatches(log.opened.data)):
+        queues = QueueTable(tmp_path / str(len(found)), QUEUE_FILE)
+        recovery = recover_queues(log, queues, None, batches=batches)  # type: ignore[arg-type]
+        units = {repr(queue): list(queue.iterate(queue.min_offset, queue.max_offset)) for queue in queues}
+        found.append((recovery, units))
+        queues.close()
+    assert found[0] == found[1]

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from dledger.committed import Checkpoint, save_checkpoint
 from dledger.core.messages import Span, TermRun
 from dledger.entry import HEADER_SIZE
+from dledger.entry_batches import EntryBatches
 from dledger.entry_log import EntryLog
 from dledger.errors import EntryFormatError
 from dledger.log_reader import walk_records
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record
+from store.dispatch import unit_fields
 from store.errors import DiskFailedError, DiskFullError, RecordTooLargeError
 from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft, open_entry_log
 
@@ -432,6 +434,21 @@ def test_a_walk_starts_at_a_record_s_start_or_end(entry_log: LogOpener) -> None:
     assert list(walk_records(log.data, offset + len(record), log.max_position)) == all_of_them[4:]
     assert list(walk_records(log.data, 0, offset + len(record))) == all_of_them[:4]
     assert list(walk_records(log.data, 0, offset + len(record) - 1)) == all_of_them[:3]
+
+
+def test_batches_hold_the_records_of_a_walk_wherever_it_begins_and_ends(entry_log: LogOpener) -> None:
+    log = entry_log()
+    fill(log, 24)
+    batches = EntryBatches(log.data)
+    places = [0, log.max_position]
+    for offset, record in walk_records(log.data, 0, log.max_position):
+        places += [offset, offset + len(record)]
+    for start in places:
+        for end in (place + shift for place in places for shift in (-1, 0, 1)):
+            expected = [
+                (offset, True, unit_fields(offset, record)) for offset, record in walk_records(log.data, start, end)
+            ]
+            assert list(batches.dispatches(start, end)) == expected
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,72 @@
+"""Units made by the batch are those that are made one by one, whatever the records are."""
+
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from store.batch_fields import Run, runs_of
+from store.consume_queue import ConsumeQueue
+from store.dispatch import SCHEDULE_TOPIC, unit_fields
+from store.mapped_file import MappedFile, file_name
+from store.record_batches import read_batch
+
+_V1, _V2 = -626843481, -626843477
+_TOPICS = (b"A", b"TopicA", b"TopicB", b"t" * 127, "Straße".encode(), SCHEDULE_TOPIC, b"12345678", b"1234567")
+_PARTS = (
+    *(b"TAGS\x01TagA", b"TAGS\x01", b"TAGS\x01" + b"x" * 70, "TAGS\x01ä".encode(), b"TAGS\x01y", b"TAGS\x01TagLonger"),
+    *(b"KEYS\x01k", b"XTAGS\x01no", b"UNIQ_KEY\x017F0000", b"DELAY\x013", b"TAG", b"TAGS", b"", b"e\x01"),
+)
+
+
+def _record(place: int, source: random.Random, queue_offset: int) -> bytes:
+    body = source.randbytes(source.choice((0, 1, 30, 700)))
+    topic = source.choice(_TOPICS)
+    properties = b"\x02".join(source.choices(_PARTS, k=source.randrange(5))) + source.choice((b"\x02", b""))
+    magic = source.choice((_V1, _V1, _V1, _V2))
+    flag = source.choice((0, 0, 0, 1 << 4, 3 << 4, 4, 8, 12))
+    host = bytes(20) if flag & 1 << 4 else bytes(8)
+    store_host = bytes(20) if flag & 1 << 5 else bytes(8)
+    head = struct.pack(">iiiqqiq", 0, source.choice((0, 1, 2, 513)), 0, queue_offset, place, flag, 1_700_000_000_000)
+    head += host + struct.pack(">q", 1_700_000_000_001) + store_host + struct.pack(">iqi", 0, 0, len(body))
+    length = struct.pack(">h" if magic == _V2 else ">b", len(topic))
+    tail = body + length + topic + struct.pack(">h", len(properties)) + properties
+    return struct.pack(">ii", 8 + len(head) + len(tail), magic) + head + tail
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[MappedFile]:
+    file = MappedFile(tmp_path / file_name(1 << 20), 1 << 20, 1 << 20)
+    yield file
+    file.close()
+
+
+@pytest.mark.parametrize("alike", [1, 7, 300])
+@pytest.mark.parametrize("seed", range(20))
+def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: Path, seed: int, alike: int) -> None:
+    """`alike` so many records, one behind the other, are of one kind and length."""
+    queues: dict[tuple[bytes, int], ConsumeQueue] = {}
+    expected: dict[tuple[bytes, int], list[tuple[tuple[int, int, int], int]]] = {}
+    for number in range(300):
+        place = file.start_offset + file.write_position
+        record = _record(place, random.Random(seed * 1000 + number // alike), number)
+        file.write(memoryview(record))
+        size, queue_id, sys_flag, queue_offset, _, topic, code = unit_fields(place, memoryview(record))
+        if not sys_flag & TRANSACTION_PREPARED:
+            expected.setdefault((topic, queue_id), []).append(((place, size, code), queue_offset))
+
+    def find(topic: bytes, queue_id: int, _offset: int) -> ConsumeQueue:
+        return queues.setdefault((topic, queue_id), ConsumeQueue(topic.decode(), queue_id, tmp_path, 100))
+
+    batch = read_batch(file, 0, file.write_position, check=False)
+    assert len(batch.starts) == 300
+    runs = list(runs_of(file, batch, find))
+    assert {(run.queue.topic_bytes, run.queue.queue_id): _content(run) for run in runs} == expected
+    assert len(runs) == len(expected)
+
+
+def _content(run: Run) -> list[tuple[tuple[int, int, int], int]]:
+    return list(zip(run.units.tolist(), run.offsets.tolist(), strict=True))
