@@ -173,7 +173,7 @@ class LogScan:
         found.end_position = position + size
 
     def _take_run(self, file: MappedFile, offset: int, found: Recovered) -> int:
-        """Take in good entries of the present term from `offset` on, at the memory's speed; where the first other is.
+        """Take in good entries of the present term from `offset` on; where the first other is.
 
         What is not plainly good, and what lies at the edge of a window, is for `_scan_file` to look at.
         """

@@ -1,4 +1,4 @@
-"""Records of a log file by the thousand: recovery looks at every byte behind the checkpoint, at the memory's speed.
+"""Records of a log file by the thousand: recovery looks at every byte behind the checkpoint.
 
     chain     size -> next record -> ...                    one look at 8 bytes a record; at many as long, in one go
     heads     88 bytes of each record, side by side         all lengths and places checked at once, by numpy
