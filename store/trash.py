@@ -6,11 +6,10 @@ What a crash leaves there the next start removes.
 """
 
 import contextlib
-import itertools
 import logging
-import os
 import shutil
 import threading
+import uuid
 from pathlib import Path
 
 from store.errors import DiskFailedError
@@ -29,7 +28,6 @@ class Trash:
 
     def __init__(self, root: Path) -> None:
         self._folder = root / _FOLDER
-        self._numbers = itertools.count()
         self._lock = threading.Lock()  # between moving into the trash and putting the empty one away
 
     def empty(self) -> None:
@@ -45,7 +43,7 @@ class Trash:
         """
         if not folder.exists():
             return
-        target = self._folder / f"{os.getpid()}-{next(self._numbers)}"
+        target = self._folder / uuid.uuid4().hex  # in a container each process has the number of the one that crashed
         try:
             with self._lock:
                 self._folder.mkdir(exist_ok=True)
