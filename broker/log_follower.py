@@ -22,6 +22,7 @@ from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.telemetry.metrics import Histogram
 from store.consume_queue import ConsumeQueue
+from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queue_table import QueueStarts, QueueTable
 
@@ -121,7 +122,10 @@ class LogFollower:
         """Leave the files of timers and transactions as they are now; after `Parts.stop_deliveries`."""
         if self._parts is not None and self._delivery_files is not None:
             await self._delivery_files.close()
-            self._parts.timer.close()
+            try:
+                self._parts.timer.close()
+            except (StoreError, OSError) as error:  # the log has it all, and has still to be closed
+                log.error("timers not saved: %s", error)
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
         """See `log_choice.Follower`; before `prepare` as the tables on disk have it.

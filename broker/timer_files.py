@@ -60,6 +60,7 @@ class DeliveryFiles:
         self._saved_counts = counts.version
         self._store = store
         self._flushing: asyncio.Future[None] | None = None
+        self._saving: asyncio.Future[None] | None = None
         self.failures = 0
 
     def flush_index(self) -> None:
@@ -70,12 +71,12 @@ class DeliveryFiles:
             self._flushing.add_done_callback(self._flushed)
 
     def save_counts(self) -> None:
-        """Write the counts of transactions when they have changed."""
-        if self._counts.version != self._saved_counts:
+        """Write the counts of transactions when they have changed, unless that is under way."""
+        if self._saving is None and self._counts.version != self._saved_counts:
             self._saved_counts = self._counts.version
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(None, write_counts, self._path, self._counts.encode())
-            future.add_done_callback(self._note)
+            self._saving = loop.run_in_executor(None, write_counts, self._path, self._counts.encode())
+            self._saving.add_done_callback(self._saved)
 
     def clean(self) -> None:
         """Drop files of the timer log that nothing in the commit log is behind of."""
@@ -86,8 +87,9 @@ class DeliveryFiles:
 
     async def close(self) -> None:
         """Wait for what is under way, and write the counts."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        under_way = [future for future in (self._flushing, self._saving) if future is not None]
+        if under_way:
+            await asyncio.wait(under_way)
         if self._counts.version != self._saved_counts:
             try:
                 await asyncio.to_thread(write_counts, self._path, self._counts.encode())
@@ -96,6 +98,10 @@ class DeliveryFiles:
 
     def _flushed(self, future: asyncio.Future[None]) -> None:
         self._flushing = None
+        self._note(future)
+
+    def _saved(self, future: asyncio.Future[None]) -> None:
+        self._saving = None
         self._note(future)
 
     def _note(self, future: asyncio.Future[None]) -> None:

@@ -62,9 +62,14 @@ class Checkpointer:
         self._interval_s = 0.0
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
+        self._removals = 0
 
     def run_every(self, interval_s: float) -> None:
-        """From now on save at this interval, and sooner when much was dispatched: a crash costs about a second."""
+        """From now on save at this interval, and sooner when much was dispatched: a crash costs about a second.
+
+        Sooner, too, when queues were dropped: the units of the last checkpoint would not agree with those that are
+        left, and the whole log would be walked.
+        """
         self._interval_s = interval_s
         self._look_again()
 
@@ -106,7 +111,8 @@ class Checkpointer:
 
     def _save_when_due(self) -> None:
         behind = self._store.dispatched_offset - self._dispatched[0]
-        if self._loop.time() - self._saved_at >= self._interval_s - _LOOK_S / 2 or behind >= BYTES_BEHIND_MAX:
+        is_time = self._loop.time() - self._saved_at >= self._interval_s - _LOOK_S / 2
+        if is_time or behind >= BYTES_BEHIND_MAX or self._removals != self._store.queues.removals:
             self.save()
         self._look_again()
 
@@ -127,6 +133,7 @@ class Checkpointer:
         else:
             log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
         self._dispatched = (store.dispatched_offset, timestamp)
+        self._removals = store.queues.removals
         files = [file for queue in store.queues for file in queue.take_unflushed()]
         units = sum(queue.max_offset for queue in store.queues)
         return files, Checkpoint(

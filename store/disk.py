@@ -12,7 +12,7 @@ from pathlib import Path
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
 
 FILE_NAME_DIGITS = 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _LOOKED_AT_BYTES = 1 << 20
 
@@ -139,6 +139,6 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
     """No room for `size_bytes`, or `what` failed."""
-    if error.errno in _NO_ROOM:
+    if error.errno in NO_ROOM:
         return DiskFullError(path, size_bytes)
     return DiskFailedError(path, f"{what} failed: {error}")

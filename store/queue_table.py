@@ -41,6 +41,7 @@ class QueueTable:
         has_kinds: not all queues are plain ones: whoever puts units goes by `store.queue_kinds`.
         light_count: queues whose names begin with %LMQ%.
         on_deleted: told of each topic whose queues are dropped.
+        removals: queues dropped so far; a checkpoint from before counts their units.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class QueueTable:
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self.on_deleted: list[Callable[[str], None]] = []
+        self.removals = 0
         self._watched: set[str] = set()
         self._trash = Trash(directory.parent)
         make_folder(directory)
@@ -157,6 +159,7 @@ class QueueTable:
             with contextlib.suppress(OSError):  # other queues of the topic are there
                 folder.parent.rmdir()
         queue.clear()
+        self.removals += 1
         del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
 
@@ -170,6 +173,7 @@ class QueueTable:
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             queue.clear()
+            self.removals += 1
             del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         if topic.startswith(LIGHT_PREFIX):
             self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)

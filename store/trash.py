@@ -6,13 +6,13 @@ What a crash leaves there the next start removes.
 """
 
 import contextlib
-import itertools
 import logging
-import os
 import shutil
 import threading
+import uuid
 from pathlib import Path
 
+from store.disk import NO_ROOM
 from store.errors import DiskFailedError
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,6 @@ class Trash:
 
     def __init__(self, root: Path) -> None:
         self._folder = root / _FOLDER
-        self._numbers = itertools.count()
         self._lock = threading.Lock()  # between moving into the trash and putting the empty one away
 
     def empty(self) -> None:
@@ -38,21 +37,24 @@ class Trash:
             self._remove_soon(list(self._folder.iterdir()))
 
     def take(self, folder: Path) -> None:
-        """Take a folder that may be missing.
+        """Take a folder that may be missing. On a disk too full to move it, it is removed while the caller waits.
 
         Raises:
-            DiskFailedError: it cannot be moved.
+            DiskFailedError: it cannot be moved, or not be removed.
         """
         if not folder.exists():
             return
-        target = self._folder / f"{os.getpid()}-{next(self._numbers)}"
+        target = self._folder / uuid.uuid4().hex  # in a container each process has the number of the one that crashed
         try:
             with self._lock:
                 self._folder.mkdir(exist_ok=True)
                 folder.rename(target)
         except OSError as error:
-            raise DiskFailedError(folder, f"cannot be moved to {target}: {error}") from error
-        self._remove_soon([target])
+            if error.errno not in NO_ROOM:
+                raise DiskFailedError(folder, f"cannot be moved to {target}: {error}") from error
+            _remove_here(folder)
+        else:
+            self._remove_soon([target])
 
     def _remove_soon(self, folders: list[Path]) -> None:
         threading.Thread(target=self._remove, args=(folders,), name="ledgermq-trash", daemon=True).start()
@@ -65,3 +67,10 @@ class Trash:
                 log.warning("the next start tries again to remove %s: %s", folder, error)
         with self._lock, contextlib.suppress(OSError):  # more has come in
             self._folder.rmdir()
+
+
+def _remove_here(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise DiskFailedError(folder, f"cannot be removed: {error}") from error

@@ -13,8 +13,6 @@ Source: apache/rocketmq `store/.../kv/CompactionStore.java`, `CompactionService.
 import asyncio
 import logging
 import random
-import shutil
-import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -36,10 +34,10 @@ from store.message_store import MessageStore
 from store.queue_kinds import TopicAttributes
 from store.queue_reader import GetResult, TagsFilter
 from store.replicated_log import LogState
+from store.trash import Trash
 
 log = logging.getLogger(__name__)
 
-_DROPPED: Final = "dropped"
 _FOLDERS: Final = ("compactionLog", "compactionCq")
 _I64_MAX: Final = (1 << 63) - 1
 _FAULTS: Final = (StoreError, OSError, CorruptRecordError)
@@ -63,6 +61,7 @@ class CompactionStore:
         self._directory = root / "compaction"
         self._topic_attributes = topic_attributes
         self._positions = PositionCheckpoint(self._directory)
+        self._trash = Trash(self._directory)
         self._logs: dict[tuple[str, int], CompactionLog] = {}
         self._by_queue: dict[ConsumeQueue, CompactionLog | None] = {}
         self._timers: dict[object, asyncio.TimerHandle] = {}
@@ -81,8 +80,7 @@ class CompactionStore:
         """
         make_folder(self._directory)
         self._positions.load()
-        for path in self._directory.glob(f"{_DROPPED}-*"):
-            shutil.rmtree(path, ignore_errors=True)
+        self._trash.empty()
         for path in sorted(self._directory.glob(f"{_FOLDERS[0]}/*/*")):
             if path.is_dir() and path.name.isascii() and path.name.isdigit():
                 self._open(path.parent.name, int(path.name), clean=clean)
@@ -156,7 +154,11 @@ class CompactionStore:
         await asyncio.gather(*(self._compact(compaction_log) for compaction_log in list(self._logs.values())))
 
     def drop(self, topic: str) -> None:
-        """The topic is gone: so is what was kept of it."""
+        """The topic is gone: so is what was kept of it.
+
+        Raises:
+            DiskFailedError: its folders stay.
+        """
         keys = [key for key in self._logs if key[0] == topic]
         for key in keys:
             compaction_log = self._logs.pop(key)
@@ -166,7 +168,8 @@ class CompactionStore:
             if (timer := self._timers.pop(compaction_log, None)) is not None:
                 timer.cancel()
         self._by_queue = {queue: kept for queue, kept in self._by_queue.items() if queue.topic != topic}
-        self._remove_folders(topic)
+        for name in _FOLDERS:
+            self._trash.take(self._directory / name / topic)
 
     def finish(self) -> None:
         """The log closes soon: what is not copied by then will be."""
@@ -275,17 +278,6 @@ class CompactionStore:
             await self._loop.run_in_executor(self._executor, self._positions.save)
         except _FAULTS as error:
             log.error("the positions of compaction are not saved: %s", error)
-
-    def _remove_folders(self, topic: str) -> None:
-        """Out of the way at once, so that a topic of the same name can be made; gone soon."""
-        found = [path for name in _FOLDERS if (path := self._directory / name / topic).exists()]
-        if not found:
-            return
-        dropped = self._directory / f"{_DROPPED}-{time.monotonic_ns()}"
-        dropped.mkdir()
-        for path in found:
-            path.rename(dropped / path.parent.name)
-        self._executor.submit(shutil.rmtree, dropped, ignore_errors=True)
 
     def _close_files(self) -> bool:
         is_durable = True

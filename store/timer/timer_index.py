@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ledgermq.message.hashing import java_string_hash
+from store.errors import DiskFailedError
 from store.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
@@ -84,6 +85,7 @@ class TimerIndex:
         self._saved_counts = 0
         self._is_dirty = False
         self._has_lost_units = False
+        self._has_failed = False
         self.precision_ms = config.precision_ms
         self.read_ms = 0
         self.queue_offset = 0
@@ -232,7 +234,8 @@ class TimerIndex:
     def prepare_flush(self) -> Callable[[], None]:
         """Note what has to be durable; what is returned makes it so and may run in a thread.
 
-        The units come first, then the wheel that points to them, then the checkpoint that says so.
+        The units come first, then the wheel that points to them, then the checkpoint that says so. After a failed sync
+        no checkpoint is written any more: the last good one stands, and what came behind it is linked again.
         """
         wheel, timer_log = self._wheel, self._log
         end = timer_log.end if timer_log is not None else 0
@@ -243,12 +246,17 @@ class TimerIndex:
             file.pin()
 
         def flush() -> None:
-            if is_dirty and wheel is not None:
-                _sync(files)
-                wheel.sync()
-            for file in files:
-                file.unpin()
-            if check is not None:
+            try:
+                if is_dirty and wheel is not None:
+                    _sync(files)
+                    wheel.sync()
+            except BaseException:
+                self._has_failed = True
+                raise
+            finally:
+                for file in files:
+                    file.unpin()
+            if check is not None and not self._has_failed:
                 write_check(self._path("config/timercheck"), check)
             if counts is not None:
                 write_counts(self._path("config/timermetrics"), counts)
@@ -350,4 +358,7 @@ def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> N
 
 def _sync(files: list[MappedFile]) -> None:
     for file in files:
-        file.sync()
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync failed: {error}") from error

@@ -2,8 +2,10 @@
 
 import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +14,15 @@ from broker.state import NewerNames, ReplicatedState, StateChange
 from broker.state_files import DELAY_FILE, GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, encode_files, load_state, write_files
 from store.errors import StoreFormatError
 
-logging.getLogger("store.config_file").setLevel(logging.ERROR)
+
+@pytest.fixture(autouse=True, scope="module")
+def quiet() -> Iterator[None]:
+    """Hundreds of damaged files are no news; other tests want to read the notice."""
+    logger = logging.getLogger("store.config_file")
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(logging.NOTSET)
+
 
 NAMES = st.text("abcXYZ%_-|09", min_size=1, max_size=12)
 EXTRA = st.dictionaries(st.sampled_from(["future", "more"]), st.integers() | st.text(max_size=5), max_size=2)

@@ -12,6 +12,8 @@ import pytest
 from ledgermq.message.record import Record
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from store.errors import DiskFailedError
+from store.timer.timer_index import TimerIndex
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
 RECALLING = {"recall_enable": True}
@@ -236,6 +238,23 @@ async def test_a_timer_fires_though_its_files_are_lost(tmp_path: Path, lost: lis
     await desk.start()
     assert [record.body for record in await arrive(desk, 1)] == [b"x"]
     await desk.stop()
+
+
+async def test_a_broker_whose_timers_cannot_be_saved_stops_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    await make_topic(desk.client())
+    await send_timer(desk.client(), b"x", "K", TIMER_DELAY_SEC=3600)
+
+    def fails(_: TimerIndex) -> None:
+        raise DiskFailedError(tmp_path / "timerwheel", "sync failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TimerIndex, "close", fails)
+        await desk.stop()
+    assert not (tmp_path / "abort").exists()
 
 
 async def test_a_timer_beyond_the_window_is_rolled_on_until_it_fires(tmp_path: Path) -> None:

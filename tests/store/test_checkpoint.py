@@ -77,3 +77,22 @@ async def test_much_that_was_dispatched_is_checkpointed_before_its_time(
 
     await eventually(saved)
     await store.close()
+
+
+async def test_after_queues_were_dropped_a_crash_does_not_cost_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    await put_all(store, [queued(store.store.queues.get(topic, 0), b"x") for topic in ("stays", "goes")])
+    await store.close()
+    monkeypatch.setattr(checkpointer, "_LOOK_S", 0.001)
+    store = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+
+    def counted() -> int | None:
+        progress = CheckpointFile(tmp_path).found.progress
+        return None if progress is None else progress.unit_count
+
+    assert counted() == 2
+    store.store.queues.delete_topic("goes")
+    await eventually(lambda: counted() == 1)
+    await store.close()

@@ -1,5 +1,7 @@
 """Folders of topics that are deleted: gone at once, removed in a thread, and by the next start at the latest."""
 
+import errno
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -73,3 +75,27 @@ def test_folders_come_while_others_go(tmp_path: Path) -> None:
         folder.mkdir()
         trash.take(folder)
         assert not folder.exists()
+
+
+def test_what_a_crash_left_is_not_in_the_way_of_a_process_with_the_same_number(tmp_path: Path) -> None:
+    # In a container the broker has the same process id again and again.
+    left = tmp_path / ".trash" / f"{os.getpid()}-0"
+    left.mkdir(parents=True)
+    (left / "file").write_bytes(b"x")
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+    Trash(tmp_path).take(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("step", ["mkdir", "rename"])
+def test_on_a_full_disk_a_folder_is_removed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    # Whoever deletes a topic of a full disk wants the room; and nothing is dispatched while it cannot be deleted.
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"pathlib.Path.{step}", fails)
+        Trash(tmp_path).take(tmp_path / "a")
+    assert not (tmp_path / "a").exists()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from store.errors import StoreFormatError
+from store.errors import DiskFailedError, StoreFormatError
+from store.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts
 from store.timer.timer_index import TimerIndex, TimerIndexConfig
@@ -189,6 +190,24 @@ def test_units_behind_the_last_flush_are_found_and_linked(tmp_path: Path) -> Non
     again.resume_at(lambda physical_offset: physical_offset - 1000)
     assert (slots(again), again.queue_offset) == (wanted, 9)
     again.close()
+
+
+def test_after_a_failed_sync_no_checkpoint_counts_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = opened(tmp_path)
+    fill(index, 5)
+    index.prepare_flush()()
+    fill(index, 9)
+
+    def fails(_: MappedFile) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "sync", fails)
+        with pytest.raises(DiskFailedError, match="Input/output error"):
+            index.prepare_flush()()
+    index.read_ms = NOW + SECOND  # time goes on
+    index.close()
+    assert read_check(tmp_path / "config/timercheck").log_position == 5 * UNIT_SIZE
 
 
 def test_slots_whose_last_units_are_lost_keep_the_others(tmp_path: Path) -> None:
