@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ledgermq.message.index_unit import IndexLayout
+from ledgermq.remoting.tls_settings import TlsSettings
 
 _COMPACTION_UNIT_FILE_MIN = 4600
 
@@ -247,6 +248,7 @@ class BrokerConfig:
     max_connections: int = 10_000
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
+    tls: TlsSettings = field(default_factory=TlsSettings)
     max_topics: int = 100_000
 
     notices: tuple[str, ...] = ()
@@ -291,6 +293,7 @@ class BrokerConfig:
             *self._compaction_problems(),
             *self._time_problems(),
             *self._port_problems(),
+            *self.tls.problems(),
         ]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()

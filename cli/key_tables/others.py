@@ -34,7 +34,20 @@ serverWorkerThreads|int|8|j|Threads that decode and encode.
 shutdownWaitTimeSeconds|int|30|d|Seconds that a stopping server waits for clients to go.
 socksProxyConfig|text|{}|f|Proxies for outgoing connections.
 useEpollNativeSelector|bool|false|j|Wait for sockets by Linux' epoll through native code.
-useTLS|bool|false|f|Encrypt outgoing connections.
+useTLS|bool|false|*|Encrypt outgoing connections.
+tls.client.authServer|bool|false|*|Verify the certificates of servers that this process connects to.
+tls.client.certPath|text||*|Certificate that outgoing connections show to a server which asks for one.
+tls.client.keyPassword|text||*|Password of the key of tls.client.certPath.
+tls.client.keyPath|text||*|Key of tls.client.certPath.
+tls.client.trustCertPath|text||*|Authorities of the servers' certificates.
+tls.server.authClient|bool|false|d|Verify certificates that clients show.
+tls.server.certPath|text||*|Certificate of the listeners, with its chain.
+tls.server.keyPassword|text||*|Password of the listeners' key.
+tls.server.keyPath|text||*|Key of the listeners.
+tls.server.mode|disabled/permissive/enforcing|permissive|*|Whether the listeners take TLS, TLS and plain, or TLS only.
+tls.server.need.client.auth|none/optional/require|none|*|Whether clients are asked for a certificate.
+tls.server.trustCertPath|text||*|Authorities of the clients' certificates.
+tls.test.mode.enable|bool|true|d|Serve with a certificate made at the start, and trust every server.
 writeBufferHighWaterMark|int|0|j|Unsent bytes from which a connection counts as not writable; 0 the library's choice.
 writeBufferLowWaterMark|int|0|j|Unsent bytes below which a connection counts as writable again.
 """

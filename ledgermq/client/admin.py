@@ -29,7 +29,7 @@ from ledgermq.client.message import Message
 from ledgermq.client.outgoing import check_group, check_topic
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.route import PERM_READ, PERM_WRITE, MessageQueue, TopicRoute
-from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
+from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_record
@@ -75,8 +75,9 @@ class Admin:
         *,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
     ) -> None:
-        self._session = Session(namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        self._session = Session(namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls)
         self._attempt_timeout_s = attempt_timeout_s
         self._deadline_s = deadline_s
 
