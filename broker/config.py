@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.auth.settings import AuthSettings
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.tls_settings import TlsSettings
 
@@ -249,6 +250,7 @@ class BrokerConfig:
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
     tls: TlsSettings = field(default_factory=TlsSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
     max_topics: int = 100_000
 
     notices: tuple[str, ...] = ()
@@ -294,6 +296,7 @@ class BrokerConfig:
             *self._time_problems(),
             *self._port_problems(),
             *self.tls.problems(),
+            *self.auth.problems(),
         ]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()

@@ -6,10 +6,12 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 
 import os
 
+from broker import names
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import DataVersion
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -108,6 +110,8 @@ class OffsetRequests:
         record = self._store.look_up(offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        if names.is_internal_topic(decode_record(record).topic):  # it may hold what signs requests
+            raise Refusal(Cause.NO_PERMISSION, f"the record at {offset} is the cluster's own")
         connection.respond(command, ResponseCode.SUCCESS, body=bytes(record))
 
     def _first_boot_offset(self, topic: str, queue_id: int, fields: Fields) -> int:

@@ -1,4 +1,4 @@
-"""The replicated tables: topics, groups and consumer offsets, as the log tells them. Pure.
+"""The replicated tables: topics, groups, consumer offsets, users and policies, as the log tells them. Pure.
 
     leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from broker.auth.model import Acl, User
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from ledgermq.remoting.refusal import Refusal
 
@@ -42,12 +43,16 @@ class StateChange:
     Attributes:
         offsets: by `topic@group`, then queue id: the next queue offset to read.
         forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+        users: by name.
+        acls: what users may do, by subject.
     """
 
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
     groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    users: Mapping[str, User | None] = field(default_factory=dict)
+    acls: Mapping[str, Acl | None] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The body of the state record."""
@@ -56,6 +61,8 @@ class StateChange:
             "groups": _configs(self.groups),
             "offsets": self.offsets,
             "forbidden": self.forbidden,
+            "users": _configs(self.users),
+            "acls": _configs(self.acls),
         }
         return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
 
@@ -73,6 +80,8 @@ class StateChange:
                 groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
                 offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
                 forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
+                users={name: value and User.from_json(value) for name, value in _table(tables, "users")},
+                acls={name: value and Acl.from_json(value) for name, value in _table(tables, "acls")},
             )
         except (orjson.JSONDecodeError, Refusal, TypeError, ValueError, AttributeError) as error:
             raise StateFormatError(place, str(error)) from error
@@ -107,6 +116,8 @@ class NewerNames:
             groups={name: value for name, value in change.groups.items() if name not in self.groups},
             offsets=offsets,
             forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
+            users=change.users,
+            acls=change.acls,
         )
 
 
@@ -117,10 +128,12 @@ class ReplicatedState:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
         forbidden: by group, then topic: bits of what the group may not do there.
+        users, acls: who may do what, by name and by subject.
         removed: topics that were removed, and the physical offset of the record that says so: what lies before it
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
-        topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
+        topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
+            same.
         is_foreign: a Java broker wrote the files last, so that other members may have other values.
         newer: what the files had that the log's records must not take back; empty when they are written anew.
         file_extras: by file, members that this release gives no meaning, to be written back.
@@ -131,9 +144,12 @@ class ReplicatedState:
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.forbidden: dict[str, Mapping[str, int]] = {}
+        self.users: dict[str, User] = {}
+        self.acls: dict[str, Acl] = {}
         self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
+        self.auth_version = DataVersion()
         self.applied_offset = 0
         self.is_foreign = False
         self.newer = NewerNames()
@@ -145,6 +161,7 @@ class ReplicatedState:
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
         copy.forbidden = dict(self.forbidden)
+        copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
         return copy
@@ -160,11 +177,23 @@ class ReplicatedState:
             _update(self.groups, change.groups)
             removed = {name: None for name, value in change.groups.items() if value is None}
             _update(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
+        if change.users or change.acls:
+            self.auth_version = self.auth_version.next(timestamp)
+            _update(self.users, change.users)
+            _update(self.acls, change.acls)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
             else:
                 self.offsets.setdefault(key, {}).update(queues)
+
+    def user(self, name: str) -> User | None:
+        """The user, if there is one."""
+        return self.users.get(name)
+
+    def acl(self, subject: str) -> Acl | None:
+        """What the subject may do, if anything is said of it."""
+        return self.acls.get(subject)
 
     def topics_of_group(self, group: str) -> list[str]:
         """Topics in which `group` has offsets."""
@@ -181,9 +210,12 @@ class ReplicatedState:
                 "groups": _configs(self.groups),
                 "offsets": self.offsets,
                 "forbidden": self.forbidden,
+                "users": _configs(self.users),
+                "acls": _configs(self.acls),
                 "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
+                "authVersion": self.auth_version.to_json(),
             },
             option=orjson.OPT_NON_STR_KEYS,
         )
@@ -203,12 +235,16 @@ class ReplicatedState:
             applied = int(values["appliedOffset"])
             removed = {str(name): int(offset) for name, offset in values["removed"].items()}
             versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
+            auth_version = DataVersion.from_json(values.get("authVersion", {}))
         except (KeyError, TypeError, ValueError, AttributeError, Refusal) as error:
             raise StateFormatError(place, repr(error)) from error
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
         self.groups = {name: value for name, value in change.groups.items() if value is not None}
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
         self.forbidden = dict(change.forbidden)
+        self.users = {name: value for name, value in change.users.items() if value is not None}
+        self.acls = {name: value for name, value in change.acls.items() if value is not None}
+        self.auth_version = auth_version
         self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
@@ -232,7 +268,7 @@ def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
             table[name] = value
 
 
-def _configs(table: Mapping[str, TopicConfig | GroupConfig | None]) -> dict[str, Any]:
+def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:
     return {name: value and value.to_json() for name, value in table.items()}
 
 

@@ -1,6 +1,7 @@
 """The replicated tables on disk, so that a restart replays only the log's tail.
 
     config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
+    config/ledgermqAuth.json                                          users and policies, once there are any
     config/ledgermqState.json                                         how far the log is in them (written last)
 
 The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from broker import names
+from broker.auth.model import Acl, User
 from broker.delay import PROGRESS_GROUP
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
@@ -32,6 +34,7 @@ TOPICS_FILE: Final = "topics.json"
 GROUPS_FILE: Final = "subscriptionGroup.json"
 OFFSETS_FILE: Final = "consumerOffset.json"
 DELAY_FILE: Final = "delayOffset.json"
+AUTH_FILE: Final = "ledgermqAuth.json"
 STATE_FILE: Final = "ledgermqState.json"
 
 _FORMAT: Final = 1
@@ -45,7 +48,7 @@ _C = TypeVar("_C")
 
 def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
     """`(name, content)` of each file, in the order in which they must be written."""
-    return [(name, encode(state)) for name, (encode, _) in _FILES.items()]
+    return [(name, encode(state)) for name, (encode, _) in _FILES.items() if _is_needed(name, state)]
 
 
 def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
@@ -70,6 +73,8 @@ class StateWriter:
         """Make the files say what `state` does, which nobody changes meanwhile; errors as `write_files`."""
         for name, (encode, version) in _FILES.items():
             present = version(state)
+            if not _is_needed(name, state):
+                continue
             if name not in self._versions or self._versions[name] != present:
                 write_files(self._directory, [(name, encode(state))])
                 self._versions[name] = present
@@ -139,6 +144,17 @@ def _delay_file(state: ReplicatedState) -> bytes:
     return _file(state, DELAY_FILE, offsetTable=levels)
 
 
+def _auth_file(state: ReplicatedState) -> bytes:
+    users = {name: state.users[name].to_json() for name in sorted(state.users)}
+    acls = {name: state.acls[name].to_json() for name in sorted(state.acls)}
+    return _file(state, AUTH_FILE, aclTable=acls, dataVersion=state.auth_version.to_json(), userTable=users)
+
+
+def _is_needed(name: str, state: ReplicatedState) -> bool:
+    """Who has never had users has no file of them."""
+    return name != AUTH_FILE or state.auth_version != DataVersion()
+
+
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
     return dumps(mark)
@@ -151,6 +167,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     GROUPS_FILE: (_groups_file, lambda state: state.group_version),
     OFFSETS_FILE: (_offsets_file, lambda state: state.applied_offset),
     DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
+    AUTH_FILE: (_auth_file, lambda state: state.auth_version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
 """How each file is made, and what has changed when it must be made again; the mark comes last."""
@@ -217,6 +234,17 @@ def _delays(members: _Json) -> _Table:
     return _offset_table(members, {_DELAY_KEY: progress} if progress else {})
 
 
+def _auth(members: _Json) -> _Table:
+    users = _configs(members, "userTable", User.from_json)
+    acls = _configs(members, "aclTable", Acl.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.users, state.acls, state.auth_version = users, acls, version
+
+    return _Table(members, users.keys(), fill)
+
+
 def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
     def fill(state: ReplicatedState) -> None:
         state.offsets |= offsets
@@ -229,9 +257,11 @@ _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     GROUPS_FILE: _groups,
     OFFSETS_FILE: _offsets,
     DELAY_FILE: _delays,
+    AUTH_FILE: _auth,
 }
 _MADE_HERE: Final = frozenset(
     {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
+    | {"userTable", "aclTable"}
 )
 
 

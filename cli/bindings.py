@@ -81,6 +81,17 @@ TLS_BINDINGS: Mapping[str, Binding] = {
 }
 """Fields of `TlsSettings`, which brokers and nameservers have both."""
 
+AUTH_BINDINGS: Mapping[str, Binding] = {
+    "aclEnable": Binding("old_acl"),
+    "authenticationEnabled": Binding("authentication_enable"),
+    "authenticationWhitelist": Binding("authentication_whitelist", values.codes, values.show_codes),
+    "authorizationEnabled": Binding("authorization_enable"),
+    "authorizationWhitelist": Binding("authorization_whitelist", values.codes, values.show_codes),
+    "initAuthenticationUser": Binding("first_user", show=_hidden),
+    "innerClientAuthenticationCredentials": Binding("inner_user", show=_hidden),
+}
+"""Fields of `AuthSettings`."""
+
 BROKER_BINDINGS: Mapping[str, Binding] = {
     **_LISTENER,
     "advertisedPort": Binding("advertised_port", values.port),

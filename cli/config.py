@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from broker.auth.settings import AuthSettings
 from broker.config import BrokerConfig, FlushMode, LogMode
 from cli import values
 from cli.addresses import HostChoice
-from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS, Binding
+from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS, Binding
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS
 from cli.notices import list_notices, tls_notices
 from cli.said import Said
@@ -44,6 +45,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Brok
     if said.value("traceTopicEnable"):
         settings["trace_topic"] = said.value("msgTraceTopicName") or "RMQ_SYS_TRACE_TOPIC"
     settings["tls"] = TlsSettings(**said.fields(TLS_BINDINGS))
+    settings["auth"] = AuthSettings(**said.fields(AUTH_BINDINGS))
     listen_host = settings.get("listen_host", _EVERYWHERE)
     namesrv = settings.get("namesrv_addrs", ())
     advertised = said.host(("brokerIP1", "advertisedHost"), listen_host, namesrv)
@@ -79,7 +81,8 @@ def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
 
 def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
     """Check relations, and add what is to be said and shown."""
-    keys = {binding.field: key for key, binding in {**bindings, **TLS_BINDINGS}.items()} | {"health_port": "healthPort"}
+    all_bindings = {**bindings, **TLS_BINDINGS, **AUTH_BINDINGS}
+    keys = {binding.field: key for key, binding in all_bindings.items()} | {"health_port": "healthPort"}
     for field, detail in config.problems():
         for other in sorted(keys, key=len, reverse=True):  # some names begin like others
             detail = detail.replace(other, keys[other])
@@ -98,6 +101,7 @@ def _properties(config: BrokerConfig | NameServerConfig, said: Said, bindings: M
     shown["tls.server.mode"] = config.tls.mode.value
     shown["healthPort"] = "off" if config.health_port is None else str(config.health_port)
     if isinstance(config, BrokerConfig):
+        shown |= {key: binding.show(getattr(config.auth, binding.field)) for key, binding in AUTH_BINDINGS.items()}
         hosts = {"brokerIP1": config.advertised_host, "brokerIP2": config.inside_host}
         shown |= hosts | {"storePathCommitLog": str(config.commit_log_path)}
         shown |= {"advertisedPort": str(config.advertised_port or config.listen_port)}

@@ -95,30 +95,30 @@ scanInactiveMasterInterval|long|5000|f|Time in ms between two looks for lost mas
 """
 
 AUTH_TABLE = """
-aclCacheExpiredSecond|int|600|f|Seconds for which permissions are cached.
-aclCacheMaxNum|int|1000|f|Most permissions in the cache.
-aclCacheRefreshSecond|int|60|f|Seconds after which a cached permission is read again.
-authConfigPath|text||f|Folder of users and permissions.
-authenticationEnabled|bool|false|f|Ask clients who they are.
-authenticationMetadataProvider|text||f|Java class that keeps users.
-authenticationProvider|text||f|Java class that checks users.
-authenticationStrategy|text||f|Java class that decides when users are checked.
-authenticationWhitelist|text||f|Request codes that need no user.
-authorizationEnabled|bool|false|f|Check what clients may do.
-authorizationMetadataProvider|text||f|Java class that keeps permissions.
-authorizationProvider|text||f|Java class that checks permissions.
-authorizationStrategy|text||f|Java class that decides when permissions are checked.
-authorizationWhitelist|text||f|Request codes that need no permission.
+aclCacheExpiredSecond|int|600|d|Seconds for which permissions are cached.
+aclCacheMaxNum|int|1000|d|Most permissions in the cache.
+aclCacheRefreshSecond|int|60|d|Seconds after which a cached permission is read again.
+authConfigPath|text||d|Folder of users and permissions.
+authenticationEnabled|bool|false|*|Ask clients who they are.
+authenticationMetadataProvider|text||d|Java class that keeps users.
+authenticationProvider|text||d|Java class that checks users.
+authenticationStrategy|text||d|Java class that decides when users are checked.
+authenticationWhitelist|text||*|Request codes that need no user.
+authorizationEnabled|bool|false|*|Check what clients may do.
+authorizationMetadataProvider|text||d|Java class that keeps permissions.
+authorizationProvider|text||d|Java class that checks permissions.
+authorizationStrategy|text||d|Java class that decides when permissions are checked.
+authorizationWhitelist|text||*|Request codes that need no permission.
 clusterName|text||f|Cluster that access control belongs to; upstream sets it itself.
 configName|text||f|Name of the configuration of access control; upstream sets it itself.
-initAuthenticationUser|text||f|First user and password.
-innerClientAuthenticationCredentials|text||f|User and password of the brokers among themselves.
-migrateAuthFromV1Enabled|bool|false|f|Take over users and permissions of the old access control.
-statefulAuthenticationCacheExpiredSecond|int|60|f|Seconds for which a connection's user is cached.
-statefulAuthenticationCacheMaxNum|int|10000|f|Most connections' users in the cache.
-statefulAuthorizationCacheExpiredSecond|int|60|f|Seconds for which a connection's permissions are cached.
-statefulAuthorizationCacheMaxNum|int|10000|f|Most connections' permissions in the cache.
-userCacheExpiredSecond|int|600|f|Seconds for which users are cached.
-userCacheMaxNum|int|1000|f|Most users in the cache.
-userCacheRefreshSecond|int|60|f|Seconds after which a cached user is read again.
+initAuthenticationUser|text||*|First user and password.
+innerClientAuthenticationCredentials|text||*|User and password of the brokers among themselves.
+migrateAuthFromV1Enabled|bool|false|d|Take over users and permissions of the old access control.
+statefulAuthenticationCacheExpiredSecond|int|60|d|Seconds for which a connection's user is cached.
+statefulAuthenticationCacheMaxNum|int|10000|d|Most connections' users in the cache.
+statefulAuthorizationCacheExpiredSecond|int|60|d|Seconds for which a connection's permissions are cached.
+statefulAuthorizationCacheMaxNum|int|10000|d|Most connections' permissions in the cache.
+userCacheExpiredSecond|int|600|d|Seconds for which users are cached.
+userCacheMaxNum|int|1000|d|Most users in the cache.
+userCacheRefreshSecond|int|60|d|Seconds after which a cached user is read again.
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
+from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
 from cli.key_tables import ours
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
 
@@ -61,7 +61,8 @@ def test_every_key_has_one_sentence_of_meaning(keys: dict[str, Key]) -> None:
 @pytest.mark.parametrize(
     ("keys", "bound"),
     [
-        (BROKER_KEYS, {*BROKER_BINDINGS, *TLS_BINDINGS, "brokerIP1", "brokerIP2", "advertisedHost", "insideHost"}
+        (BROKER_KEYS, {*BROKER_BINDINGS, *TLS_BINDINGS, *AUTH_BINDINGS}
+         | {"brokerIP1", "brokerIP2", "advertisedHost", "insideHost"}
          | {"healthPort", "enableDLegerCommitLog", "brokerRole", "traceTopicEnable", "msgTraceTopicName"}),
         (NAMESRV_KEYS, {*NAMESRV_BINDINGS, *TLS_BINDINGS, "advertisedHost", "healthPort"}),
     ],
