@@ -2,7 +2,8 @@
 
 What is in no table is the cluster's, to be changed by those who may change it: a request that somebody adds is closed
 until he says what it touches. RocketMQ lets every user in there: the broker's settings (25, 26), groups (200), and the
-tables of topics, groups and offsets (21, 43, 201) have no rule in 5.3.3.
+tables of topics, groups and offsets (21, 43, 201) have no rule in 5.3.3. The other way round, who may read a topic may
+here ask for its offsets and single messages, too (29 to 33), as consumers do; RocketMQ wants the right Get for that.
 
 Source: apache/rocketmq `auth/.../authorization/builder/DefaultAuthorizationContextBuilder.java`, and `@RocketMQAction`
 of the request headers.
@@ -40,10 +41,10 @@ _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str
     Code.QUERY_MESSAGE: (SUB_GET, ("topic",), ()),
     Code.QUERY_CONSUMER_OFFSET: (SUB_GET, ("topic",), ("consumerGroup",)),
     Code.UPDATE_CONSUMER_OFFSET: (SUB_UPDATE, ("topic",), ("consumerGroup",)),
-    Code.SEARCH_OFFSET_BY_TIMESTAMP: (GET, ("topic",), ()),
-    Code.GET_MAX_OFFSET: (GET, ("topic",), ()),
-    Code.GET_MIN_OFFSET: (GET, ("topic",), ()),
-    Code.GET_EARLIEST_MSG_STORETIME: (GET, ("topic",), ()),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: (SUB_GET, ("topic",), ()),
+    Code.GET_MAX_OFFSET: (SUB_GET, ("topic",), ()),
+    Code.GET_MIN_OFFSET: (SUB_GET, ("topic",), ()),
+    Code.GET_EARLIEST_MSG_STORETIME: (SUB_GET, ("topic",), ()),
     Code.RECALL_MESSAGE: (PUB, ("topic",), ()),
     Code.CONSUMER_SEND_MSG_BACK: (SUB, (), ("group",)),
     Code.GET_CONSUMER_LIST_BY_GROUP: (SUB_GET, (), ("consumerGroup",)),
@@ -139,7 +140,7 @@ def _of_record(fields: Fields, topic_at: TopicAt) -> list[Access]:
     """What lies at the offset counts, not what the request calls it."""
     offset = fields.get("offset", "")
     topic = topic_at(int(offset)) if offset.isascii() and offset.isdigit() and len(offset) < 19 else None
-    return [] if topic is None else [of_topic(topic, GET)]
+    return [] if topic is None else [of_topic(topic, SUB_GET)]
 
 
 def _send(topic: str, group: str) -> Iterator[Access]:

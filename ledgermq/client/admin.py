@@ -36,6 +36,7 @@ from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.signature import Credentials
 
 DEFAULT_QUEUE_COUNT: Final = 8
 ROUTE_POLL_S: Final = 0.02
@@ -76,8 +77,11 @@ class Admin:
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
-        self._session = Session(namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls)
+        self._session = Session(
+            namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls, credentials=credentials
+        )
         self._attempt_timeout_s = attempt_timeout_s
         self._deadline_s = deadline_s
 

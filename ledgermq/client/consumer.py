@@ -29,6 +29,7 @@ from ledgermq.client.subscription import RETRY_TOPIC_PREFIX
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.signature import Credentials
 
 _log: Final = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Consumer:
         attempt_timeout_s: for one try of a request.
         deadline_s: for a request with its retries, such as `commit`.
         tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
+        credentials: signs every request, for brokers that ask who sends it.
 
     Raises:
         InvalidArgumentError: an address, a name, an expression or the start is malformed.
@@ -81,6 +83,7 @@ class Consumer:
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
         check_start(start)
@@ -97,6 +100,7 @@ class Consumer:
             attempt_timeout_s=attempt_timeout_s,
             deadline_s=deadline_s,
             tls=tls,
+            credentials=credentials,
         )
         self._prefetch = Prefetch(prefetch_messages, prefetch_bytes)
         self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}

@@ -21,6 +21,7 @@ from ledgermq.client.sending import SendResult
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.signature import Credentials
 
 DEFAULT_GROUP: Final = "ledgermq-producers"
 IN_FLIGHT_MAX: Final = 4096
@@ -51,6 +52,7 @@ class Producer:
         in_flight_max: sends under way.
         in_flight_bytes_max: their bodies' bytes.
         tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
+        credentials: signs every request, for brokers that ask who sends it.
         create_topics: let brokers create unknown topics, if they are configured to.
 
     Raises:
@@ -68,12 +70,18 @@ class Producer:
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         create_topics: bool = True,
         tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._create_topics = create_topics
         self._session = Session(
-            namesrv, content=self._heartbeat, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls
+            namesrv,
+            content=self._heartbeat,
+            attempt_timeout_s=attempt_timeout_s,
+            deadline_s=deadline_s,
+            tls=tls,
+            credentials=credentials,
         )
         self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
         self._lanes = Lanes()

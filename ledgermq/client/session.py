@@ -23,6 +23,7 @@ from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ClientTls, ContextSource
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
@@ -61,6 +62,7 @@ class Session:
         attempt_timeout_s: for one try of a call.
         deadline_s: for a whole call.
         tls: True for TLS with the system's authorities, or a context of one's own.
+        credentials: who we are, where brokers ask.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Session:
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
         self._content = content
@@ -83,6 +86,7 @@ class Session:
         self._attempt_timeout_s = attempt_timeout_s
         self._deadline_s = deadline_s
         self._tls = tls
+        self._credentials = credentials
         self._parts: _Parts | None = None
         self.own_address = ""
         self.client_id = ""
@@ -91,7 +95,12 @@ class Session:
         """Make the parts, and start what runs by itself."""
         self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
         self.client_id = make_client_id(self.own_address)
-        remoting = RemotingClient(_Handler(self), connect_timeout_s=CONNECT_TIMEOUT_S, tls=_source(self._tls))
+        remoting = RemotingClient(
+            _Handler(self),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            tls=_source(self._tls),
+            credentials=self._credentials,
+        )
         nameservers = Nameservers(remoting, self._addresses)
         routes = Routes(nameservers, self._leader_changed, self._on_route)
         calls = Calls(remoting, routes, attempt_timeout_s=self._attempt_timeout_s, deadline_s=self._deadline_s)

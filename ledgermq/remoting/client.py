@@ -17,6 +17,7 @@ from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
 
 DEFAULT_TIMEOUT_S: Final = 3.0
@@ -45,6 +46,7 @@ class RemotingClient:
         handler: serves what servers ask of us; None refuses everything with code 3.
         connect_timeout_s: for one attempt, name resolution and TLS handshake included.
         tls: the context for the next connection; without it connections are plain.
+        credentials: sign every request; None: requests say nothing of who asks.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class RemotingClient:
         limits: Limits | None = None,
         connect_timeout_s: float = DEFAULT_TIMEOUT_S,
         tls: ContextSource | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._handler = handler or NoRequests()
         self._limits = limits or Limits()
         self._connect_timeout_s = connect_timeout_s
         self._tls = tls
+        self._sign = None if credentials is None else credentials.sign
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
         self._all = ConnectionSet(self._limits)
@@ -159,6 +163,7 @@ class RemotingClient:
             self._all.admit,
             lambda connection, reason: self._forget(address, connection, reason),
             close_when_silent=True,
+            sign=self._sign,
         )
 
     def _forget(self, address: str, connection: Connection, reason: str) -> None:

@@ -47,7 +47,7 @@ def test_bodies_are_read_for_what_they_touch() -> None:
 
 
 def test_a_message_by_offset_is_of_the_topic_it_lies_in_whatever_is_said() -> None:
-    assert touched(33, {"offset": "7", "topic": "mine"}, topic_at={"7": "theirs"}) == ["Topic:theirs Get"]
+    assert touched(33, {"offset": "7", "topic": "mine"}, topic_at={"7": "theirs"}) == ["Topic:theirs Sub Get"]
     assert touched(33, {"offset": "-1"}) == []
 
 
