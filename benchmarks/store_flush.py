@@ -1,4 +1,4 @@
-"""Group commit with SYNC_FLUSH: two batches of 32 messages of 1 KiB are on their way at any time.
+"""Group commit with SYNC_FLUSH: four batches of 32 messages of 1 KiB are on their way at any time.
 
     python -m benchmarks.store_flush [--records N] [--rounds N] [--directory DIR]
 
@@ -16,7 +16,7 @@ from benchmarks.store_bench import BATCH, Batch, Figures, Options, main, make_ba
 from store.flusher import FlushMode
 from store.message_store import MessageStore
 
-_IN_FLIGHT = 2
+_IN_FLIGHT = 4
 
 
 async def put_synced(store: MessageStore, batches: list[Batch]) -> float:

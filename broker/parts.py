@@ -55,6 +55,7 @@ from broker.timer_drafts import TimerDrafts
 from broker.timer_parking import Parking
 from broker.timer_requests import TimerRequests
 from broker.timer_service import TimerService
+from broker.transaction_copies import TransactionCopies
 from broker.transaction_requests import TransactionRequests
 from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
@@ -156,12 +157,12 @@ class Parts:
             self.appender,
             wall_clock_ms,
         )
+        copies = TransactionCopies(config, self.metadata, self.clients, self.targets, drafts)
         self.transactions = TransactionService(
             config,
             state,
             self.deliveries,
-            self.metadata,
-            self.clients,
+            copies,
             role,
             store,
             self.targets,

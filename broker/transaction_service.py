@@ -14,7 +14,6 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -22,19 +21,16 @@ from typing import Final
 
 from broker import names
 from broker.appender import Appender
-from broker.clients import ClientTable
 from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
-from broker.metadata import Metadata
 from broker.role import Role
 from broker.send_target import SendTargets
 from broker.state import ReplicatedState, offset_key
 from broker.timer_deliveries import Deliveries, Kind
-from broker.transaction_check import check_command
-from broker.transaction_halves import CHECK_TIMES, Half, OpenHalves, half_of
+from broker.transaction_copies import TransactionCopies
+from broker.transaction_halves import Half, OpenHalves, half_of
 from broker.transaction_ops import OpWriter
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.properties import WAIT
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
@@ -69,8 +65,7 @@ class TransactionService:
         config: BrokerConfig,
         state: ReplicatedState,
         deliveries: Deliveries,
-        metadata: Metadata,
-        clients: ClientTable,
+        copies: TransactionCopies,
         role: Role,
         store: MessageStore,
         targets: SendTargets,
@@ -83,12 +78,9 @@ class TransactionService:
         self._config = config
         self._state = state
         self._deliveries = deliveries
-        self._metadata = metadata
-        self._clients = clients
+        self._copies = copies
         self._role = role
         self._store = store
-        self._targets = targets
-        self._drafts = drafts
         self._appender = appender
         self._loop = loop
         self._clock_ms = clock_ms
@@ -97,7 +89,6 @@ class TransactionService:
         self._busy: set[int] = set()  # half offsets being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
         self._told: tuple[int, int] | None = None
-        self._random = random.Random()
         self._run = 0
         self._is_ready = False
         self._is_leading = False
@@ -322,56 +313,33 @@ class TransactionService:
             self._open.end(half)  # the log has dropped it
             self._count(half, -1)
             return
-        properties = {**record.property_map, CHECK_TIMES: str(half.check_times + 1), WAIT: "false"}
-        target = self._targets.target(names.HALF_TOPIC, 0)
-        draft = self._again(record, target.queue_id, names.HALF_TOPIC, properties)
+        draft = self._copies.put_back(record, half.check_times + 1)
+        if draft is None:
+            return
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):
                 self._busy.discard(half.queue_offset)
-            elif draft is not None:
-                with contextlib.suppress(Refusal):  # it is asked about in the next round
-                    self._ask(half.group, draft.physical_offset)
+                return
+            with contextlib.suppress(Refusal):  # else it is asked about in the next round
+                copy = self.look_up(draft.physical_offset)
+                self.checks += copy is not None and self._copies.ask(copy, half.group)
 
-        if draft is not None:
-            self._busy.add(half.queue_offset)
-            self._appender.add(draft, done)
-
-    def _ask(self, group: str, physical_offset: int) -> None:
-        """Ask any producer of the group that is connected."""
-        record = self.look_up(physical_offset)
-        producers = [client for client in self._clients.producers(group) if not client.connection.is_closed]
-        if record is None or not producers:
-            log.info("nobody of producer group %s to ask about the half message at %d", group, physical_offset)
-            return
-        self.checks += 1
-        self._random.choice(producers).connection.oneway(check_command(record, self._config.broker_name))
+        self._busy.add(half.queue_offset)
+        self._appender.add(draft, done)
 
     def _give_up(self, half: Half) -> None:
         record = self.look_up(half.physical_offset)
         log.warning(
             "transaction %s of topic %s given up after %d checks", half.unique_key, half.topic, half.check_times
         )
-        draft = None
-        if record is not None:
-            self._metadata.topic_for_group(names.CHECKED_OUT_TOPIC, 1)
-            draft = self._again(record, 0, names.CHECKED_OUT_TOPIC, record.property_map)
+        draft = self._copies.given_up(record) if record is not None else None
         if draft is None:
             self._decided(half)
             return
-        draft.prepared_transaction_offset = half.physical_offset
         self._busy.add(half.queue_offset)
         self.given_up += 1
         self.commit(half, draft, lambda _: None)
-
-    def _again(self, record: Record, queue_id: int, topic: str, properties: dict[str, str]) -> QueuedDraft | None:
-        """A copy elsewhere; None, with a line in the log, when its properties have become too long."""
-        try:
-            target = self._targets.target(topic, queue_id)
-            return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
-        except Refusal as refusal:
-            log.error("half message at %d cannot be copied to %s: %s", record.physical_offset, topic, refusal.remark)
-            return None
 
     # ---- counts
 

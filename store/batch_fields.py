@@ -92,6 +92,7 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Collection[Run]
     buffer, view, base = file.buffer, file.view, file.start_offset
     codes: dict[bytes, int] = {}
     runs: dict[tuple[bytes, int], Run] = {}
+    find_run, find_code = runs.get, codes.get
     heads = batch.heads
     wanted = ~(batch.common & (heads["sys_flag"] & TRANSACTION_PREPARED != 0))
     rows = np.flatnonzero(wanted)
@@ -101,10 +102,10 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Collection[Run]
         topic_end = 1 + tail[0]
         found = tail.rfind(_TAGS, topic_end + 1) + 6
         stop = tail.find(2, found)
-        run = runs.get((tail[1:topic_end], queue_id))
+        run = find_run((tail[1:topic_end], queue_id))
         if run is not None and stop > found > 5:
             tag = tail[found:stop]
-            code = codes.get(tag)
+            code = find_code(tag)
             if code is None:
                 code = codes[tag] = tags_code(tag)
         else:

@@ -94,8 +94,6 @@ def recover_queues(
         return QueueRecovery(end)
     recovery = QueueRecovery(end)
     start = _cut(log_, queues, progress, end, untrusted_walk_bytes)
-    if progress is not None:
-        start = max(min(start, progress.flushed_offset), log_.min_offset)  # what is behind may be damaged
     gapped = {queue for queue in queues if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
     if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
@@ -114,7 +112,8 @@ def _cut(log_: ReplicatedLog, queues: QueueTable, progress: Progress | None, end
     """Cut every queue to what can be trusted; answer where dispatching starts."""
     min_offset = log_.min_offset
     if progress is not None and progress.dispatched_offset >= min_offset:
-        trusted = min(progress.dispatched_offset, end)
+        # behind the flushed offset the log may have been cut and written anew since: its units are of another past
+        trusted = max(min(progress.dispatched_offset, progress.flushed_offset, end), min_offset)
         for queue in queues:
             queue.recover(trusted, scan=False)
         count = sum(queue.max_offset for queue in queues)

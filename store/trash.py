@@ -30,6 +30,7 @@ class Trash:
     def __init__(self, root: Path) -> None:
         self._folder = root / _FOLDER
         self._numbers = itertools.count()
+        self._lock = threading.Lock()  # between moving into the trash and putting the empty one away
 
     def empty(self) -> None:
         """Begin to remove what an earlier process left."""
@@ -46,18 +47,12 @@ class Trash:
             return
         target = self._folder / f"{os.getpid()}-{next(self._numbers)}"
         try:
-            self._move(folder, target)
+            with self._lock:
+                self._folder.mkdir(exist_ok=True)
+                folder.rename(target)
         except OSError as error:
             raise DiskFailedError(folder, f"cannot be moved to {target}: {error}") from error
         self._remove_soon([target])
-
-    def _move(self, folder: Path, target: Path) -> None:
-        self._folder.mkdir(exist_ok=True)
-        try:
-            folder.rename(target)
-        except FileNotFoundError:  # the thread has just put the empty trash away
-            self._folder.mkdir(exist_ok=True)
-            folder.rename(target)
 
     def _remove_soon(self, folders: list[Path]) -> None:
         threading.Thread(target=self._remove, args=(folders,), name="ledgermq-trash", daemon=True).start()
@@ -68,5 +63,5 @@ class Trash:
                 shutil.rmtree(folder)
             except OSError as error:
                 log.warning("the next start tries again to remove %s: %s", folder, error)
-        with contextlib.suppress(OSError):  # more has come in
+        with self._lock, contextlib.suppress(OSError):  # more has come in
             self._folder.rmdir()

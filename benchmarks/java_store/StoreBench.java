@@ -269,7 +269,7 @@ public class StoreBench {
             long began = System.nanoTime();
             for (int i = 0; i < count; i++) {
                 flying.add(store.asyncPutMessages(batch(i % QUEUES)));
-                if (flying.size() == 2) {
+                if (flying.size() == 4) {
                     check(flying.poll().get());
                 }
             }

@@ -8,8 +8,9 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Mapping
 
-from chaos.crash.campaign import Effort, Tally, run_seed
+from chaos.crash.campaign import Effort, Tally, Workload, run_seed
 from chaos.crash.modes import MODES, SMALL
 
 _FOUND = 10
@@ -27,8 +28,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--image", type=int, help="with --seed: judge this one only")
     parser.add_argument("--log", action="store_true", help="show what the store logs")
     options = parser.parse_args(arguments)
-    if not options.log:
-        logging.disable(logging.CRITICAL)
+    before = logging.root.manager.disable
+    logging.disable(before if options.log else logging.CRITICAL)
+    try:
+        return _judge(options, modes)
+    finally:
+        logging.disable(before)
+
+
+def _judge(options: argparse.Namespace, modes: Mapping[str, Workload]) -> int:
     effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
     tally, began = Tally(), time.monotonic()

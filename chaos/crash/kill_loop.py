@@ -82,7 +82,8 @@ class Broker:
             [*_LEDGERMQ, "cluster", *words, "--dir", str(directory)], stdout=subprocess.PIPE, text=True
         )
         assert self._up.stdout is not None, "a pipe was asked for"
-        self.namesrv = str(json.loads(self._up.stdout.readline())["namesrv"])
+        with self._up.stdout as described:
+            self.namesrv = str(json.loads(described.readline())["namesrv"])
 
     def order(self, word: str) -> None:
         """`ledgermq cluster WORD n0`."""

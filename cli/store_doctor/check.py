@@ -75,6 +75,7 @@ class FileCheck:
     spans: dict[tuple[QueueName, bool], list[Span]] = field(default_factory=dict)
     missing_keys: tuple[int, int] | None = None
     suspects: int = 0
+    deleted: int = 0
 
 
 def check_store(
@@ -115,6 +116,9 @@ def check_store(
     if not layout.is_bare:
         check_timer(layout, facts, findings)
     _blame_missing_file(layout, parts, findings)
+    deleted = sum(part.deleted for part in parts)
+    if deleted:
+        findings.notes.append(f"{deleted} records are of topics that topics.json does not know and that have no queue")
     suspects = sum(part.suspects for part in parts)
     if suspects:
         findings.notes.append(f"{suspects} records have zero bytes in their properties: perhaps torn")
@@ -158,6 +162,7 @@ def check_file(
         claims = check_units(layout, _queues(layout), columns, optional, is_last=file == layout.log_files[-1])
         part.faults += claims.faults
         part.spans = claims.spans
+        part.deleted = claims.deleted
         torn = claims.torn
     if with_keys and len(columns):
         torn |= _check_keys(layout, scan, optional, part)

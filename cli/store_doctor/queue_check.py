@@ -18,11 +18,13 @@ from cli.store_doctor.findings import BEHIND, Fault
 from cli.store_doctor.numbering import OFFSET_MAX, is_folder_name
 from cli.store_doctor.queues import BATCH_DIR, QUEUE_DIR, QueueSet, list_queues
 from cli.store_doctor.unit_files import BLANK_SIZE, UnitFiles, Units
+from cli.store_doctor.walk import record_at
 from store.dispatch import SCHEDULE_TOPIC
 
 IS_EXT = -(1 << 31)
 """Codes below are addresses of extensions: no hash of an int's range is."""
 
+_LOOKED_UP_MAX = 10_000
 _LIVE_TRIES = 20
 _LIVE_PAUSE_S = 0.05
 
@@ -35,12 +37,14 @@ class QueueClaims:
 
     Attributes:
         spans: by queue and kind of units, the unit numbers `[first, end)` that records claim.
+        deleted: records of topics that are deleted; they have no units.
         torn: rows whose units or keys remember more than their record has.
     """
 
     faults: list[Fault] = field(default_factory=list)
     spans: dict[tuple[QueueName, bool], list[Span]] = field(default_factory=dict)
     torn: set[int] = field(default_factory=set)
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ def check_units(
         is_last: records may still be arriving in this file, if the store is in use.
     """
     claims = QueueClaims()
+    gone = [number for number, name in enumerate(columns.names) if queues.is_deleted(name.topic)]
+    claims.deleted = int((np.isin(columns.queues, gone) & columns.in_queue).sum())
     is_growing = is_last and layout.holder is not None
     for expected in expected_units(queues, columns, optional):
         _check_queue(layout, queues, columns, expected, claims, is_growing=is_growing)
@@ -80,7 +86,7 @@ def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.
     bounds = np.searchsorted(columns.queues[order], np.arange(len(columns.names) + 1))
     for number, name in enumerate(columns.names):
         mine = order[bounds[number] : bounds[number + 1]]
-        if len(mine):
+        if len(mine) and not queues.is_deleted(name.topic):
             is_batch = queues.is_batch(name.topic)
             numbers = np.arange(len(mine)) if is_batch else columns.queue_offsets[mine]
             yield Expected(name, is_batch, mine, numbers, optional[mine])
@@ -124,10 +130,23 @@ def _check_queue(
         missing[np.flatnonzero(~missing)[-1] + 1 if not missing.all() else 0 :] = False  # not dispatched yet
     claims.faults += _runs(layout, units, expected, missing, "queue-missing", "no unit")
     wrong = bad & (found["size"] != 0)
+    later = wrong & (found["physical"] > columns.physical_offsets[expected.rows])
+    wrong[_superseded(layout, expected, found, later)] = False
     for row in expected.rows[wrong & (found["physical"] == columns.physical_offsets[expected.rows])]:
         claims.torn.add(int(row))
     claims.faults += _runs(layout, units, expected, wrong, "queue-wrong", "units that contradict their records")
     claims.faults += ext_faults(layout, expected.name, units, numbers, found["code"], columns.codes[expected.rows])
+
+
+def _superseded(layout: StoreLayout, expected: Expected, found: Units, later: npt.NDArray[np.bool_]) -> list[int]:
+    """Those `later` units that point at a newer record of the same number: the topic was deleted and made again."""
+    name, result = expected.name, []
+    for at in np.flatnonzero(later)[:_LOOKED_UP_MAX].tolist():
+        record = record_at(layout, int(found["physical"][at]))
+        place = None if record is None else (record.topic.encode(), record.queue_id, record.queue_offset)
+        if place == (name.topic, name.queue_id, int(expected.numbers[at])):
+            result.append(at)
+    return result
 
 
 def _compare(units: UnitFiles, columns: Columns, expected: Expected) -> tuple[Units, npt.NDArray[np.bool_]]:

@@ -14,6 +14,8 @@ from typing import Final
 from cli.store_doctor.columns import QueueName
 from cli.store_doctor.directory import offset_files, usual_length
 from cli.store_doctor.unit_files import BATCH_UNIT, QUEUE_UNIT, UnitFiles, open_units
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.lenient_json import loads
 
 QUEUE_DIR: Final = "consumequeue"
 BATCH_DIR: Final = "batchconsumequeue"
@@ -29,11 +31,14 @@ class QueueSet:
     Attributes:
         root: of the store.
         file_size: of 20-byte units; `batch_file_size`: of 46-byte ones.
+        topics: that the broker knows; None where its table is not there or unreadable.
     """
 
     root: Path
     file_size: int
     batch_file_size: int
+    topics: frozenset[bytes] | None = None
+    _deleted: dict[bytes, bool] = field(default_factory=dict)
     _opened: dict[tuple[QueueName, bool], UnitFiles] = field(default_factory=dict)
 
     def get(self, name: QueueName, *, batch: bool = False) -> UnitFiles:
@@ -49,6 +54,15 @@ class QueueSet:
         topic = os.fsdecode(name.topic).replace("/", "_") or "_"
         return self.root / (BATCH_DIR if batch else QUEUE_DIR) / topic / str(name.queue_id)
 
+    def is_deleted(self, topic: bytes) -> bool:
+        """Whether the topic is one that the broker deleted: it is not in topics.json, and has no queue any more."""
+        found = self._deleted.get(topic)
+        if found is None:
+            folder = os.fsdecode(topic).replace("/", "_") or "_"
+            is_there = any((self.root / kind / folder).is_dir() for kind in (QUEUE_DIR, BATCH_DIR))
+            found = self._deleted[topic] = self.topics is not None and topic not in self.topics and not is_there
+        return found
+
     def is_batch(self, topic: bytes) -> bool:
         """Whether the topic's messages are queued by batches."""
         return (self.root / BATCH_DIR / (os.fsdecode(topic).replace("/", "_") or "_")).is_dir()
@@ -57,7 +71,16 @@ class QueueSet:
 def open_queues(root: Path, file_size: int = 0) -> QueueSet:
     """The queues below `root`. `file_size` is that of a queue's file where none is left to tell; 0: the default."""
     size = _usual(root / QUEUE_DIR, file_size or QUEUE_FILE_SIZE)
-    return QueueSet(root, size, _usual(root / BATCH_DIR, BATCH_FILE_SIZE))
+    return QueueSet(root, size, _usual(root / BATCH_DIR, BATCH_FILE_SIZE), known_topics(root))
+
+
+def known_topics(root: Path) -> frozenset[bytes] | None:
+    """The topics of `config/topics.json`; None when there is no such table."""
+    try:
+        table = loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
+    except (OSError, JsonError, KeyError, TypeError):
+        return None
+    return frozenset(os.fsencode(name) for name in table) if isinstance(table, dict) and table else None
 
 
 def list_queues(root: Path, kind: str) -> Iterator[QueueName]:

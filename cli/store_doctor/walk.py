@@ -9,6 +9,8 @@ from cli.store_doctor.decoded import Found
 from cli.store_doctor.directory import DLEDGER, OffsetFile, StoreLayout
 from cli.store_doctor.framing import Blank, EntryFraming, RecordFraming, Unframed
 from cli.store_doctor.raw_file import Window
+from dledger.entry import HEADER_SIZE
+from ledgermq.message.record import Record
 
 OnGap = Callable[[OffsetFile, int, int, str], None]
 """The file, first position, position behind, and why."""
@@ -53,6 +55,16 @@ def walk_file(
             index, term = frame.entry_index + 1 or -1, frame.term
             if position >= window.start + len(window.data):
                 window.move(position)
+
+
+def record_at(layout: StoreLayout, physical_offset: int) -> Record | None:
+    """The record that begins at a physical offset; None where none does."""
+    offset = physical_offset - (HEADER_SIZE if layout.kind == DLEDGER else 0)
+    for file in layout.log_files:
+        if file.start <= offset < file.start + file.length:
+            found = next(walk_file(layout, file, offset - file.start), None)
+            return found.decode() if found is not None and found.offset == offset else None
+    return None
 
 
 def end_of(layout: StoreLayout) -> int:

@@ -65,6 +65,12 @@ def take_picture(wire: Wire) -> Picture:
     return picture
 
 
+def knows_tables(wire: Wire) -> bool:
+    """Whether this test's topics and group are there: a Java follower's copying empties them for a moment."""
+    topics = wire.must(21).json()["topicConfigTable"]
+    return TOPICS.keys() <= topics.keys() and GROUP in wire.must(201).json()["subscriptionGroupTable"]
+
+
 def check_grown(before: Picture, after: Picture) -> None:
     """`after` holds all of `before`, unchanged byte for byte; what is new lies behind it."""
     assert after.topics == before.topics

@@ -16,6 +16,7 @@ from tests.java_store.picture import (
     check_times,
     check_views,
     keys_in,
+    knows_tables,
     take_picture,
 )
 from tests.java_store.wire import Wire
@@ -79,6 +80,7 @@ class Relay:
             (group or seat).stop()
 
     def _check_found(self, who: str, wire: Wire, left: Picture) -> None:
+        wait_until(lambda: knows_tables(wire), f"{who} knows the topics and the group")
         found = take_picture(wire)
         check_same(left, found)
         for done in self._rounds:

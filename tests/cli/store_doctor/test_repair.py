@@ -4,6 +4,7 @@ import asyncio
 import base64
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -242,3 +243,16 @@ def test_any_sizes_of_index_files_are_found_out(slots: int, entries: int, place:
     for path in list_index(place / "store"):
         assert open_index(path).layout == IndexLayout(slots, entries)
         assert check_index_file(path.name, path)[0] == []
+
+
+def test_a_deleted_topic_is_no_fault_and_does_not_come_back(
+    store: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(store / "consumequeue/T")
+    assert {fault["kind"] for fault in run_json(capsys, ["check", store], 1)["faults"]} == {"queue-missing"}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
+    found = run_json(capsys, ["check", store], 0)
+    assert "21 records are of topics that topics.json does not know" in " ".join(found["notes"])
+    run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
+    assert not (place / "copy/consumequeue/T").exists()

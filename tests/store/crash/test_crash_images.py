@@ -12,6 +12,10 @@ from chaos.crash.modes import MODES, SMALL
 
 SEEDS = {"classic-sync": 3, "classic-async": 2, "classic-queue": 1, "classic-index": 1, "classic-pool": 1, "raft": 4}
 SEED_FIRST = 100
+FOUND = [
+    ("classic-async", 300),  # units behind the flushed offset outlived the records they pointed at
+    ("raft", 301),  # a trimmed start
+]
 
 
 def clean(tally: Tally) -> Tally:
@@ -25,7 +29,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "seed"), [(mode, SEED_FIRST + seed) for mode, count in SEEDS.items() for seed in range(count)]
+    ("mode", "seed"), [(mode, SEED_FIRST + seed) for mode, count in SEEDS.items() for seed in range(count)] + FOUND
 )
 def test_every_image_of_a_workload_is_recovered(mode: str, seed: int) -> None:
     tally = clean(run_seeds(MODES[mode], range(seed, seed + 1), Effort()))

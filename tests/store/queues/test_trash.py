@@ -63,3 +63,13 @@ def test_a_folder_that_cannot_be_moved_stays(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(DiskFailedError, match="Input/output error"):
             Trash(tmp_path).take(tmp_path / "a")
     assert (tmp_path / "a").is_dir()
+
+
+def test_folders_come_while_others_go(tmp_path: Path) -> None:
+    # Each removal puts the empty trash away, between any two steps of the next taking.
+    trash = Trash(tmp_path)
+    for number in range(500):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        trash.take(folder)
+        assert not folder.exists()
