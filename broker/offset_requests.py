@@ -6,12 +6,11 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 
 import os
 
-from broker import names
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import DataVersion
-from ledgermq.message.record import decode_record
+from broker.visible import visible_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -107,11 +106,9 @@ class OffsetRequests:
     def view_message(self, connection: Connection, command: Command) -> None:
         """33: the record at a physical offset."""
         offset = long(command.ext, "offset")
-        record = self._store.look_up(offset)
+        record = visible_record(self._store, offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        if names.is_internal_topic(decode_record(record).topic):  # it may hold what signs requests
-            raise Refusal(Cause.NO_PERMISSION, f"the record at {offset} is the cluster's own")
         connection.respond(command, ResponseCode.SUCCESS, body=bytes(record))
 
     def _first_boot_offset(self, topic: str, queue_id: int, fields: Fields) -> int:

@@ -15,6 +15,8 @@ from typing import Any, Final
 from broker import names
 from broker.auth.model import CLUSTER, GROUP, TOPIC, Resource
 from broker.auth.policy import Access
+from ledgermq.message.errors import InvalidMessageIdError
+from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import JsonError
@@ -46,7 +48,6 @@ _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str
     Code.GET_MIN_OFFSET: (SUB_GET, ("topic",), ()),
     Code.GET_EARLIEST_MSG_STORETIME: (SUB_GET, ("topic",), ()),
     Code.RECALL_MESSAGE: (PUB, ("topic",), ()),
-    Code.CONSUMER_SEND_MSG_BACK: (SUB, (), ("group",)),
     Code.GET_CONSUMER_LIST_BY_GROUP: (SUB_GET, (), ("consumerGroup",)),
     Code.UPDATE_AND_CREATE_TOPIC: (CREATE, ("topic",), ()),
     Code.DELETE_TOPIC_IN_BROKER: (DELETE, ("topic",), ()),
@@ -58,7 +59,6 @@ _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str
     Code.QUERY_TOPICS_BY_CONSUMER: (GET, (), ("group",)),
     Code.GET_CONSUMER_CONNECTION_LIST: (GET, (), ("consumerGroup",)),
     Code.GET_CONSUMER_RUNNING_INFO: (GET, (), ("consumerGroup",)),
-    Code.CONSUME_MESSAGE_DIRECTLY: (SUB, ("topic",), ("consumerGroup",)),
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (GET, ("topic",), ("group",)),
     Code.QUERY_CONSUME_TIME_SPAN: (GET, ("topic",), ("group",)),
     Code.QUERY_CONSUME_QUEUE: (GET, ("topic",), ("consumerGroup",)),
@@ -106,8 +106,9 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     special = _SPECIAL.get(code)
     if special is not None:
         return list(special(command))
-    if code == Code.VIEW_MESSAGE_BY_ID:
-        return _of_record(fields, topic_at)
+    of_record = _OF_RECORD.get(code)
+    if of_record is not None:
+        return list(of_record(fields, topic_at))
     actions = GET if code in _OF_CLUSTER_GET else UPDATE
     return [] if code in FOR_EVERY_USER else [Access(Resource(CLUSTER, cluster), actions)]
 
@@ -136,11 +137,37 @@ def _of_fields(
                     yield make(part, actions)
 
 
-def _of_record(fields: Fields, topic_at: TopicAt) -> list[Access]:
+def _view(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    if topic := _topic_at(fields.get("offset", ""), topic_at):
+        yield of_topic(topic, SUB_GET)
+
+
+def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    yield of_group(fields.get("group", ""), SUB)
+    if topic := _topic_at(fields.get("offset", ""), topic_at):
+        yield of_topic(topic, SUB)
+
+
+def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    yield of_group(fields.get("consumerGroup", ""), SUB)
+    try:
+        _, offset = parse_offset_message_id(fields.get("msgId", ""))
+    except InvalidMessageIdError:
+        return
+    if topic := _topic_at(str(offset), topic_at):
+        yield of_topic(topic, SUB)
+
+
+def _topic_at(offset: str, topic_at: TopicAt) -> str | None:
     """What lies at the offset counts, not what the request calls it."""
-    offset = fields.get("offset", "")
-    topic = topic_at(int(offset)) if offset.isascii() and offset.isdigit() and len(offset) < 19 else None
-    return [] if topic is None else [of_topic(topic, SUB_GET)]
+    return topic_at(int(offset)) if offset.isascii() and offset.isdigit() and len(offset) < 19 else None
+
+
+_OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] = {
+    Code.VIEW_MESSAGE_BY_ID: _view,
+    Code.CONSUMER_SEND_MSG_BACK: _send_back,
+    Code.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+}
 
 
 def _send(topic: str, group: str) -> Iterator[Access]:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from broker.auth.access import FOR_EVERY_USER, accesses
+from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Refusal
@@ -49,6 +50,11 @@ def test_bodies_are_read_for_what_they_touch() -> None:
 def test_a_message_by_offset_is_of_the_topic_it_lies_in_whatever_is_said() -> None:
     assert touched(33, {"offset": "7", "topic": "mine"}, topic_at={"7": "theirs"}) == ["Topic:theirs Sub Get"]
     assert touched(33, {"offset": "-1"}) == []
+    sent_back = touched(36, {"offset": "7", "group": "g", "originTopic": "mine"}, topic_at={"7": "theirs"})
+    assert sent_back == ["Group:g Sub", "Topic:theirs Sub"]
+    message_id = offset_message_id(bytes(8), 7)
+    handed = touched(309, {"msgId": message_id, "consumerGroup": "g", "topic": "mine"}, topic_at={"7": "theirs"})
+    assert handed == ["Group:g Sub", "Topic:theirs Sub"]
 
 
 def test_several_names_in_a_field_are_all_touched() -> None:

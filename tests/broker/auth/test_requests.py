@@ -127,6 +127,12 @@ async def test_a_message_by_its_offset_needs_a_right_on_its_own_topic_and_the_cl
     own = {"offset": str(by_topic["rmq_sys_ledgermq_state"])}
     answer = await ask(client, ROOT, RequestCode.VIEW_MESSAGE_BY_ID, own)
     assert (answer.code, bytes(answer.body)) == (16, b"")
+    back = {"group": "g", "delayLevel": "1", **own}
+    assert (await ask(client, ROOT, RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 16
+    pull = await ask(client, ROOT, RequestCode.PULL_MESSAGE, pull_fields("rmq_sys_ledgermq_state"))
+    assert (pull.code, bytes(pull.body)) == (16, b"")
+    sent = await ask(client, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields("rmq_sys_ledgermq_state"), b"{}")
+    assert sent.code == 16
 
 
 @checking
