@@ -206,7 +206,7 @@ class Parts:
         self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
-        self.auth_requests = AuthRequests(state, role, self.guard, self._propose)
+        self.auth_requests = AuthRequests(state, role, self.guard, self._propose, spawn, loop.time)
         self._super_users = config.auth.super_users()
         self.handler = BrokerRequestHandler({**self._table(), **self.auth_requests.table()}, self.clients, self.guard)
 

@@ -1,5 +1,10 @@
 """Requests about users (3001 to 3005) and policies (3006 to 3010). Changes ride in the log like topics do.
 
+    follower --(the request as it came)--> leader --> record of the state topic --> every member
+
+Tools ask each member of a cluster for a change, as if each had tables of its own. So a follower passes it on, and the
+leader takes the same change twice within ten seconds for one.
+
 Passwords are shown to super users only: RocketMQ shows them to whoever may read the cluster, or, without
 authentication, to everybody.
 
@@ -8,17 +13,18 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from broker.auth.guard import Guard
 from broker.auth.model import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
+from broker.auth.repeated import RepeatedChanges
 from broker.role import Role
 from broker.state import ReplicatedState, StateChange
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.errors import JsonError, RemotingError
 from ledgermq.remoting.java_json import dumps
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -28,6 +34,10 @@ log = logging.getLogger(__name__)
 Serve = Callable[[Connection, Command], None]
 Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
 
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Forward = Callable[[str, Command], Awaitable[Command]]
+
+_PASSED_ON: Final = "passed on to the leader"
 _NAME_MAX: Final = 255
 
 
@@ -36,26 +46,42 @@ class AuthRequests:
 
     Args:
         propose: appends a change and calls back once, with None when it is committed and applied.
+        spawn: runs a coroutine until the broker stops.
+        clock: seconds that only go forward.
+
+    Attributes:
+        forward: asks another broker; None: a follower refuses.
     """
 
-    def __init__(self, state: ReplicatedState, role: Role, guard: Guard, propose: Propose) -> None:
+    def __init__(
+        self,
+        state: ReplicatedState,
+        role: Role,
+        guard: Guard,
+        propose: Propose,
+        spawn: Spawn,
+        clock: Callable[[], float],
+    ) -> None:
         self._state = state
         self._role = role
         self._guard = guard
         self._propose = propose
+        self._spawn = spawn
+        self._repeated = RepeatedChanges(clock)
+        self.forward: Forward | None = None
 
     def table(self) -> Mapping[int, Serve]:
         """By request code."""
         code = RequestCode
         return {
-            code.AUTH_CREATE_USER: self.create_user,
-            code.AUTH_UPDATE_USER: self.update_user,
-            code.AUTH_DELETE_USER: self.delete_user,
+            code.AUTH_CREATE_USER: self._led(self.create_user),
+            code.AUTH_UPDATE_USER: self._led(self.update_user),
+            code.AUTH_DELETE_USER: self._led(self.delete_user),
             code.AUTH_GET_USER: self.get_user,
             code.AUTH_LIST_USER: self.list_users,
-            code.AUTH_CREATE_ACL: self.put_acl,
-            code.AUTH_UPDATE_ACL: self.put_acl,
-            code.AUTH_DELETE_ACL: self.delete_acl,
+            code.AUTH_CREATE_ACL: self._led(self.put_acl),
+            code.AUTH_UPDATE_ACL: self._led(self.put_acl),
+            code.AUTH_DELETE_ACL: self._led(self.delete_acl),
             code.AUTH_GET_ACL: self.get_acl,
             code.AUTH_LIST_ACL: self.list_acls,
         }
@@ -69,7 +95,8 @@ class AuthRequests:
         if user.is_super:
             self._guard.check_super(command, "create")
         if name in self._state.users:
-            raise refused("The user is existed")
+            self._done_before(connection, command, "The user is existed")
+            return
         self._change(connection, command, StateChange(users={name: user}))
 
     def update_user(self, connection: Connection, command: Command) -> None:
@@ -123,7 +150,8 @@ class AuthRequests:
         subject = self._existing_subject(command.ext.get("subject", ""))
         present = self._state.acls.get(subject)
         if present is None:
-            raise refused("The acl is not exist.")
+            self._done_before(connection, command, "The acl is not exist.")
+            return
         left: Acl | None = None
         if resource := command.ext.get("resource", "").strip():
             kind = DEFAULT if command.ext.get("policyType", "").lower() == DEFAULT.lower() else CUSTOM
@@ -157,6 +185,42 @@ class AuthRequests:
 
     # ---- inside
 
+    def _led(self, serve: Serve) -> Serve:
+        """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
+
+        def served(connection: Connection, command: Command) -> None:
+            forward, leader = self.forward, self._leader_elsewhere()
+            if forward is None or leader is None or command.remark == _PASSED_ON:
+                serve(connection, command)
+            else:
+                self._spawn(self._pass_on(forward, leader, connection, command))
+
+        return served
+
+    def _leader_elsewhere(self) -> str | None:
+        try:
+            self._role.check_writable()
+        except Refusal as refusal:
+            return refusal.leader_hint.address if refusal.leader_hint is not None else None
+        return None
+
+    async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
+        """The same header fields and body, so that the signature holds."""
+        question = Command(command.code, ext=dict(command.ext), body=bytes(command.body), remark=_PASSED_ON)
+        question.version, question.language = command.version, command.language
+        try:
+            answer = await forward(leader, question)
+        except RemotingError as error:
+            remark = f"the leader at {leader} does not answer: {error}"
+            connection.refuse(command, Refusal(Cause.NOT_LEADER, remark, retry_after_ms=1000))
+        else:
+            connection.respond(command, answer.code, answer.ext, bytes(answer.body), answer.remark)
+
+    def _done_before(self, connection: Connection, command: Command, remark: str) -> None:
+        if not self._repeated.has(command):
+            raise refused(remark)
+        connection.respond(command, ResponseCode.SUCCESS)
+
     def _begin_change(self, command: Command) -> str:
         self._check_change(command)
         return _user_name(command)
@@ -179,6 +243,7 @@ class AuthRequests:
     def _change(self, connection: Connection, command: Command, change: StateChange) -> None:
         def done(refusal: Refusal | None) -> None:
             if refusal is None:
+                self._repeated.note(command)
                 connection.respond(command, ResponseCode.SUCCESS)
             else:
                 connection.refuse(command, refusal)

@@ -175,6 +175,7 @@ async def test_users_and_policies_are_listed_as_rocketmq_lists_them(desk: Desk) 
     assert not (await done(client, RequestCode.AUTH_GET_USER, {"username": "nobody"})).body
     refusals = [
         (RequestCode.AUTH_CREATE_USER, {"username": "alice"}, {"password": "p"}, 16, "The user is existed"),
+        (RequestCode.AUTH_CREATE_USER, {"username": "alice"}, {"password": "alice-secret"}, 0, None),  # just made so
         (RequestCode.AUTH_UPDATE_USER, {"username": "bob"}, {}, 16, "The user is not exist"),
         (RequestCode.AUTH_CREATE_USER, {}, {}, 29, "The username is blank"),
         (RequestCode.AUTH_CREATE_USER, {"username": "bob"}, {}, 16, "password can not be blank"),
