@@ -94,7 +94,8 @@ class Child:
     async def ended_within(self, limit_s: float) -> bool:
         """Wait for the end; False when the process still runs after `limit_s`."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._ended.wait()
         return self.state is ChildState.DOWN
 
     def last_words(self) -> str:

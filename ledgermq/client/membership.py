@@ -77,7 +77,8 @@ class Membership:
             self._due.clear()
             shared = [await self._share_out(topic) for topic in self._subscriptions]
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), INTERVAL_S if all(shared) else RETRY_S)
+                async with asyncio.timeout(INTERVAL_S if all(shared) else RETRY_S):  # see routes._wait_for
+                    await self._due.wait()
 
     async def _share_out(self, topic: str) -> bool:
         """Take over what is ours of one topic; False when that cannot be known now, and nothing has changed."""

@@ -231,7 +231,8 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that comes with the event (3.11)
+            await event.wait()
 
 
 async def _first(question: Coroutine[Any, Any, RouteAnswer], wanted: Coroutine[Any, Any, Any]) -> RouteAnswer | None:

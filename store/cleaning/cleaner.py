@@ -173,7 +173,8 @@ class Cleaner:
         delay_s = self.config.first_delay_ms / 1000
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), delay_s)
+                async with asyncio.timeout(delay_s):  # wait_for loses a cancellation that comes with the event (3.11)
+                    await self._wanted.wait()
             self._wanted.clear()
             delay_s = self.config.interval_ms / 1000
             try:

@@ -469,3 +469,16 @@ async def test_pulls_that_fail_at_random_neither_lose_nor_disorder_messages(clus
         messages = await read(consumer, 600)
     for queue_id in (0, 1):
         assert [m.queue_offset for m in messages if m.queue_id == queue_id] == list(range(300))
+
+
+async def test_a_notice_that_comes_with_the_close_does_not_hold_it_up(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    consumer = Consumer(cluster.namesrv, "g", "T")
+    await consumer.start()
+    await eventually(lambda: consumer._membership is not None and bool(consumer._readers))
+    membership = consumer._membership
+    assert membership is not None
+    await eventually(lambda: bool(membership._due._waiters), "it waits for the next look")
+    membership.look()
+    async with asyncio.timeout(LIMIT_S):
+        await consumer.close()
