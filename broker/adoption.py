@@ -27,6 +27,10 @@ def whole_tables(state: ReplicatedState) -> Iterator[StateChange]:
         yield StateChange(offsets={key: dict(queues) for key, queues in offsets.items()})
     for modes in _parts(state.pop.modes):
         yield StateChange(pop=PopChange(modes=modes))
+    for users in _parts(state.users):
+        yield StateChange(users=users)
+    for acls in _parts(state.acls):
+        yield StateChange(acls=acls)
 
 
 def _parts(table: Mapping[str, _V]) -> Iterator[dict[str, _V]]:

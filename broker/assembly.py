@@ -64,6 +64,7 @@ class Broker:
 
         Raises:
             Refusal: INVALID_PARAMETER, values that contradict each other.
+            TlsFileError: a certificate or key cannot be used.
         """
         if problems := config.problems():
             sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
@@ -74,7 +75,8 @@ class Broker:
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
         self._health = HealthServer(self.registry, self._ready)
-        self._client = RemotingClient()
+        self._tls = config.tls.incoming()
+        self._client = RemotingClient(tls=config.tls.outgoing())
         self._port = config.listen_port
         self._address = ""
         self._open: OpenStore | None = None
@@ -129,6 +131,7 @@ class Broker:
         self._open = await open_store_of(config, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
+        self._parts.auth_requests.forward = self._client.request
         await self._listen()
         self._run_timers(timers)
         gc.collect()
@@ -177,7 +180,7 @@ class Broker:
         if self._read_setting is not None:
             live = LiveConfig(config, self._read_setting, self.announce_soon)
             parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
-        self._server = RemotingServer(parts.handler, limits=limits)
+        self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
         parts.pop.assignments.routes.client = self._client
@@ -190,12 +193,15 @@ class Broker:
         config = self._config
         if config.listen_port <= _VIP_BELOW:
             return
-        self._vip_server = RemotingServer(parts.handler, limits=limits)
+        self._vip_server = self._make_server(parts, limits)
         try:
             await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
         except OSError as error:
             log.warning("clients' VIP channel is not served: %s", error)
             self._vip_server = None
+
+    def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
+        return RemotingServer(parts.handler, limits=limits, tls=self._tls, takes_plain=self._config.tls.takes_plain)
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config

@@ -16,6 +16,7 @@ from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.subscription import TAG, Subscription
+from broker.visible import visible_record
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -204,7 +205,7 @@ class ClientRequests:
             _, offset = parse_offset_message_id(message_id)
         except InvalidMessageIdError as error:
             raise Refusal(Cause.INVALID_PARAMETER, f"field msgId: {error}") from error
-        record = self._store.look_up(offset)
+        record = visible_record(self._store, offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset} (msgId {message_id})")
         extended = {**fields, "brokerName": self._config.broker_name}

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker.auth.settings import AuthSettings
 from ledgermq.message.index_unit import IndexLayout
+from ledgermq.remoting.tls_settings import TlsSettings
 
 _COMPACTION_UNIT_FILE_MIN = 4600
 
@@ -268,6 +270,8 @@ class BrokerConfig:
     max_connections: int = 10_000
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
     max_topics: int = 100_000
 
     notices: tuple[str, ...] = ()
@@ -312,6 +316,8 @@ class BrokerConfig:
             *self._compaction_problems(),
             *self._time_problems(),
             *self._port_problems(),
+            *self.tls.problems(),
+            *self.auth.problems(),
         ]
         if self.mode is LogMode.RAFT:
             found += self._raft_problems()

@@ -10,6 +10,7 @@ from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import DataVersion
+from broker.visible import visible_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -105,7 +106,7 @@ class OffsetRequests:
     def view_message(self, connection: Connection, command: Command) -> None:
         """33: the record at a physical offset."""
         offset = long(command.ext, "offset")
-        record = self._store.look_up(offset)
+        record = visible_record(self._store, offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         connection.respond(command, ResponseCode.SUCCESS, body=bytes(record))

@@ -21,6 +21,8 @@ from broker import names
 from broker.admin import AdminRequests
 from broker.adoption import whole_tables
 from broker.appender import Appender
+from broker.auth.guard import Guard
+from broker.auth.requests import AuthRequests
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
@@ -60,6 +62,7 @@ from broker.transaction_requests import TransactionRequests
 from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.message.record import decode_record
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
@@ -222,7 +225,10 @@ class Parts:
         )
         self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
-        self.handler = BrokerRequestHandler(self._table(), self.clients)
+        self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
+        self.auth_requests = AuthRequests(state, role, self.guard, self._propose, spawn, loop.time)
+        self._super_users = config.auth.super_users()
+        self.handler = BrokerRequestHandler({**self._table(), **self.auth_requests.table()}, self.clients, self.guard)
 
     def totals(self) -> Totals:
         """Counts since the start."""
@@ -287,6 +293,7 @@ class Parts:
         )
         if state.writable:
             self._adopt_tables()
+            self.auth_requests.make_users(self._super_users)
             self.deposed.clear()
             self.pop.lead()
             self.transactions.expect()
@@ -330,6 +337,10 @@ class Parts:
         if outcome is not None:
             self.state.is_foreign = True  # the next leader tries again
             log.warning("the tables that Java left are not replicated yet: %s", outcome)
+
+    def _topic_at(self, physical_offset: int) -> str | None:
+        record = self.store.look_up(physical_offset)
+        return None if record is None else decode_record(record).topic
 
     def _propose(self, change: StateChange, done: Callable[[Any], None]) -> None:
         def settle(refusal: Any) -> None:

@@ -17,6 +17,7 @@ from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.send_target import SendTarget, SendTargets
 from broker.settings import PERM_WRITE, GroupConfig
+from broker.visible import visible_record
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import (
@@ -106,7 +107,7 @@ class SendBack:
         self._appender.add(draft, done)
 
     def _record(self, offset: int) -> Record:
-        found = self._store.look_up(offset)
+        found = visible_record(self._store, offset)
         if found is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return decode_record(found)

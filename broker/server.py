@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from broker.auth.guard import Guard
 from broker.clients import ClientTable
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -19,12 +20,16 @@ Serve = Callable[[Connection, Command], None]
 class BrokerRequestHandler:
     """Serves every connection of the broker.
 
+    Args:
+        guard: asked first, if it is needed.
+
     Attributes:
         refusals: how often each cause was given, by its slug.
     """
 
-    def __init__(self, table: Mapping[int, Serve], clients: ClientTable) -> None:
+    def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard) -> None:
         self._table = dict(table)
+        self._guard = guard if guard.is_needed else None
         self._clients = clients
         self.refusals: Counter[str] = Counter()
 
@@ -32,12 +37,19 @@ class BrokerRequestHandler:
         """Serve one more request code."""
         self._table[code] = serve
 
+    @property
+    def codes(self) -> frozenset[int]:
+        """The request codes that are served."""
+        return frozenset(self._table)
+
     def on_connected(self, connection: Connection) -> None:
         """Nothing is kept of a connection before it asks."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """Serve one request; a refusal, the disk's too, is counted, and answered by the connection."""
         try:
+            if self._guard is not None:
+                self._guard.check(command, connection.peer[0])
             serve = self._table.get(command.code)
             if serve is None:
                 raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")

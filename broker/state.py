@@ -1,4 +1,4 @@
-"""The replicated tables: topics, groups, consumer offsets and POP progress, as the log tells them. Pure.
+"""The replicated tables (topics, groups, offsets, POP, users and policies), as the log tells them. Pure.
 
     leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from broker.auth.model import Acl, User
 from broker.pop.tables import PopChange, PopTables
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from ledgermq.remoting.refusal import Refusal
@@ -43,6 +44,8 @@ class StateChange:
     Attributes:
         offsets: by `topic@group`, then queue id: the next queue offset to read.
         forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+        users: by name.
+        acls: what users may do, by subject.
     """
 
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
@@ -50,6 +53,8 @@ class StateChange:
     offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pop: PopChange = field(default_factory=PopChange)
+    users: Mapping[str, User | None] = field(default_factory=dict)
+    acls: Mapping[str, Acl | None] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The body of the state record."""
@@ -59,6 +64,8 @@ class StateChange:
             "offsets": self.offsets,
             "forbidden": self.forbidden,
             "pop": self.pop.to_json() if self.pop else None,
+            "users": _configs(self.users),
+            "acls": _configs(self.acls),
         }
         return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
 
@@ -77,6 +84,8 @@ class StateChange:
                 offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
                 forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
                 pop=PopChange.from_json(tables.get("pop", {})),
+                users={name: value and User.from_json(value) for name, value in _table(tables, "users")},
+                acls={name: value and Acl.from_json(value) for name, value in _table(tables, "acls")},
             )
         except (orjson.JSONDecodeError, Refusal, LookupError, TypeError, ValueError, AttributeError) as error:
             raise StateFormatError(place, str(error)) from error
@@ -112,6 +121,8 @@ class NewerNames:
             offsets=offsets,
             forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
             pop=change.pop,
+            users=change.users,
+            acls=change.acls,
         )
 
 
@@ -123,10 +134,12 @@ class ReplicatedState:
         offsets: by `topic@group`, then queue id.
         forbidden: by group, then topic: bits of what the group may not do there.
         pop: what POP took and did not get acknowledged, and who takes by POP.
+        users, acls: who may do what, by name and by subject.
         removed: topics that were removed, and the physical offset of the record that says so: what lies before it
             belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
-        topic_version, group_version: count changes of their table; equal on nodes that have applied the same.
+        topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
+            same.
         is_foreign: a Java broker wrote the files last, so that other members may have other values.
         newer: what the files had that the log's records must not take back; empty when they are written anew.
         file_extras: by file, members that this release gives no meaning, to be written back.
@@ -138,9 +151,12 @@ class ReplicatedState:
         self.offsets: dict[str, dict[int, int]] = {}
         self.forbidden: dict[str, Mapping[str, int]] = {}
         self.pop = PopTables()
+        self.users: dict[str, User] = {}
+        self.acls: dict[str, Acl] = {}
         self.removed: dict[str, int] = {}
         self.topic_version = DataVersion()
         self.group_version = DataVersion()
+        self.auth_version = DataVersion()
         self.applied_offset = 0
         self.is_foreign = False
         self.newer = NewerNames()
@@ -153,6 +169,7 @@ class ReplicatedState:
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
         copy.forbidden = dict(self.forbidden)
         copy.pop = self.pop.copy()
+        copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
         copy.topic_version, copy.group_version = self.topic_version, self.group_version
         copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
         return copy
@@ -169,12 +186,24 @@ class ReplicatedState:
             removed = {name: None for name, value in change.groups.items() if value is None}
             _update(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
             self.pop.forget_groups(removed.keys())
+        if change.users or change.acls:
+            self.auth_version = self.auth_version.next(timestamp)
+            _update(self.users, change.users)
+            _update(self.acls, change.acls)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
             else:
                 self.offsets.setdefault(key, {}).update(queues)
         self.pop.apply(change.pop)
+
+    def user(self, name: str) -> User | None:
+        """The user, if there is one."""
+        return self.users.get(name)
+
+    def acl(self, subject: str) -> Acl | None:
+        """What the subject may do, if anything is said of it."""
+        return self.acls.get(subject)
 
     def topics_of_group(self, group: str) -> list[str]:
         """Topics in which `group` has offsets."""
@@ -192,9 +221,12 @@ class ReplicatedState:
                 "offsets": self.offsets,
                 "forbidden": self.forbidden,
                 "pop": self.pop.whole().to_json(),
+                "users": _configs(self.users),
+                "acls": _configs(self.acls),
                 "removed": self.removed,
                 "topicVersion": self.topic_version.to_json(),
                 "groupVersion": self.group_version.to_json(),
+                "authVersion": self.auth_version.to_json(),
             },
             option=orjson.OPT_NON_STR_KEYS,
         )
@@ -214,6 +246,7 @@ class ReplicatedState:
             applied = int(values["appliedOffset"])
             removed = {str(name): int(offset) for name, offset in values["removed"].items()}
             versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
+            auth_version = DataVersion.from_json(values.get("authVersion", {}))
         except (KeyError, TypeError, ValueError, AttributeError, Refusal) as error:
             raise StateFormatError(place, repr(error)) from error
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
@@ -221,6 +254,9 @@ class ReplicatedState:
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
         self.forbidden = dict(change.forbidden)
         self.pop.replace(change.pop)
+        self.users = {name: value for name, value in change.users.items() if value is not None}
+        self.acls = {name: value for name, value in change.acls.items() if value is not None}
+        self.auth_version = auth_version
         self.removed = removed
         self.topic_version, self.group_version = versions
         self.applied_offset = applied
@@ -245,7 +281,7 @@ def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
             table[name] = value
 
 
-def _configs(table: Mapping[str, TopicConfig | GroupConfig | None]) -> dict[str, Any]:
+def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:
     return {name: value and value.to_json() for name, value in table.items()}
 
 

@@ -3,6 +3,7 @@
     config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
     config/messageRequestMode.json                                    likewise: who takes by POP
     config/ledgermqPop.json                                           POP's open checkpoints, and what is given in order
+    config/ledgermqAuth.json                                          users and policies, once there are any
     config/ledgermqState.json                                         how far the log is in them (written last)
 
 The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
@@ -24,6 +25,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from broker import names
+from broker.auth.model import Acl, User
 from broker.delay import PROGRESS_GROUP
 from broker.pop.tables import PopChange, modes_from_json, modes_to_json
 from broker.settings import DataVersion, GroupConfig, TopicConfig
@@ -39,6 +41,7 @@ OFFSETS_FILE: Final = "consumerOffset.json"
 DELAY_FILE: Final = "delayOffset.json"
 MODES_FILE: Final = "messageRequestMode.json"
 POP_FILE: Final = "ledgermqPop.json"
+AUTH_FILE: Final = "ledgermqAuth.json"
 STATE_FILE: Final = "ledgermqState.json"
 
 _FORMAT: Final = 1
@@ -52,7 +55,7 @@ _C = TypeVar("_C")
 
 def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
     """`(name, content)` of each file, in the order in which they must be written."""
-    return [(name, encode(state)) for name, (encode, _) in _FILES.items()]
+    return [(name, encode(state)) for name, (encode, _) in _FILES.items() if _is_needed(name, state)]
 
 
 def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
@@ -77,6 +80,8 @@ class StateWriter:
         """Make the files say what `state` does, which nobody changes meanwhile; errors as `write_files`."""
         for name, (encode, version) in _FILES.items():
             present = version(state)
+            if not _is_needed(name, state):
+                continue
             if name not in self._versions or self._versions[name] != present:
                 write_files(self._directory, [(name, encode(state))])
                 self._versions[name] = present
@@ -157,6 +162,17 @@ def _pop_file(state: ReplicatedState) -> bytes:
     return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
 
+def _auth_file(state: ReplicatedState) -> bytes:
+    users = {name: state.users[name].to_json() for name in sorted(state.users)}
+    acls = {name: state.acls[name].to_json() for name in sorted(state.acls)}
+    return _file(state, AUTH_FILE, aclTable=acls, dataVersion=state.auth_version.to_json(), userTable=users)
+
+
+def _is_needed(name: str, state: ReplicatedState) -> bool:
+    """Who has never had users has no file of them."""
+    return name != AUTH_FILE or state.auth_version != DataVersion()
+
+
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
     return dumps(mark)
@@ -171,6 +187,7 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
     MODES_FILE: (_modes_file, lambda state: dict(state.pop.modes)),
     POP_FILE: (_pop_file, lambda state: state.pop.version),
+    AUTH_FILE: (_auth_file, lambda state: state.auth_version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
 """How each file is made, and what has changed when it must be made again; the mark comes last."""
@@ -237,6 +254,17 @@ def _delays(members: _Json) -> _Table:
     return _offset_table(members, {_DELAY_KEY: progress} if progress else {})
 
 
+def _auth(members: _Json) -> _Table:
+    users = _configs(members, "userTable", User.from_json)
+    acls = _configs(members, "aclTable", Acl.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.users, state.acls, state.auth_version = users, acls, version
+
+    return _Table(members, users.keys(), fill)
+
+
 def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
     def fill(state: ReplicatedState) -> None:
         state.offsets |= offsets
@@ -267,10 +295,11 @@ _TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
     DELAY_FILE: _delays,
     MODES_FILE: _modes,
     POP_FILE: _pop,
+    AUTH_FILE: _auth,
 }
 _MADE_HERE: Final = frozenset(
     {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
-    | {"checkpoints", "orders", "modes", "messageRequestModeMap"}
+    | {"checkpoints", "orders", "modes", "messageRequestModeMap", "userTable", "aclTable"}
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from broker.config import FlushMode
 from cli import values
+from ledgermq.remoting.tls import ClientAuth, TlsMode
 
 
 def _same(value: Any) -> Any:
@@ -57,6 +58,39 @@ _LISTENER: Mapping[str, Binding] = {
         "connection_idle_timeout_ms", _seconds, lambda milliseconds: str(milliseconds // 1000)
     ),
 }
+
+
+def _hidden(value: str) -> str:
+    return "***" if value else ""
+
+
+TLS_BINDINGS: Mapping[str, Binding] = {
+    "tls.client.authServer": Binding("tls_outgoing_verify"),
+    "tls.client.certPath": Binding("tls_outgoing_certificate", _path),
+    "tls.client.checkHost": Binding("tls_outgoing_check_host"),
+    "tls.client.keyPassword": Binding("tls_outgoing_key_password", show=_hidden),
+    "tls.client.keyPath": Binding("tls_outgoing_key", _path),
+    "tls.client.trustCertPath": Binding("tls_outgoing_trusted", _path),
+    "tls.server.certPath": Binding("tls_certificate", _path),
+    "tls.server.keyPassword": Binding("tls_key_password", show=_hidden),
+    "tls.server.keyPath": Binding("tls_key", _path),
+    "tls.server.mode": Binding("tls_mode", TlsMode),
+    "tls.server.need.client.auth": Binding("tls_client_auth", ClientAuth),
+    "tls.server.trustCertPath": Binding("tls_trusted", _path),
+    "useTLS": Binding("tls_outgoing"),
+}
+"""Fields of `TlsSettings`, which brokers and nameservers have both."""
+
+AUTH_BINDINGS: Mapping[str, Binding] = {
+    "aclEnable": Binding("old_acl"),
+    "authenticationEnabled": Binding("authentication_enable"),
+    "authenticationWhitelist": Binding("authentication_whitelist", values.codes, values.show_codes),
+    "authorizationEnabled": Binding("authorization_enable"),
+    "authorizationWhitelist": Binding("authorization_whitelist", values.codes, values.show_codes),
+    "initAuthenticationUser": Binding("first_user", show=_hidden),
+    "innerClientAuthenticationCredentials": Binding("inner_user", show=_hidden),
+}
+"""Fields of `AuthSettings`."""
 
 BROKER_BINDINGS: Mapping[str, Binding] = {
     **_LISTENER,

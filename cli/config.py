@@ -12,13 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from broker.auth.settings import AuthSettings
 from broker.config import BrokerConfig, FlushMode, LogMode
 from cli import values
 from cli.addresses import HostChoice
-from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS, Binding
+from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS, Binding
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS
-from cli.notices import list_notices
+from cli.notices import list_notices, tls_notices
 from cli.said import Said
+from ledgermq.remoting.tls_settings import TlsSettings
 from nameserver.config import NameServerConfig
 
 _EVERYWHERE = "0.0.0.0"
@@ -42,6 +44,8 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Brok
         settings.setdefault("flush_mode", FlushMode.SYNC)
     if said.value("traceTopicEnable"):
         settings["trace_topic"] = said.value("msgTraceTopicName") or "RMQ_SYS_TRACE_TOPIC"
+    settings["tls"] = TlsSettings(**said.fields(TLS_BINDINGS))
+    settings["auth"] = AuthSettings(**said.fields(AUTH_BINDINGS))
     listen_host = settings.get("listen_host", _EVERYWHERE)
     namesrv = settings.get("namesrv_addrs", ())
     advertised = said.host(("brokerIP1", "advertisedHost"), listen_host, namesrv)
@@ -56,7 +60,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Brok
 def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
     """Read `namesrv.conf`; otherwise as `load_broker_config`."""
     said = Said(path, overrides, NAMESRV_KEYS, BROKER_KEYS, "broker.conf")
-    settings = said.fields(NAMESRV_BINDINGS)
+    settings = {**said.fields(NAMESRV_BINDINGS), "tls": TlsSettings(**said.fields(TLS_BINDINGS))}
     listen_host = settings.get("listen_host", _EVERYWHERE)
     advertised = said.host(("advertisedHost",), listen_host, ())
     settings["advertised_host"] = advertised.host
@@ -77,13 +81,14 @@ def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
 
 def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
     """Check relations, and add what is to be said and shown."""
-    keys = {binding.field: key for key, binding in bindings.items()} | {"health_port": "healthPort"}
+    all_bindings = {**bindings, **TLS_BINDINGS, **AUTH_BINDINGS}
+    keys = {binding.field: key for key, binding in all_bindings.items()} | {"health_port": "healthPort"}
     for field, detail in config.problems():
-        for other, key in keys.items():
-            detail = detail.replace(other, key)
+        for other in sorted(keys, key=len, reverse=True):  # some names begin like others
+            detail = detail.replace(other, keys[other])
         said.refuse(keys[field], detail)
     said.raise_problems()
-    notices = (*choices, *list_notices(said))
+    notices = (*choices, *list_notices(said), *tls_notices(config))
     return replace(config, notices=notices, properties=_properties(config, said, bindings))
 
 
@@ -92,8 +97,11 @@ def _properties(config: BrokerConfig | NameServerConfig, said: Said, bindings: M
     shown = {name: key.shown_default for name, key in said.keys.items()}
     shown |= {name: item.value for name, item in said.properties.items()}
     shown |= {key: binding.show(getattr(config, binding.field)) for key, binding in bindings.items()}
+    shown |= {key: binding.show(getattr(config.tls, binding.field)) for key, binding in TLS_BINDINGS.items()}
+    shown["tls.server.mode"] = config.tls.mode.value
     shown["healthPort"] = "off" if config.health_port is None else str(config.health_port)
     if isinstance(config, BrokerConfig):
+        shown |= {key: binding.show(getattr(config.auth, binding.field)) for key, binding in AUTH_BINDINGS.items()}
         hosts = {"brokerIP1": config.advertised_host, "brokerIP2": config.inside_host}
         shown |= hosts | {"storePathCommitLog": str(config.commit_log_path)}
         shown |= {"advertisedPort": str(config.advertised_port or config.listen_port)}

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
+from cli.acl.command import add_parser as add_acl
 from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
 from cli.errors import CommandError
@@ -59,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
         )
         node.set_defaults(run=run)
     add_cluster(commands)
+    add_acl(commands)
     add_demo(commands)
     add_tools(commands)
     add_store(commands)

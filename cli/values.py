@@ -88,6 +88,24 @@ def port(number: int) -> int:
     return number
 
 
+def codes(text: str) -> frozenset[int]:
+    """Request codes, `10,310`.
+
+    Raises:
+        ValueRefusedError: one is no number.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if not _INTEGER.fullmatch(word):
+            raise ValueRefusedError(f"has {word!r}, which is no request code")
+    return frozenset(map(int, words))
+
+
+def show_codes(found: frozenset[int]) -> str:
+    """The codes as `codes` reads them."""
+    return ",".join(map(str, sorted(found)))
+
+
 def positive(number: int) -> int:
     """A number above 0.
 

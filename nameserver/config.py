@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ledgermq.remoting.tls_settings import TlsSettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig:
@@ -47,6 +49,7 @@ class NameServerConfig:
     max_connections: int = 10_000
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
+    tls: TlsSettings = field(default_factory=TlsSettings)
 
     notices: tuple[str, ...] = ()
     """What the process says once at its start: addresses chosen, keys without effect."""
@@ -57,4 +60,4 @@ class NameServerConfig:
         """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
         if self.listen_port and self.listen_port == self.health_port:
             return [("health_port", f"port {self.health_port} is also taken by listen_port")]
-        return []
+        return list(self.tls.problems())

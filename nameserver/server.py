@@ -52,7 +52,9 @@ class NameServer:
         self._waiters = RouteWaiters(self._route_changed, self._answer_held)
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry, self._ready)
-        self._server = RemotingServer(self, limits=_limits(config))
+        self._server = RemotingServer(
+            self, limits=_limits(config), tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
+        )
         self._handlers: Mapping[int, Handler] = {}
         self._seen_revision = self.table.revision
         self._started_s: float | None = None

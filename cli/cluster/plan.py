@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import LogMode
+from cli.bindings import TLS_BINDINGS
 from cli.errors import UsageError
 
 HOST = "127.0.0.1"
@@ -128,6 +129,8 @@ def plan_cluster(
 ) -> ClusterPlan:
     """Lay out a cluster; `settings` go to every broker and win over what is planned here.
 
+    Those of TLS go to the nameserver, too: clients use it with everybody or with nobody.
+
     Raises:
         UsageError: a number of nodes or a base port that cannot be.
     """
@@ -136,7 +139,7 @@ def plan_cluster(
     last_port = base_port + block_size(node_count) - 1
     if not 1 <= base_port <= last_port <= 65535:
         raise UsageError(f"--base-port {base_port} is out of range: ports {base_port} to {last_port} are needed")
-    nameserver = _plan_nameserver(base_port, directory / NAMESERVER)
+    nameserver = _plan_nameserver(base_port, directory / NAMESERVER, settings)
     ports = [base_port + _FIRST_BROKER + _STRIDE * number for number in range(node_count)]
     brokers = tuple(
         _plan_broker(mode, number, ports, directory / f"n{number}", nameserver.address, settings)
@@ -145,14 +148,15 @@ def plan_cluster(
     return ClusterPlan(mode, base_port, directory, nameserver, brokers)
 
 
-def _plan_nameserver(port: int, directory: Path) -> NodePlan:
+def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) -> NodePlan:
     conf = {
         "bindAddress": HOST,
         "listenPort": str(port),
         "healthPort": str(port + 1),
         "kvConfigPath": str(directory / "kvConfig.json"),
     }
-    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf)
+    tls = {key: value for key, value in settings.items() if key in TLS_BINDINGS}
+    return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | tls)
 
 
 def _plan_broker(

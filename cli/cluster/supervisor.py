@@ -18,6 +18,8 @@ from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
 from cli.cluster.roles import BrokerTable, ask_brokers, transfer_leadership
 from cli.errors import CommandError
 from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ContextSource
 
 _POLL_S = 0.05
 _STOP_LIMIT_S = 15.0
@@ -31,12 +33,20 @@ class Supervisor:
     Args:
         plan: what to run; the folders exist and the configuration files are written.
         say: told one line for each event worth the user's eye.
+        tls: for connections to the nodes; None: plain.
+        credentials: for requests to brokers that ask who sends them.
     """
 
-    def __init__(self, plan: ClusterPlan, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: ClusterPlan,
+        say: Callable[[str], None],
+        tls: ContextSource | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._plan = plan
         self._say = say
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=tls, credentials=credentials)
         self._control = ControlServer(plan.directory, self._carry_out)
         self._children = {
             node.name: Child(node.name, our_argv(*node.arguments), node.log_path, self._ended) for node in plan.nodes

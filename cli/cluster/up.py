@@ -11,16 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.auth.settings import AuthSettings
 from broker.config import LogMode
 from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
 from cli.config import load_broker_config
+from cli.errors import UsageError
 from cli.node import stop_signal
+from ledgermq.remoting.errors import TlsFileError
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ContextSource, TlsMode
+from ledgermq.remoting.tls_settings import TlsSettings
 
 _DEFAULT_NODE_COUNT = {LogMode.RAFT: 3, LogMode.STANDALONE: 1}
 _ANY_BASE_PORT = 1024
+
+
+Connecting = tuple[ContextSource | None, Credentials | None]
+"""How connections to the nodes are made: TLS, and who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +55,9 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
         UsageError: the shape or a property is wrong; nothing was started.
         CommandError: ports in use, the folder taken, or not writable within `limit_s`; nothing is left running.
     """
-    plan, _held = _prepare(shape)
+    plan, connecting, _held = _prepare(shape)
     stopped = stop_signal()
-    supervisor = Supervisor(plan, _say)
+    supervisor = Supervisor(plan, _say, *connecting)
     try:
         started = asyncio.ensure_future(supervisor.start(limit_s))
         await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -63,8 +73,8 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
     return 0 if in_order else 1
 
 
-def _prepare(shape: Shape) -> tuple[ClusterPlan, tuple[ClusterFolder, PortBlock]]:
-    """The plan, and what keeps its folder and ports from others while it is referred to."""
+def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder, PortBlock]]:
+    """The plan, how its nodes are connected to, and what keeps its folder and ports from others while referred to."""
     mode = LogMode(shape.mode)
     node_count = _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
     settings = parse_settings(shape.settings)
@@ -78,10 +88,26 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, tuple[ClusterFolder, PortBlock]
     block = reserve_block(block_size(node_count), used, shape.base_port, preferred=folder.saved_base_port())
     plan = plan_cluster(mode, node_count, block.base, shape.directory, settings)
     folder.write_configuration(plan)
-    for broker in plan.brokers:
-        load_broker_config(broker.conf_path)
+    configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
+    connecting = _outgoing(configs[0].tls), _credentials(configs[0].auth)
     folder.remember(plan)
-    return plan, (folder, block)
+    return plan, connecting, (folder, block)
+
+
+def _credentials(settings: AuthSettings) -> Credentials | None:
+    """The first user of the configuration, where brokers ask who sends a request."""
+    users = settings.super_users() if settings.authentication_enable else []
+    return Credentials(users[0].name, users[0].password) if users else None
+
+
+def _outgoing(settings: TlsSettings) -> ContextSource | None:
+    if settings.mode is TlsMode.ENFORCING and not settings.tls_outgoing:
+        raise UsageError("tls.server.mode=enforcing: the nodes need useTLS=true to reach each other")
+    try:
+        settings.incoming()
+        return settings.outgoing()
+    except TlsFileError as error:
+        raise UsageError(str(error)) from error
 
 
 def _say(line: str) -> None:

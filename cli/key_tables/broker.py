@@ -5,7 +5,7 @@ accountStatsEnable|bool|true|f|Keep statistics per account for billing.
 accountStatsPrintZeroValues|bool|true|f|Write account statistics to the log even when they are zero.
 ackMessageThreadPoolNums|int|16|j|Threads that handle acknowledgements of POP messages.
 ackThreadPoolQueueCapacity|int|100000|j|Waiting acknowledgements before the broker refuses more.
-aclEnable|bool|false|f|Check signatures and permissions by the old access control of 4.x.
+aclEnable|bool|false|*|Check signatures and permissions by the old access control of 4.x.
 adminBrokerThreadPoolNums|int|16|j|Threads that handle administrative requests.
 adminBrokerThreadPoolQueueCapacity|int|10000|j|Waiting administrative requests before the broker refuses more.
 allowRecallWhenBrokerNotWriteable|bool|true|*|Let timers be recalled while the broker takes no messages.

@@ -34,7 +34,20 @@ serverWorkerThreads|int|8|j|Threads that decode and encode.
 shutdownWaitTimeSeconds|int|30|d|Seconds that a stopping server waits for clients to go.
 socksProxyConfig|text|{}|f|Proxies for outgoing connections.
 useEpollNativeSelector|bool|false|j|Wait for sockets by Linux' epoll through native code.
-useTLS|bool|false|f|Encrypt outgoing connections.
+useTLS|bool|false|*|Encrypt outgoing connections.
+tls.client.authServer|bool|false|*|Verify the certificates of servers that this process connects to.
+tls.client.certPath|text||*|Certificate that outgoing connections show to a server which asks for one.
+tls.client.keyPassword|text||*|Password of the key of tls.client.certPath.
+tls.client.keyPath|text||*|Key of tls.client.certPath.
+tls.client.trustCertPath|text||*|Authorities of the servers' certificates.
+tls.server.authClient|bool|false|d|Verify certificates that clients show.
+tls.server.certPath|text||*|Certificate of the listeners, with its chain.
+tls.server.keyPassword|text||*|Password of the listeners' key.
+tls.server.keyPath|text||*|Key of the listeners.
+tls.server.mode|disabled/permissive/enforcing|permissive|*|Whether the listeners take TLS, TLS and plain, or TLS only.
+tls.server.need.client.auth|none/optional/require|none|*|Whether clients are asked for a certificate.
+tls.server.trustCertPath|text||*|Authorities of the clients' certificates.
+tls.test.mode.enable|bool|true|d|Serve with a certificate made at the start, and trust every server.
 writeBufferHighWaterMark|int|0|j|Unsent bytes from which a connection counts as not writable; 0 the library's choice.
 writeBufferLowWaterMark|int|0|j|Unsent bytes below which a connection counts as writable again.
 """
@@ -82,30 +95,30 @@ scanInactiveMasterInterval|long|5000|f|Time in ms between two looks for lost mas
 """
 
 AUTH_TABLE = """
-aclCacheExpiredSecond|int|600|f|Seconds for which permissions are cached.
-aclCacheMaxNum|int|1000|f|Most permissions in the cache.
-aclCacheRefreshSecond|int|60|f|Seconds after which a cached permission is read again.
-authConfigPath|text||f|Folder of users and permissions.
-authenticationEnabled|bool|false|f|Ask clients who they are.
-authenticationMetadataProvider|text||f|Java class that keeps users.
-authenticationProvider|text||f|Java class that checks users.
-authenticationStrategy|text||f|Java class that decides when users are checked.
-authenticationWhitelist|text||f|Request codes that need no user.
-authorizationEnabled|bool|false|f|Check what clients may do.
-authorizationMetadataProvider|text||f|Java class that keeps permissions.
-authorizationProvider|text||f|Java class that checks permissions.
-authorizationStrategy|text||f|Java class that decides when permissions are checked.
-authorizationWhitelist|text||f|Request codes that need no permission.
+aclCacheExpiredSecond|int|600|d|Seconds for which permissions are cached.
+aclCacheMaxNum|int|1000|d|Most permissions in the cache.
+aclCacheRefreshSecond|int|60|d|Seconds after which a cached permission is read again.
+authConfigPath|text||d|Folder of users and permissions.
+authenticationEnabled|bool|false|*|Ask clients who they are.
+authenticationMetadataProvider|text||d|Java class that keeps users.
+authenticationProvider|text||d|Java class that checks users.
+authenticationStrategy|text||d|Java class that decides when users are checked.
+authenticationWhitelist|text||*|Request codes that need no user.
+authorizationEnabled|bool|false|*|Check what clients may do.
+authorizationMetadataProvider|text||d|Java class that keeps permissions.
+authorizationProvider|text||d|Java class that checks permissions.
+authorizationStrategy|text||d|Java class that decides when permissions are checked.
+authorizationWhitelist|text||*|Request codes that need no permission.
 clusterName|text||f|Cluster that access control belongs to; upstream sets it itself.
 configName|text||f|Name of the configuration of access control; upstream sets it itself.
-initAuthenticationUser|text||f|First user and password.
-innerClientAuthenticationCredentials|text||f|User and password of the brokers among themselves.
-migrateAuthFromV1Enabled|bool|false|f|Take over users and permissions of the old access control.
-statefulAuthenticationCacheExpiredSecond|int|60|f|Seconds for which a connection's user is cached.
-statefulAuthenticationCacheMaxNum|int|10000|f|Most connections' users in the cache.
-statefulAuthorizationCacheExpiredSecond|int|60|f|Seconds for which a connection's permissions are cached.
-statefulAuthorizationCacheMaxNum|int|10000|f|Most connections' permissions in the cache.
-userCacheExpiredSecond|int|600|f|Seconds for which users are cached.
-userCacheMaxNum|int|1000|f|Most users in the cache.
-userCacheRefreshSecond|int|60|f|Seconds after which a cached user is read again.
+initAuthenticationUser|text||*|First user and password.
+innerClientAuthenticationCredentials|text||*|User and password of the brokers among themselves.
+migrateAuthFromV1Enabled|bool|false|d|Take over users and permissions of the old access control.
+statefulAuthenticationCacheExpiredSecond|int|60|d|Seconds for which a connection's user is cached.
+statefulAuthenticationCacheMaxNum|int|10000|d|Most connections' users in the cache.
+statefulAuthorizationCacheExpiredSecond|int|60|d|Seconds for which a connection's permissions are cached.
+statefulAuthorizationCacheMaxNum|int|10000|d|Most connections' permissions in the cache.
+userCacheExpiredSecond|int|600|d|Seconds for which users are cached.
+userCacheMaxNum|int|1000|d|Most users in the cache.
+userCacheRefreshSecond|int|60|d|Seconds after which a cached user is read again.
 """

@@ -11,6 +11,7 @@ maxFrameSize|int|16777216|*|Most bytes of one request.
 maxTopics|int|100000|*|Most topics; automatic creation refuses more.
 raftElectionTimeout|int|700|*|Silence in ms after which a follower stands for election, half as much again at most.
 raftHeartbeatInterval|int|100|*|Time in ms between two heartbeats of a Raft leader.
+tls.client.checkHost|bool|true|*|Servers' certificates must name the host or address that was dialled.
 """
 
 NAMESRV_TABLE = """
@@ -20,6 +21,7 @@ healthHost|text|<bindAddress>|*|Address at which /livez, /readyz and /metrics ar
 healthPort|port or off|<listenPort + 5>|*|Port of /livez, /readyz and /metrics; off serves none.
 maxConnections|int|10000|*|Most connections; one more is closed at once.
 maxFrameSize|int|16777216|*|Most bytes of one request.
+tls.client.checkHost|bool|true|*|Servers' certificates must name the host or address that was dialled.
 maxRouteWait|int|30000|*|Longest time in ms for which a client may wait for a change of a route.
 """
 
@@ -28,6 +30,9 @@ DEFAULTS_HERE = {
     "flushConsumeQueueThoroughInterval": "10000",
     "flushDiskType": "<SYNC_FLUSH in Raft mode, else ASYNC_FLUSH>",
     "slaveReadEnable": "true",
+    "tls.client.authServer": "true",
+    "tls.server.mode": "<permissive with tls.server.certPath, else disabled>",
+    "tls.test.mode.enable": "false",
 }
 """Defaults that differ from RocketMQ's."""
 
@@ -78,6 +83,19 @@ EFFECTS = {
     "useReentrantLockWhenPutMessage": "The event loop is the only writer of the log: there is no lock to choose.",
     "wakeCommitWhenPutMessage": "true commits at the end of each turn; false by interval and pages.",
     "warmMapedFileEnable": "Of the standalone log: zeros are written, flushed with SYNC_FLUSH, and the pages locked.",
+    "aclEnable": "Refused unless authentication and authorization are enabled: RocketMQ 5.3.3 takes and ignores it.",
+    "authenticationEnabled": "Every request of a broker; nameservers ask nobody, as upstream.",
+    "authorizationEnabled": "What has no rule upstream needs the cluster's Update, or Get where it only shows.",
+    "initAuthenticationUser": "Made by the leader when there is no such user; never shown.",
+    "innerClientAuthenticationCredentials": "Made likewise; brokers have no requests of their own to sign.",
+    "migrateAuthFromV1Enabled": "Use `ledgermq acl import`.",
+    "tls.client.authServer": "RocketMQ verifies nobody unless told to.",
+    "tls.client.trustCertPath": "Without it those of the system.",
+    "tls.server.authClient": "A client's certificate that is asked for is always verified.",
+    "tls.server.certPath": "PEM; taken anew for new connections, with its key, when the files change.",
+    "tls.server.mode": "Members of a Raft group speak plain among themselves in every mode.",
+    "tls.test.mode.enable": "No certificate is made up, and trusting everybody must be said.",
+    "useTLS": "To nameservers; a nameserver connects to nobody.",
     "enabledAppendPropCRC": "Of the standalone log; properties that would become too long get none.",
 }
 """What a key does here, in words to add to its meaning."""

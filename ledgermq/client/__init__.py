@@ -23,12 +23,14 @@ from ledgermq.client.outgoing import Outgoing
 from ledgermq.client.producer import Producer
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.sending import SendResult, SendStatus
+from ledgermq.remoting.signature import Credentials
 
 __all__ = [
     "Action",
     "Admin",
     "ClusterInfo",
     "Consumer",
+    "Credentials",
     "LedgerMQError",
     "Message",
     "MessageQueue",

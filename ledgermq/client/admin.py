@@ -29,13 +29,14 @@ from ledgermq.client.message import Message
 from ledgermq.client.outgoing import check_group, check_topic
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.route import PERM_READ, PERM_WRITE, MessageQueue, TopicRoute
-from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
+from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.signature import Credentials
 
 DEFAULT_QUEUE_COUNT: Final = 8
 ROUTE_POLL_S: Final = 0.02
@@ -75,8 +76,12 @@ class Admin:
         *,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
-        self._session = Session(namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        self._session = Session(
+            namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls, credentials=credentials
+        )
         self._attempt_timeout_s = attempt_timeout_s
         self._deadline_s = deadline_s
 

@@ -22,13 +22,14 @@ from ledgermq.client.prefetch import Prefetch
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.queue_reader import QueueReader
 from ledgermq.client.route import MessageQueue, TopicRoute
-from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
+from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.start_position import Start, check_start, find_start
 from ledgermq.client.subscribing import Topics, consumer_heartbeat, subscribe
 from ledgermq.client.subscription import RETRY_TOPIC_PREFIX
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.signature import Credentials
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class Consumer:
         prefetch_bytes: read ahead in all.
         attempt_timeout_s: for one try of a request.
         deadline_s: for a request with its retries, such as `commit`.
+        tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
+        credentials: signs every request, for brokers that ask who sends it.
 
     Raises:
         InvalidArgumentError: an address, a name, an expression or the start is malformed.
@@ -79,6 +82,8 @@ class Consumer:
         prefetch_bytes: int = PREFETCH_BYTES,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
         check_start(start)
@@ -94,6 +99,8 @@ class Consumer:
             on_route=self._on_route,
             attempt_timeout_s=attempt_timeout_s,
             deadline_s=deadline_s,
+            tls=tls,
+            credentials=credentials,
         )
         self._prefetch = Prefetch(prefetch_messages, prefetch_bytes)
         self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}

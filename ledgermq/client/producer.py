@@ -18,9 +18,10 @@ from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.send_plan import SendPlan
 from ledgermq.client.sending import SendResult
-from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session
+from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.signature import Credentials
 
 DEFAULT_GROUP: Final = "ledgermq-producers"
 IN_FLIGHT_MAX: Final = 4096
@@ -50,6 +51,8 @@ class Producer:
         deadline_s: for a whole send with its retries; a failover takes about a second of it.
         in_flight_max: sends under way.
         in_flight_bytes_max: their bodies' bytes.
+        tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
+        credentials: signs every request, for brokers that ask who sends it.
         create_topics: let brokers create unknown topics, if they are configured to.
 
     Raises:
@@ -66,12 +69,19 @@ class Producer:
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         create_topics: bool = True,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._create_topics = create_topics
         self._session = Session(
-            namesrv, content=self._heartbeat, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s
+            namesrv,
+            content=self._heartbeat,
+            attempt_timeout_s=attempt_timeout_s,
+            deadline_s=deadline_s,
+            tls=tls,
+            credentials=credentials,
         )
         self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
         self._lanes = Lanes()

@@ -6,6 +6,7 @@ Producer | Consumer | Admin
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,8 @@ from ledgermq.remoting.client import NoRequests, RemotingClient
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ClientTls, ContextSource
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
 DEADLINE_S: Final = 10.0
@@ -29,6 +32,10 @@ CONNECT_TIMEOUT_S: Final = 2.0
 
 Content = Callable[[str], dict[str, Any]]
 """HeartbeatData of the client with this id, as JSON values."""
+
+
+Tls = bool | ssl.SSLContext
+"""Whether, and how, connections are encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class Session:
         on_route: told of each new route.
         attempt_timeout_s: for one try of a call.
         deadline_s: for a whole call.
+        tls: True for TLS with the system's authorities, or a context of one's own.
+        credentials: who we are, where brokers ask.
     """
 
     def __init__(
@@ -66,6 +75,8 @@ class Session:
         on_route: OnRoute | None = None,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
         self._content = content
@@ -74,6 +85,8 @@ class Session:
         self._on_route = on_route or (lambda _: None)
         self._attempt_timeout_s = attempt_timeout_s
         self._deadline_s = deadline_s
+        self._tls = tls
+        self._credentials = credentials
         self._parts: _Parts | None = None
         self.own_address = ""
         self.client_id = ""
@@ -82,7 +95,12 @@ class Session:
         """Make the parts, and start what runs by itself."""
         self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
         self.client_id = make_client_id(self.own_address)
-        remoting = RemotingClient(_Handler(self), connect_timeout_s=CONNECT_TIMEOUT_S)
+        remoting = RemotingClient(
+            _Handler(self),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            tls=_source(self._tls),
+            credentials=self._credentials,
+        )
         nameservers = Nameservers(remoting, self._addresses)
         routes = Routes(nameservers, self._leader_changed, self._on_route)
         calls = Calls(remoting, routes, attempt_timeout_s=self._attempt_timeout_s, deadline_s=self._deadline_s)
@@ -160,6 +178,13 @@ class Session:
         else:
             self._on_request(command)
             connection.respond(command, ResponseCode.SUCCESS)
+
+
+def _source(tls: Tls) -> ContextSource | None:
+    if tls is False:
+        return None
+    context = ClientTls().build() if tls is True else tls
+    return lambda: context
 
 
 class _Handler(NoRequests):

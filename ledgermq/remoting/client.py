@@ -7,6 +7,7 @@ same connection go to the handler.
 """
 
 import asyncio
+import ssl
 from typing import Final
 
 from ledgermq.remoting.addresses import split_address
@@ -16,6 +17,8 @@ from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ContextSource
 
 DEFAULT_TIMEOUT_S: Final = 3.0
 
@@ -41,7 +44,9 @@ class RemotingClient:
 
     Args:
         handler: serves what servers ask of us; None refuses everything with code 3.
-        connect_timeout_s: for one attempt, name resolution included.
+        connect_timeout_s: for one attempt, name resolution and TLS handshake included.
+        tls: the context for the next connection; without it connections are plain.
+        credentials: sign every request; None: requests say nothing of who asks.
     """
 
     def __init__(
@@ -50,10 +55,14 @@ class RemotingClient:
         *,
         limits: Limits | None = None,
         connect_timeout_s: float = DEFAULT_TIMEOUT_S,
+        tls: ContextSource | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._handler = handler or NoRequests()
         self._limits = limits or Limits()
         self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
+        self._sign = None if credentials is None else credentials.sign
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
         self._all = ConnectionSet(self._limits)
@@ -129,9 +138,14 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(lambda: self._make_connection(address), host, port)
+                context = None if self._tls is None else self._tls()
+                _, connection = await loop.create_connection(
+                    lambda: self._make_connection(address), host, port, ssl=context
+                )
         except TimeoutError:
             raise ConnectError(address, f"not within {self._connect_timeout_s:g} s") from None
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectError(address, f"its certificate is not accepted: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
             raise ConnectError(address, str(error)) from error
         self._connections[address] = connection
@@ -149,6 +163,7 @@ class RemotingClient:
             self._all.admit,
             lambda connection, reason: self._forget(address, connection, reason),
             close_when_silent=True,
+            sign=self._sign,
         )
 
     def _forget(self, address: str, connection: Connection, reason: str) -> None:

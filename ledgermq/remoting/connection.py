@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
         on_lost: Callable[["Connection", str], None],
         *,
         close_when_silent: bool = False,
+        sign: Callable[[Command], None] | None = None,
     ) -> None:
         """Set up one end; the transport comes with `connection_made`.
 
@@ -76,6 +77,7 @@ class Connection(asyncio.Protocol):
             admit: asked once connected; a text is the reason to close at once.
             on_lost: told of the end of an admitted connection, with the reason.
             close_when_silent: close when a request times out and nothing at all came since it was sent.
+            sign: adds to each request that is sent who sends it.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -88,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._admit = admit
         self._on_lost = on_lost
         self._close_when_silent = close_when_silent
+        self._sign = sign
         self._loop = asyncio.get_running_loop()
         self._parser = FrameParser(limits.frame_bytes, limits.header_bytes)
         self._out: list[Buffer] = []
@@ -168,6 +171,8 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(settle, self._lost())
             return
         command.opaque = self._outgoing.next_opaque()
+        if self._sign is not None:
+            self._sign(command)
         frame = encode(command)
         self._outgoing.add(command, timeout_s, settle)
         self.send(frame)
@@ -187,6 +192,8 @@ class Connection(asyncio.Protocol):
         """Send a request that is not answered; sets its flag and opaque."""
         command.flag |= ONEWAY_FLAG
         command.opaque = self._outgoing.next_opaque()
+        if self._sign is not None:
+            self._sign(command)
         self.send(encode(command))
 
     # -- closing

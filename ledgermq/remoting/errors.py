@@ -3,6 +3,7 @@
 RemotingError
 |- FrameError             the peer sent bytes that are no frame; its connection is closed
 |- JsonError              a body that should be JSON is not, even leniently
+|- TlsFileError           a certificate or key cannot be read or used
 |- ConnectError           nobody listens there, or no answer to the connection attempt in time
 |- ConnectionLostError    the connection closed before the answer came: it may or may not have been carried out
 '- RequestTimeoutError    no answer in time: it may or may not have been carried out
@@ -41,6 +42,14 @@ class JsonError(RemotingError):
         super().__init__(f"no JSON at character {position}: {detail}")
         self.position = position
         self.detail = detail
+
+
+class TlsFileError(RemotingError):
+    """A file of a TLS identity cannot be used; `what` names it."""
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what} cannot be used: {detail}")
+        self.what = what
 
 
 class ConnectError(RemotingError):

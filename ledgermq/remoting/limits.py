@@ -23,5 +23,7 @@ class Limits:
     """Unsent output of one connection that would exceed this closes it: the peer does not read."""
     idle_s: float = 120.0
     """A connection on which nothing moved for this long is closed."""
+    handshake_s: float = 5.0
+    """A TLS handshake that takes longer than this ends the connection."""
     frame_s: float = 120.0
     """A frame that takes longer than this to arrive closes the connection."""

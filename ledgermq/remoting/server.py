@@ -5,7 +5,9 @@ from typing import Final
 
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
+from ledgermq.remoting.front_door import FrontDoor
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.tls import ContextSource
 
 _BACKLOG: Final = 1024
 
@@ -13,15 +15,31 @@ _BACKLOG: Final = 1024
 class RemotingServer:
     """Serves RocketMQ's remoting protocol on one port.
 
+    Args:
+        handler: of every connection's requests.
+        limits: see there.
+        tls: the context for the next TLS connection; without it the port takes plain connections only.
+        takes_plain: with `tls`, whether plain connections are taken, too.
+
     Attributes:
         connections: those open now.
     """
 
-    def __init__(self, handler: RequestHandler, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        handler: RequestHandler,
+        *,
+        limits: Limits | None = None,
+        tls: ContextSource | None = None,
+        takes_plain: bool = True,
+    ) -> None:
         self._handler = handler
         self._limits = limits or Limits()
         self.connections = ConnectionSet(self._limits)
+        self._tls = tls
+        self._takes_plain = takes_plain
         self._server: asyncio.Server | None = None
+        self._door: FrontDoor | None = None
 
     async def start(self, host: str, port: int) -> None:
         """Listen on `host` (empty: every interface). Port 0 takes any free one, see `port`.
@@ -29,17 +47,33 @@ class RemotingServer:
         Raises:
             OSError: the address cannot be bound.
         """
+        if self._tls is not None:
+            self._door = FrontDoor(
+                self._make_connection,
+                self._tls,
+                self._limits,
+                takes_plain=self._takes_plain,
+                inside=self.connections.__len__,
+            )
+            await self._door.start(host, port, _BACKLOG)
+            return
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make_connection, host or None, port, backlog=_BACKLOG)
 
     @property
     def port(self) -> int:
         """The port listened at; 0 when not listening."""
+        if self._door is not None:
+            return self._door.port
         port: int = self._server.sockets[0].getsockname()[1] if self._server and self._server.sockets else 0
         return port
 
     async def close(self) -> None:
         """Stop listening, send what is queued, close every connection."""
+        if self._door is not None:
+            door, self._door = self._door, None
+            await door.close()
+            await self.connections.close("the server shuts down")
         if self._server is None:
             return
         server, self._server = self._server, None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
+from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
 from cli.key_tables import ours
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
 
@@ -61,9 +61,10 @@ def test_every_key_has_one_sentence_of_meaning(keys: dict[str, Key]) -> None:
 @pytest.mark.parametrize(
     ("keys", "bound"),
     [
-        (BROKER_KEYS, {*BROKER_BINDINGS, "brokerIP1", "brokerIP2", "advertisedHost", "insideHost", "healthPort"}
-         | {"enableDLegerCommitLog", "brokerRole", "traceTopicEnable", "msgTraceTopicName"}),
-        (NAMESRV_KEYS, {*NAMESRV_BINDINGS, "advertisedHost", "healthPort"}),
+        (BROKER_KEYS, {*BROKER_BINDINGS, *TLS_BINDINGS, *AUTH_BINDINGS}
+         | {"brokerIP1", "brokerIP2", "advertisedHost", "insideHost"}
+         | {"healthPort", "enableDLegerCommitLog", "brokerRole", "traceTopicEnable", "msgTraceTopicName"}),
+        (NAMESRV_KEYS, {*NAMESRV_BINDINGS, *TLS_BINDINGS, "advertisedHost", "healthPort"}),
     ],
 )  # fmt: skip
 def test_a_key_says_it_has_an_effect_exactly_when_something_reads_it(keys: dict[str, Key], bound: set[str]) -> None:

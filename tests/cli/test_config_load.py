@@ -166,10 +166,30 @@ def test_known_keys_without_effect_are_accepted_and_said_once_by_reason() -> Non
     )
 
 
-def test_protection_that_is_asked_for_and_not_there_is_warned_of() -> None:
-    warning = "WARNING: aclEnable=true at --set aclEnable protects nothing, this version does not have it"
-    assert warning in broker(aclEnable="true").notices
-    assert not any("WARNING" in notice for notice in broker(aclEnable="false").notices)
+def test_the_old_access_control_alone_is_refused_with_what_to_do() -> None:
+    [problem] = problems(aclEnable="true")
+    assert "key 'aclEnable' alone protects nothing: set authenticationEnabled, authorizationEnabled" in problem
+    assert "`ledgermq acl import`" in problem
+    assert not broker(aclEnable="false").auth.authentication_enable
+    both = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
+    assert broker(aclEnable="true", **both).auth.old_acl
+
+
+def test_permissions_for_nobody_in_particular_are_refused() -> None:
+    [problem] = problems(authorizationEnabled="true")
+    assert "key 'authorizationEnabled' needs authenticationEnabled" in problem
+
+
+def test_users_of_the_configuration_are_read_and_never_shown() -> None:
+    user = '{"username":"root","password":"sesame"}'
+    config = broker(authenticationEnabled="true", initAuthenticationUser=user, authenticationWhitelist="10, 310")
+    assert [made.name for made in config.auth.super_users()] == ["root"]
+    assert config.auth.authentication_whitelist == {10, 310}
+    assert config.properties["initAuthenticationUser"] == "***"
+    assert "sesame" not in repr(config)
+    [problem] = problems(initAuthenticationUser='{"user":"sesame"}')
+    assert "sesame" not in problem
+    assert "key 'initAuthenticationUser' is not" in problem
 
 
 def test_an_empty_value_means_that_nothing_was_said() -> None:

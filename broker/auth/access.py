@@ -1,0 +1,274 @@
+"""What each request touches: from its code, header fields and body to resources and actions. Pure.
+
+What is in no table is the cluster's, to be changed by those who may change it: a request that somebody adds is closed
+until he says what it touches. RocketMQ lets every user in there: the broker's settings (25, 26), groups (200), and the
+tables of topics, groups and offsets (21, 43, 201) have no rule in 5.3.3. The other way round, who may read a topic may
+here ask for its offsets and single messages, too (29 to 33), as consumers do; RocketMQ wants the right Get for that.
+
+Source: apache/rocketmq `auth/.../authorization/builder/DefaultAuthorizationContextBuilder.java`, and `@RocketMQAction`
+of the request headers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from broker import names
+from broker.auth.model import CLUSTER, GROUP, TOPIC, Resource
+from broker.auth.policy import Access
+from ledgermq.message.errors import InvalidMessageIdError
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.remoting.codes import RequestCode as Code
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.fields import Fields
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+
+PUB: Final = ("Pub",)
+SUB: Final = ("Sub",)
+GET: Final = ("Get",)
+UPDATE: Final = ("Update",)
+CREATE: Final = ("Create",)
+DELETE: Final = ("Delete",)
+SUB_GET: Final = ("Sub", "Get")
+SUB_UPDATE: Final = ("Sub", "Update")
+
+TopicAt = Callable[[int], str | None]
+"""The topic of the record at a physical offset."""
+
+_BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
+    # code: actions, fields that name topics, fields that name groups
+    Code.PULL_MESSAGE: (SUB, ("topic",), ("consumerGroup",)),
+    Code.LITE_PULL_MESSAGE: (SUB, ("topic",), ("consumerGroup",)),
+    Code.QUERY_MESSAGE: (SUB_GET, ("topic",), ()),
+    Code.QUERY_CONSUMER_OFFSET: (SUB_GET, ("topic",), ("consumerGroup",)),
+    Code.UPDATE_CONSUMER_OFFSET: (SUB_UPDATE, ("topic",), ("consumerGroup",)),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: (SUB_GET, ("topic",), ()),
+    Code.GET_MAX_OFFSET: (SUB_GET, ("topic",), ()),
+    Code.GET_MIN_OFFSET: (SUB_GET, ("topic",), ()),
+    Code.GET_EARLIEST_MSG_STORETIME: (SUB_GET, ("topic",), ()),
+    Code.RECALL_MESSAGE: (PUB, ("topic",), ()),
+    Code.GET_CONSUMER_LIST_BY_GROUP: (SUB_GET, (), ("consumerGroup",)),
+    Code.UPDATE_AND_CREATE_TOPIC: (CREATE, ("topic",), ()),
+    Code.DELETE_TOPIC_IN_BROKER: (DELETE, ("topic",), ()),
+    Code.GET_TOPIC_CONFIG: (GET, ("topic",), ()),
+    Code.GET_TOPIC_STATS_INFO: (GET, ("topic",), ()),
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: (GET, ("topic",), ()),
+    Code.DELETE_SUBSCRIPTIONGROUP: (DELETE, (), ("groupName",)),
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: (GET, (), ("group",)),
+    Code.QUERY_TOPICS_BY_CONSUMER: (GET, (), ("group",)),
+    Code.GET_CONSUMER_CONNECTION_LIST: (GET, (), ("consumerGroup",)),
+    Code.GET_CONSUMER_RUNNING_INFO: (GET, (), ("consumerGroup",)),
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (GET, ("topic",), ("group",)),
+    Code.QUERY_CONSUME_TIME_SPAN: (GET, ("topic",), ("group",)),
+    Code.QUERY_CONSUME_QUEUE: (GET, ("topic",), ("consumerGroup",)),
+    Code.QUERY_CORRECTION_OFFSET: (GET, ("topic",), ("filterGroups", "compareGroup")),
+    Code.INVOKE_BROKER_TO_RESET_OFFSET: (UPDATE, ("topic",), ("group",)),
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (GET, ("topic",), ("group",)),
+    Code.CLONE_GROUP_OFFSET: (UPDATE, ("topic",), ("destGroup",)),
+    Code.UPDATE_AND_GET_GROUP_FORBIDDEN: (UPDATE, ("topic",), ("group",)),
+    Code.GET_CONSUME_STATS: (GET, ("topic", "topicList"), ("consumerGroup",)),
+    Code.POP_MESSAGE: (SUB, ("topic",), ("consumerGroup",)),
+    Code.ACK_MESSAGE: (SUB, ("topic",), ("consumerGroup",)),
+    Code.PEEK_MESSAGE: (SUB, ("topic",), ("consumerGroup",)),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: (SUB, ("topic",), ("consumerGroup",)),
+    Code.NOTIFICATION: (SUB, ("topic",), ("consumerGroup",)),
+    Code.POLLING_INFO: (GET, ("topic",), ("consumerGroup",)),
+}
+_SEPARATORS: Final = {"topicList": ";", "filterGroups": ","}
+
+_OF_CLUSTER_GET: Final = frozenset(
+    {
+        *(Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_ALL_CONSUMER_OFFSET),
+        *(Code.GET_ALL_DELAY_OFFSET, Code.GET_TIMER_CHECK_POINT, Code.GET_TIMER_METRICS),
+        *(Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_HA_STATUS),
+        *(Code.VIEW_BROKER_STATS_DATA, Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_PRODUCER_INFO),
+        *(Code.GET_PRODUCER_CONNECTION_LIST, Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
+        *(Code.AUTH_GET_USER, Code.AUTH_LIST_USER, Code.AUTH_GET_ACL, Code.AUTH_LIST_ACL),
+    }
+)
+FOR_EVERY_USER: Final = frozenset(
+    {Code.CHECK_CLIENT_CONFIG, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.UNREGISTER_CLIENT}
+)
+"""They touch nothing but what the asking client itself began. (UNREGISTER_CLIENT of a consumer names its group.)"""
+
+
+def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
+    """All that the request touches; each must be allowed.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, the body that names what is touched cannot be read.
+    """
+    code, fields = command.code, command.ext
+    by_fields = _BY_FIELDS.get(code)
+    if by_fields is not None:
+        return list(_of_fields(fields, *by_fields)) or [Access(Resource(CLUSTER, cluster), by_fields[0])]
+    special = _SPECIAL.get(code)
+    if special is not None:
+        return list(special(command))
+    of_record = _OF_RECORD.get(code)
+    if of_record is not None:
+        return list(of_record(fields, topic_at))
+    actions = GET if code in _OF_CLUSTER_GET else UPDATE
+    return [] if code in FOR_EVERY_USER else [Access(Resource(CLUSTER, cluster), actions)]
+
+
+def of_topic(topic: str, actions: tuple[str, ...]) -> Access:
+    """A topic; a group's retry topic is the group's."""
+    if topic.startswith(names.RETRY_PREFIX):
+        return of_group(topic, actions)
+    return Access(Resource(TOPIC, topic), actions)
+
+
+def of_group(group: str, actions: tuple[str, ...]) -> Access:
+    """A group, or the group of a retry topic."""
+    return Access(Resource(GROUP, group.removeprefix(names.RETRY_PREFIX)), actions)
+
+
+def _of_fields(
+    fields: Fields, actions: tuple[str, ...], topics: tuple[str, ...], groups: tuple[str, ...]
+) -> Iterator[Access]:
+    for names_, make in ((topics, of_topic), (groups, of_group)):
+        for name in names_:
+            value = fields.get(name, "")
+            separator = _SEPARATORS.get(name)
+            for part in value.split(separator) if separator else [value]:
+                if part:
+                    yield make(part, actions)
+
+
+def _view(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    if topic := _topic_at(fields.get("offset", ""), topic_at):
+        yield of_topic(topic, SUB_GET)
+
+
+def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    yield of_group(fields.get("group", ""), SUB)
+    if topic := _topic_at(fields.get("offset", ""), topic_at):
+        yield of_topic(topic, SUB)
+
+
+def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    yield of_group(fields.get("consumerGroup", ""), SUB)
+    try:
+        _, offset = parse_offset_message_id(fields.get("msgId", ""))
+    except InvalidMessageIdError:
+        return
+    if topic := _topic_at(str(offset), topic_at):
+        yield of_topic(topic, SUB)
+
+
+def _topic_at(offset: str, topic_at: TopicAt) -> str | None:
+    """What lies at the offset counts, not what the request calls it."""
+    return topic_at(int(offset)) if offset.isascii() and offset.isdigit() and len(offset) < 19 else None
+
+
+_OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] = {
+    Code.VIEW_MESSAGE_BY_ID: _view,
+    Code.CONSUMER_SEND_MSG_BACK: _send_back,
+    Code.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+}
+
+
+def _send(topic: str, group: str) -> Iterator[Access]:
+    if topic.startswith(names.RETRY_PREFIX):
+        yield of_group(group if group.strip() else topic, SUB)
+    else:
+        yield Access(Resource(TOPIC, topic), PUB)
+
+
+def _end_transaction(command: Command) -> Iterator[Access]:
+    if topic := command.ext.get("topic", "").strip():
+        yield Access(Resource(TOPIC, topic), PUB)
+
+
+def _unregister(command: Command) -> Iterator[Access]:
+    if group := command.ext.get("consumerGroup", "").strip():
+        yield of_group(group, SUB)
+
+
+def _heartbeat(command: Command) -> Iterator[Access]:
+    for consumer in _list(_body(command), "consumerDataSet"):
+        yield of_group(_name(consumer, "groupName"), SUB)
+        for subscription in _list(consumer, "subscriptionDataSet"):
+            topic = _name(subscription, "topic")
+            if not topic.startswith(names.RETRY_PREFIX):
+                yield of_topic(topic, SUB)
+
+
+def _lock(command: Command) -> Iterator[Access]:
+    body = _body(command)
+    yield of_group(_name(body, "consumerGroup"), SUB)
+    for queue in _list(body, "mqSet"):
+        topic = _name(queue, "topic")
+        if not topic.startswith(names.RETRY_PREFIX):
+            yield of_topic(topic, SUB)
+
+
+def _topic_list(command: Command) -> Iterator[Access]:
+    for topic in _list(_body(command), "topicConfigList"):
+        yield of_topic(_name(topic, "topicName"), CREATE)
+
+
+def _group(command: Command) -> Iterator[Access]:
+    yield of_group(_name(_body(command), "groupName"), CREATE)
+
+
+def _group_list(command: Command) -> Iterator[Access]:
+    for group in _list(_body(command), "groupConfigList"):
+        yield of_group(_name(group, "groupName"), CREATE)
+
+
+def _batch_ack(command: Command) -> Iterator[Access]:
+    for ack in _list(_body(command), "acks"):
+        yield of_group(_name(ack, "c"), SUB)
+        yield of_topic(_name(ack, "t"), SUB)
+
+
+def _assignment(command: Command) -> Iterator[Access]:
+    body = _body(command)
+    yield of_topic(_name(body, "topic"), SUB)
+    yield of_group(_name(body, "consumerGroup"), SUB)
+
+
+_SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
+    Code.SEND_MESSAGE: lambda command: _send(command.ext.get("topic", ""), command.ext.get("producerGroup", "")),
+    Code.SEND_MESSAGE_V2: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
+    Code.SEND_BATCH_MESSAGE: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
+    Code.END_TRANSACTION: _end_transaction,
+    Code.UNREGISTER_CLIENT: _unregister,
+    Code.HEART_BEAT: _heartbeat,
+    Code.LOCK_BATCH_MQ: _lock,
+    Code.UNLOCK_BATCH_MQ: _lock,
+    Code.BATCH_ACK_MESSAGE: _batch_ack,
+    Code.QUERY_ASSIGNMENT: _assignment,
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: _topic_list,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _group_list,
+}
+
+
+def _body(command: Command) -> Mapping[str, Any]:
+    try:
+        value = loads(command.body)
+    except JsonError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body of request {command.code}: {error}") from error
+    return _object(value)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body holds {type(value).__name__} where an object belongs")
+    return value
+
+
+def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    items = value.get(name) or []
+    if not isinstance(items, list):
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} of the body is no list")
+    return [_object(item) for item in items]
+
+
+def _name(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    return text if isinstance(text, str) else ""

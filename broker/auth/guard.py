@@ -1,0 +1,108 @@
+"""Stands before the processors: asks who, then whether he may. Pure but for what it is given to look up.
+
+Source: apache/rocketmq `auth/.../authentication/chain/DefaultAuthenticationHandler.java`, and the builder of its
+context; `broker/.../auth/pipeline/{AuthenticationPipeline,AuthorizationPipeline}.java`.
+"""
+
+import hmac
+from collections.abc import Callable
+from typing import Final
+
+from broker.auth.access import TopicAt, accesses
+from broker.auth.model import DISABLE, Acl, User, refused, subject_of
+from broker.auth.policy import check
+from broker.auth.settings import AuthSettings
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
+
+FindUser = Callable[[str], User | None]
+FindAcl = Callable[[str], Acl | None]
+
+_V4_9_3: Final = 399
+_UNSIGNED_UNTIL_4_9_3: Final = "_UNIQUE_KEY_QUERY"
+
+
+class Guard:
+    """Checks every request.
+
+    Args:
+        cluster: the name of what belongs to no topic and no group.
+        find_user: by name.
+        find_acl: by subject.
+        topic_at: see there.
+    """
+
+    def __init__(
+        self, settings: AuthSettings, cluster: str, find_user: FindUser, find_acl: FindAcl, topic_at: TopicAt
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._find_user = find_user
+        self._find_acl = find_acl
+        self._topic_at = topic_at
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to check."""
+        return self._settings.authentication_enable
+
+    def check(self, command: Command, source: str) -> None:
+        """Let the request of a client at address `source` pass.
+
+        Raises:
+            Refusal: NO_PERMISSION, with RocketMQ's remark.
+        """
+        settings = self._settings
+        user = None
+        if command.code not in settings.authentication_whitelist:
+            user = self._authenticate(command)
+        if settings.authorization_enable and command.code not in settings.authorization_whitelist:
+            if user is None:
+                raise refused("Authorization failed. Please verify your access rights and try again.")
+            if not user.is_super:
+                touched = accesses(command, self._cluster, self._topic_at)
+                check(user, self._find_acl(subject_of(user.name)), touched, source)
+
+    def is_super(self, command: Command) -> bool:
+        """Whether a super user asks; the request has passed, so that the name is true if names are asked for."""
+        if not self._settings.authentication_enable:
+            return False
+        user = self._find_user(command.ext.get(ACCESS_KEY, ""))
+        return user is not None and user.is_super
+
+    def check_may_change(self, command: Command) -> None:
+        """Users and policies are a super user's business unless policies say more; everybody's where nobody is asked.
+
+        Raises:
+            Refusal: NO_PERMISSION.
+        """
+        settings = self._settings
+        if settings.authentication_enable and not settings.authorization_enable and not self.is_super(command):
+            raise refused("users and policies are shown to and changed by super users only")
+
+    def check_super(self, command: Command, doing: str) -> None:
+        """Where names are asked for, only a super user makes, changes or removes super users.
+
+        Raises:
+            Refusal: SYSTEM_ERROR, as RocketMQ answers.
+        """
+        if self._settings.authentication_enable and not self.is_super(command):
+            raise Refusal(Cause.SYSTEM_ERROR, f"The super user can only be {doing} by super user")
+
+    def _authenticate(self, command: Command) -> User:
+        fields = command.ext
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            raise refused("username cannot be null.")
+        user = self._find_user(name)
+        if user is None:
+            raise refused(f"User:{name[:100]} is not found.")
+        if user.status == DISABLE:
+            raise refused(f"User:{name} is disabled.")
+        left_out = _UNSIGNED_UNTIL_4_9_3 if command.version <= _V4_9_3 else SIGNATURE
+        right = signature(fields, command.body, user.password, left_out=left_out)
+        given = fields.get(SIGNATURE, "")
+        if not hmac.compare_digest(right.encode(), given.encode("utf-8", "surrogatepass")):
+            raise refused("check signature failed.")
+        return user

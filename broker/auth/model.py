@@ -1,0 +1,279 @@
+"""Users, and what they may do: frozen values, and the JSON of RocketMQ's tools.
+
+    user    alice, Normal or Super, enable or disable
+    acl     of "User:alice": policies Custom, Default -> entries: resource, actions, sources, Allow or Deny
+    resource    *    Topic:*    Topic:orders    Topic:orders-*    Group:...    Cluster:...    Namespace:...
+
+Source: apache/rocketmq `auth/.../model/*.java`, `remoting/.../body/{UserInfo,AclInfo}.java`,
+`broker/.../auth/converter/*.java` (5.3).
+"""
+
+import functools
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ledgermq.remoting.refusal import Cause, Refusal
+
+SUPER: Final = "Super"
+NORMAL: Final = "Normal"
+ENABLE: Final = "enable"
+DISABLE: Final = "disable"
+ALLOW: Final = "Allow"
+DENY: Final = "Deny"
+CUSTOM: Final = "Custom"
+DEFAULT: Final = "Default"
+
+ANY: Final = "Any"
+CLUSTER: Final = "Cluster"
+TOPIC: Final = "Topic"
+GROUP: Final = "Group"
+_RESOURCE_TYPES: Final = (ANY, CLUSTER, "Namespace", TOPIC, GROUP)
+
+ACTIONS: Final = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+_USER: Final = "User:"
+_PREFIX_END: Final = "*"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """A user; the password is the secret of his signatures, so that it must be kept as it is."""
+
+    name: str
+    password: str = field(repr=False)
+    kind: str = NORMAL
+    status: str = ENABLE
+
+    @property
+    def is_super(self) -> bool:
+        return self.kind == SUPER
+
+    def to_json(self, *, with_password: bool = True) -> dict[str, str]:
+        shown = {"password": self.password, "userStatus": self.status, "userType": self.kind, "username": self.name}
+        return {name: value for name, value in shown.items() if with_password or name != "password"}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "User":
+        """A whole user.
+
+        Raises:
+            Refusal: NO_PERMISSION, with the remark that RocketMQ gives.
+        """
+        changes = UserChange.from_json(value)
+        name = value.get("username")
+        if not isinstance(name, str) or not name.strip():
+            raise refused("username can not be blank")
+        return changes.create(name)
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What is said of a user; empty texts say nothing."""
+
+    password: str = field(default="", repr=False)
+    kind: str = ""
+    status: str = ""
+
+    @classmethod
+    def from_json(cls, value: Any) -> "UserChange":
+        """Read a `UserInfo`; errors as `User.from_json`."""
+        if not isinstance(value, Mapping):
+            raise Refusal(Cause.INVALID_PARAMETER, f"the user is no JSON object but {type(value).__name__}")
+        password = value.get("password") or ""
+        if not isinstance(password, str):
+            raise Refusal(Cause.INVALID_PARAMETER, "field password is not a text")
+        kind = _word(value, "userType", (SUPER, NORMAL))
+        return cls(password, kind, _word(value, "userStatus", (ENABLE, DISABLE)))
+
+    def create(self, name: str) -> User:
+        """A new user; errors as `User.from_json`."""
+        if not self.password.strip():
+            raise refused("password can not be blank")
+        return User(name=name, password=self.password, kind=self.kind or NORMAL, status=self.status or ENABLE)
+
+    def update(self, user: User) -> User:
+        """The user with what is said replaced."""
+        password = self.password if self.password.strip() else user.password
+        return replace(user, password=password, kind=self.kind or user.kind, status=self.status or user.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a request touches, or a pattern of that.
+
+    Attributes:
+        kind: one of the resource types.
+        name: None: every one; of a pattern with `is_prefix` the first letters.
+    """
+
+    kind: str
+    name: str | None = None
+    is_prefix: bool = False
+
+    def __str__(self) -> str:
+        if self.kind == ANY:
+            return "*"
+        return (
+            f"{self.kind}:{'' if self.name is None else self.name}{'*' if self.name is None or self.is_prefix else ''}"
+        )
+
+    @classmethod
+    def parse(cls, text: Any) -> "Resource":
+        """Read `Topic:orders`, `Topic:orders-*`, `Topic:*` or `*`.
+
+        Raises:
+            Refusal: NO_PERMISSION, it is none of these.
+        """
+        if text == "*":
+            return cls(ANY)
+        kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
+        found = next((known for known in _RESOURCE_TYPES if known.lower() == kind.lower()), None)
+        if found is None or not colon or not name:
+            raise refused("The resource is null.")
+        if name == _PREFIX_END:
+            return cls(found)
+        if name.endswith(_PREFIX_END):
+            return cls(found, name.partition(_PREFIX_END)[0], is_prefix=True)
+        return cls(found, name)
+
+    def matches(self, touched: "Resource") -> bool:
+        """Whether this pattern means what is touched."""
+        if self.kind == ANY:
+            return True
+        if self.kind != touched.kind:
+            return False
+        if self.name is None:
+            return True
+        return (touched.name or "").startswith(self.name) if self.is_prefix else touched.name == self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One rule of a policy; no sources: from everywhere."""
+
+    resource: Resource
+    actions: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    decision: str
+
+    def to_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"actions": list(self.actions), "decision": self.decision}
+        shown["resource"] = str(self.resource)
+        return shown | ({"sourceIps": list(self.sources)} if self.sources else {})
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Entry":
+        """Read a `PolicyEntryInfo`; errors as `Acl.from_json`."""
+        if not isinstance(value, Mapping):
+            raise refused("The policy entries is empty.")
+        resource = Resource.parse(value.get("resource"))
+        actions = tuple(filter(None, (_known(name, ACTIONS) for name in _texts(value, "actions"))))
+        if not actions:
+            raise refused("The actions is empty.")
+        if "Any" in actions:
+            raise refused("The actions can not be Any.")
+        sources = tuple(_texts(value, "sourceIps"))
+        for source in sources:
+            if not source.strip():
+                raise refused("The source ip is empty.")
+            if network(source) is None:
+                raise refused("The source ip is invalid.")
+        decision = _known(value.get("decision"), (ALLOW, DENY))
+        if decision is None:
+            raise refused("The decision is null or illegal.")
+        return cls(resource=resource, actions=actions, sources=sources, decision=decision)
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """What one user may do: entries by policy, each resource once in a policy."""
+
+    subject: str
+    policies: Mapping[str, tuple[Entry, ...]]
+
+    def to_json(self) -> dict[str, Any]:
+        policies = [
+            {"entries": [entry.to_json() for entry in entries], "policyType": kind}
+            for kind, entries in self.policies.items()
+        ]
+        return {"policies": policies, "subject": self.subject}
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Acl":
+        """Read an `AclInfo`, whose subject may be missing.
+
+        Raises:
+            Refusal: NO_PERMISSION with the remark that RocketMQ gives, or SYSTEM_ERROR where it is no list of policies.
+        """
+        policies = value.get("policies") if isinstance(value, Mapping) else None
+        if not isinstance(policies, list) or not policies:
+            raise Refusal(Cause.SYSTEM_ERROR, "The body of acl is null")
+        found = cls(str(value.get("subject") or ""), {})
+        for policy in policies:
+            entries = policy.get("entries") if isinstance(policy, Mapping) else None
+            if not isinstance(entries, list) or not entries:
+                raise refused("The policy entries is empty.")
+            kind = _known(policy.get("policyType"), (CUSTOM, DEFAULT)) or CUSTOM
+            found = found.updated({kind: tuple(map(Entry.from_json, entries))})
+        return found
+
+    def updated(self, policies: Mapping[str, Iterable[Entry]]) -> "Acl":
+        """With these entries, which replace those of the same resources."""
+        merged = dict(self.policies)
+        for kind, entries in policies.items():
+            by_resource = {entry.resource: entry for entry in merged.get(kind, ())}
+            merged[kind] = tuple((by_resource | {entry.resource: entry for entry in entries}).values())
+        return replace(self, policies=merged)
+
+    def without(self, kind: str, resource: Resource) -> "Acl":
+        """Without the entry of this resource; a policy that is empty then is gone."""
+        kept = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
+        policies = {**self.policies, kind: kept}
+        return replace(self, policies={name: entries for name, entries in policies.items() if entries})
+
+
+def subject_of(user: str) -> str:
+    """How policies name a user."""
+    return _USER + user
+
+
+def user_of(subject: str) -> str | None:
+    """The user that a subject names; None when it names no user."""
+    kind, colon, name = subject.partition(":")
+    return name if colon and name and kind.lower() == "user" else None
+
+
+@functools.lru_cache(maxsize=4096)
+def network(text: str) -> Network | None:
+    """The addresses that `10.0.0.1` or `10.0.0.0/8` means; None when it is neither."""
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return None
+
+
+def refused(remark: str) -> Refusal:
+    """As RocketMQ says no in everything about users and policies."""
+    return Refusal(Cause.NO_PERMISSION, remark)
+
+
+def _known(word: Any, known: Iterable[str]) -> str | None:
+    return next((name for name in known if isinstance(word, str) and name.lower() == word.lower()), None)
+
+
+def _word(value: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
+    word = value.get(name)
+    found = _known(word, known)
+    if word and found is None:
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known)}")
+    return found or ""
+
+
+def _texts(value: Mapping[str, Any], name: str) -> list[str]:
+    texts = value.get(name) or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is not a list of texts")
+    return texts

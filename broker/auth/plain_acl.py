@@ -1,0 +1,125 @@
+"""RocketMQ's old access control, `plain_acl.yml`, as users and policies. Pure: the file is read elsewhere.
+
+    accessKey, secretKey          -> user                    topicPerms, groupPerms           -> policy Custom
+    admin: true                   -> a super user            defaultTopicPerm, ...GroupPerm   -> policy Default
+
+DENY denies all, PUB and SUB allow that. Addresses that needed no signature have no counterpart: they are told, not
+taken.
+
+Source: apache/rocketmq `auth/.../migration/AuthMigrator.java` (5.3), which takes permissions it does not know for all
+of them; here they are an error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from broker.auth.model import (
+    ALLOW,
+    CUSTOM,
+    DEFAULT,
+    DENY,
+    GROUP,
+    NORMAL,
+    SUPER,
+    TOPIC,
+    Acl,
+    Entry,
+    Resource,
+    User,
+    subject_of,
+)
+
+_ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "DENY": ("All",),
+    "PUB": ("Pub",),
+    "SUB": ("Sub",),
+    "PUB|SUB": ("Pub", "Sub"),
+    "SUB|PUB": ("Pub", "Sub"),
+}
+
+
+class PlainAclError(ValueError):
+    """The file is no `plain_acl.yml`; the text names the account and the member."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAcl:
+    """What the file says.
+
+    Attributes:
+        users: with their policies, where they have any.
+        left: sentences on what has no counterpart.
+    """
+
+    users: tuple[tuple[User, Acl | None], ...]
+    left: tuple[str, ...] = field(default=())
+
+
+def convert(value: Any) -> PlainAcl:
+    """Take over a parsed file, whose scalars are all texts.
+
+    Raises:
+        PlainAclError: it says what it cannot say.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("accounts"), list):
+        raise PlainAclError("there is no list of accounts")
+    left = []
+    if found := value.get("globalWhiteRemoteAddresses"):
+        left.append(f"globalWhiteRemoteAddresses {found}: whoever asks must sign")
+    users = []
+    for number, account in enumerate(value["accounts"], 1):
+        place = f"account {number}"
+        if not isinstance(account, Mapping):
+            raise PlainAclError(f"{place} is no table")
+        user = _user(account, place)
+        if address := account.get("whiteRemoteAddress"):
+            left.append(f"whiteRemoteAddress {address} of {user.name}: whoever asks must sign")
+        users.append((user, _acl(account, user.name)))
+    names = [user.name for user, _ in users]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise PlainAclError(f"there are several accounts of {', '.join(repeated)}")
+    return PlainAcl(tuple(users), tuple(left))
+
+
+def _user(account: Mapping[str, Any], place: str) -> User:
+    name, secret = account.get("accessKey"), account.get("secretKey")
+    for member, text in (("accessKey", name), ("secretKey", secret)):
+        if not isinstance(text, str) or not text.strip():
+            raise PlainAclError(f"{place} has no {member}")
+    admin = str(account.get("admin", "false")).lower()
+    if admin not in ("true", "false"):
+        raise PlainAclError(f"{place}: admin is {admin[:20]!r}, not true or false")
+    return User(name=str(name), password=str(secret), kind=SUPER if admin == "true" else NORMAL)
+
+
+def _acl(account: Mapping[str, Any], name: str) -> Acl | None:
+    custom = [*_permissions(account, "topicPerms", TOPIC, name), *_permissions(account, "groupPerms", GROUP, name)]
+    default = [
+        _entry(Resource(kind), account[member], f"{member} of {name}")
+        for member, kind in (("defaultTopicPerm", TOPIC), ("defaultGroupPerm", GROUP))
+        if account.get(member)
+    ]
+    policies = {kind: entries for kind, entries in ((CUSTOM, custom), (DEFAULT, default)) if entries}
+    return Acl(subject_of(name), {}).updated(policies) if policies else None
+
+
+def _permissions(account: Mapping[str, Any], member: str, kind: str, name: str) -> list[Entry]:
+    place = f"{member} of {name}"
+    items = account.get(member) or []
+    if not isinstance(items, list):
+        raise PlainAclError(f"{place} is no list")
+    entries = []
+    for item in items:
+        resource, sign, permission = str(item).partition("=")
+        if not sign or not resource.strip():
+            raise PlainAclError(f"{place}: {str(item)[:100]!r} is not NAME=PERMISSION")
+        entries.append(_entry(Resource(kind, resource.strip()), permission, place))
+    return entries
+
+
+def _entry(resource: Resource, permission: Any, place: str) -> Entry:
+    word = str(permission).replace(" ", "")
+    if word not in _ACTIONS:
+        raise PlainAclError(f"{place}: {word[:100]!r} is not one of {', '.join(_ACTIONS)}")
+    return Entry(resource=resource, actions=_ACTIONS[word], decision=DENY if word == "DENY" else ALLOW)

@@ -1,0 +1,282 @@
+"""Requests about users (3001 to 3005) and policies (3006 to 3010). Changes ride in the log like topics do.
+
+    follower --(the request as it came)--> leader --> record of the state topic --> every member
+
+Tools ask each member of a cluster for a change, as if each had tables of its own. So a follower passes it on, and the
+leader takes the same change twice within ten seconds for one.
+
+Passwords are shown to super users only: RocketMQ shows them to whoever may read the cluster, or, without
+authentication, to everybody.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
+`auth/.../manager/{AuthenticationMetadataManagerImpl,AuthorizationMetadataManagerImpl}.java` (5.3).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from broker.auth.guard import Guard
+from broker.auth.model import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
+from broker.auth.repeated import RepeatedChanges
+from broker.role import Role
+from broker.state import ReplicatedState, StateChange
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.java_json import dumps
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
+
+log = logging.getLogger(__name__)
+
+Serve = Callable[[Connection, Command], None]
+Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Forward = Callable[[str, Command], Awaitable[Command]]
+
+_PASSED_ON: Final = "passed on to the leader"
+_NAME_MAX: Final = 255
+
+
+class AuthRequests:
+    """Shows and changes users and policies.
+
+    Args:
+        propose: appends a change and calls back once, with None when it is committed and applied.
+        spawn: runs a coroutine until the broker stops.
+        clock: seconds that only go forward.
+
+    Attributes:
+        forward: asks another broker; None: a follower refuses.
+    """
+
+    def __init__(
+        self,
+        state: ReplicatedState,
+        role: Role,
+        guard: Guard,
+        propose: Propose,
+        spawn: Spawn,
+        clock: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._role = role
+        self._guard = guard
+        self._propose = propose
+        self._spawn = spawn
+        self._repeated = RepeatedChanges(clock)
+        self.forward: Forward | None = None
+
+    def table(self) -> Mapping[int, Serve]:
+        """By request code."""
+        code = RequestCode
+        return {
+            code.AUTH_CREATE_USER: self._led(self.create_user),
+            code.AUTH_UPDATE_USER: self._led(self.update_user),
+            code.AUTH_DELETE_USER: self._led(self.delete_user),
+            code.AUTH_GET_USER: self.get_user,
+            code.AUTH_LIST_USER: self.list_users,
+            code.AUTH_CREATE_ACL: self._led(self.put_acl),
+            code.AUTH_UPDATE_ACL: self._led(self.put_acl),
+            code.AUTH_DELETE_ACL: self._led(self.delete_acl),
+            code.AUTH_GET_ACL: self.get_acl,
+            code.AUTH_LIST_ACL: self.list_acls,
+        }
+
+    # ---- users
+
+    def create_user(self, connection: Connection, command: Command) -> None:
+        """3001."""
+        name = self._begin_change(command)
+        user = UserChange.from_json(_body(command)).create(name)
+        if user.is_super:
+            self._guard.check_super(command, "create")
+        if name in self._state.users:
+            self._done_before(connection, command, "The user is existed")
+            return
+        self._change(connection, command, StateChange(users={name: user}))
+
+    def update_user(self, connection: Connection, command: Command) -> None:
+        """3002: what the body leaves out stays."""
+        name = self._begin_change(command)
+        present = self._state.users.get(name)
+        if present is None:
+            raise refused("The user is not exist")
+        user = UserChange.from_json(_body(command)).update(present)
+        if present.is_super or user.is_super:
+            self._guard.check_super(command, "update")
+        self._change(connection, command, StateChange(users={name: user}))
+
+    def delete_user(self, connection: Connection, command: Command) -> None:
+        """3003: with his policies. One who is not there is gone already."""
+        name = self._begin_change(command)
+        present = self._state.users.get(name)
+        if present is None:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        if present.is_super:
+            self._guard.check_super(command, "update")
+        self._change(connection, command, StateChange(users={name: None}, acls={subject_of(name): None}))
+
+    def get_user(self, connection: Connection, command: Command) -> None:
+        """3004: an answer without a body says that there is none."""
+        self._guard.check_may_change(command)
+        found = self._state.users.get(_user_name(command))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(self._shown(found, command)) if found else b"")
+
+    def list_users(self, connection: Connection, command: Command) -> None:
+        """3005: those whose names contain `filter`."""
+        self._guard.check_may_change(command)
+        wanted = command.ext.get("filter", "").strip()
+        users = [self._shown(user, command) for name, user in sorted(self._state.users.items()) if wanted in name]
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(users) if users else b"")
+
+    # ---- policies
+
+    def put_acl(self, connection: Connection, command: Command) -> None:
+        """3006, 3007: add entries; those of the same policy and resource are replaced."""
+        self._check_change(command)
+        given = Acl.from_json(_body(command))
+        subject = self._existing_subject(given.subject or command.ext.get("subject", ""))
+        present = self._state.acls.get(subject, Acl(subject, {}))
+        self._change(connection, command, StateChange(acls={subject: present.updated(given.policies)}))
+
+    def delete_acl(self, connection: Connection, command: Command) -> None:
+        """3008: the entry of a resource, or all of a subject's policies."""
+        self._check_change(command)
+        subject = self._existing_subject(command.ext.get("subject", ""))
+        present = self._state.acls.get(subject)
+        if present is None:
+            self._done_before(connection, command, "The acl is not exist.")
+            return
+        left: Acl | None = None
+        if resource := command.ext.get("resource", "").strip():
+            kind = DEFAULT if command.ext.get("policyType", "").lower() == DEFAULT.lower() else CUSTOM
+            left = present.without(kind, Resource.parse(resource))
+        self._change(connection, command, StateChange(acls={subject: left if left and left.policies else None}))
+
+    def get_acl(self, connection: Connection, command: Command) -> None:
+        """3009: an answer without a body says that there is none."""
+        self._guard.check_may_change(command)
+        found = self._state.acls.get(self._existing_subject(command.ext.get("subject", "")))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(found.to_json()) if found else b"")
+
+    def list_acls(self, connection: Connection, command: Command) -> None:
+        """3010: of subjects that contain `subjectFilter`, entries of resources that contain `resourceFilter`."""
+        self._guard.check_may_change(command)
+        subject, resource = (command.ext.get(name, "").strip() for name in ("subjectFilter", "resourceFilter"))
+        found = [
+            shown.to_json()
+            for name, acl in sorted(self._state.acls.items())
+            if subject in name and (shown := _only(acl, resource)).policies
+        ]
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(found) if found else b"")
+
+    # ---- users of the configuration
+
+    def make_users(self, wanted: list[User]) -> None:
+        """Make those who are not there; a leader does when it begins."""
+        missing = {user.name: user for user in wanted if user.name not in self._state.users}
+        if missing:
+            self._propose(StateChange(users=missing), _made)
+
+    # ---- inside
+
+    def _led(self, serve: Serve) -> Serve:
+        """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
+
+        def served(connection: Connection, command: Command) -> None:
+            forward, leader = self.forward, self._leader_elsewhere()
+            if forward is None or leader is None or command.remark == _PASSED_ON:
+                serve(connection, command)
+            else:
+                self._spawn(self._pass_on(forward, leader, connection, command))
+
+        return served
+
+    def _leader_elsewhere(self) -> str | None:
+        try:
+            self._role.check_writable()
+        except Refusal as refusal:
+            return refusal.leader_hint.address if refusal.leader_hint is not None else None
+        return None
+
+    async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
+        """The same header fields and body, so that the signature holds."""
+        question = Command(command.code, ext=dict(command.ext), body=bytes(command.body), remark=_PASSED_ON)
+        question.version, question.language = command.version, command.language
+        try:
+            answer = await forward(leader, question)
+        except RemotingError as error:
+            remark = f"the leader at {leader} does not answer: {error}"
+            connection.refuse(command, Refusal(Cause.NOT_LEADER, remark, retry_after_ms=1000))
+        else:
+            connection.respond(command, answer.code, answer.ext, bytes(answer.body), answer.remark)
+
+    def _done_before(self, connection: Connection, command: Command, remark: str) -> None:
+        if not self._repeated.has(command):
+            raise refused(remark)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def _begin_change(self, command: Command) -> str:
+        self._check_change(command)
+        return _user_name(command)
+
+    def _check_change(self, command: Command) -> None:
+        self._role.check_writable()
+        self._guard.check_may_change(command)
+
+    def _existing_subject(self, text: str) -> str:
+        name = user_of(text)
+        if name is None:
+            raise Refusal(Cause.INVALID_PARAMETER, f"field subject is {text[:100]!r}, not User:name")
+        if name not in self._state.users:
+            raise refused(f"The subject of {subject_of(name)} is not exist.")
+        return subject_of(name)
+
+    def _shown(self, user: User, command: Command) -> dict[str, str]:
+        return user.to_json(with_password=self._guard.is_super(command))
+
+    def _change(self, connection: Connection, command: Command, change: StateChange) -> None:
+        def done(refusal: Refusal | None) -> None:
+            if refusal is None:
+                self._repeated.note(command)
+                connection.respond(command, ResponseCode.SUCCESS)
+            else:
+                connection.refuse(command, refusal)
+
+        changed = ", ".join(sorted({*change.users, *change.acls}))
+        log.info("%s changes users or policies of %s (request %d)", connection.address, changed, command.code)
+        self._propose(change, done)
+
+
+def _made(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        log.warning("the users of the configuration are not made yet: %s", refusal)
+
+
+def _user_name(command: Command) -> str:
+    name = command.ext.get("username", "")
+    if not name.strip():
+        raise Refusal(Cause.INVALID_PARAMETER, "The username is blank")
+    if len(name) > _NAME_MAX or not name.isprintable():
+        raise Refusal(Cause.INVALID_PARAMETER, f"The username is no name of at most {_NAME_MAX} printable characters")
+    return name
+
+
+def _only(acl: Acl, resource: str) -> Acl:
+    policies = {
+        kind: tuple(entry for entry in entries if resource in str(entry.resource))
+        for kind, entries in acl.policies.items()
+    }
+    return Acl(acl.subject, {kind: entries for kind, entries in policies.items() if entries})
+
+
+def _body(command: Command) -> Any:
+    try:
+        return loads(command.body) if command.body else {}
+    except JsonError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body of request {command.code}: {error}") from error

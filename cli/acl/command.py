@@ -1,0 +1,42 @@
+"""`ledgermq acl import FILE`: words and printed answers. Secrets come from files, never from the command line."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `acl` and its verb."""
+    acl = commands.add_parser("acl", help="users and policies").add_subparsers(metavar="VERB", required=True)
+    verb = acl.add_parser("import", help="take over RocketMQ's plain_acl.yml on every master of a cluster")
+    verb.add_argument("file", metavar="FILE", type=Path, help="plain_acl.yml")
+    verb.add_argument("--namesrv", metavar="HOST:PORT", help="a nameserver of the cluster; without it only show")
+    help_text = "YAML with accessKey and secretKey of a super user, as mqadmin's tools.yml"
+    verb.add_argument("--credentials", metavar="FILE", type=Path, help=help_text)
+    verb.add_argument("--tls-trust", metavar="FILE", type=Path, help="use TLS, with these authorities")
+    verb.set_defaults(run=_import)
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from cli.acl.files import read_credentials, read_plain_acl
+    from cli.acl.importing import import_users
+    from cli.errors import UsageError
+    from ledgermq.remoting.errors import TlsFileError
+    from ledgermq.remoting.tls import ClientTls, ReloadedContext
+
+    plain = read_plain_acl(arguments.file)
+    for sentence in plain.left:
+        print(f"not taken: {sentence}")
+    if arguments.namesrv is None:
+        for user, acl in plain.users:
+            shown = user.to_json(with_password=False)
+            print(json.dumps(shown | ({} if acl is None else {"policies": acl.to_json()["policies"]})))
+        return 0
+    credentials = None if arguments.credentials is None else read_credentials(arguments.credentials)
+    try:
+        tls = None if arguments.tls_trust is None else ReloadedContext(ClientTls(trusted=arguments.tls_trust))
+    except TlsFileError as error:
+        raise UsageError(str(error)) from error
+    asyncio.run(import_users(plain, arguments.namesrv, print, credentials, tls))
+    return 0

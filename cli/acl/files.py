@@ -1,0 +1,59 @@
+"""The two YAML files: `plain_acl.yml`, and the credentials of who imports it, as mqadmin's `tools.yml` has them.
+
+Scalars stay texts as they are written: a secret `0123` is no number.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from broker.auth.plain_acl import PlainAcl, PlainAclError, convert
+from cli.errors import UsageError
+from ledgermq.remoting.signature import Credentials
+
+_SIZE_MAX: Final = 4 << 20
+
+
+def read_plain_acl(path: Path) -> PlainAcl:
+    """What the file says.
+
+    Raises:
+        UsageError: it cannot be read, or is no such file.
+    """
+    try:
+        return convert(_read(path))
+    except PlainAclError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def read_credentials(path: Path) -> Credentials:
+    """Who imports; errors as `read_plain_acl`."""
+    value = _read(path)
+    found = [value.get(name) if isinstance(value, dict) else None for name in ("accessKey", "secretKey")]
+    name, secret = found
+    if not isinstance(name, str) or not isinstance(secret, str) or not name or not secret:
+        raise UsageError(f"{path}: accessKey and secretKey are needed")
+    return Credentials(name, secret)
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _SIZE_MAX:
+            raise UsageError(f"{path}: has over {_SIZE_MAX} bytes")
+        # BaseLoader makes texts, lists and tables, nothing else
+        return yaml.load(path.read_bytes(), Loader=_NoAliases)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise UsageError(f"{path}: no YAML{f' in line {mark.line + 1}' if mark else ''}") from error
+
+
+class _NoAliases(yaml.BaseLoader):
+    """Refuses references, by which a small file becomes a large one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)

@@ -1,0 +1,68 @@
+"""Users and policies to every master of a cluster. A user who is there already stays as he is."""
+
+import json
+from collections.abc import Callable
+
+from broker.auth.model import Acl, User
+from broker.auth.plain_acl import PlainAcl
+from cli.cluster.roles import ask_brokers
+from cli.errors import CommandError
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ContextSource
+
+_EXISTS = "The user is existed"
+
+
+async def import_users(
+    plain: PlainAcl,
+    namesrv: str,
+    say: Callable[[str], None],
+    credentials: Credentials | None = None,
+    tls: ContextSource | None = None,
+) -> None:
+    """Make the users and their policies on every master that the nameserver knows.
+
+    Raises:
+        CommandError: a broker does not answer, or refuses; what was made before stays.
+    """
+    client = RemotingClient(credentials=credentials, tls=tls)
+    try:
+        masters = (await ask_brokers(client, namesrv)).masters()
+        if not masters:
+            raise CommandError(f"nameserver {namesrv} knows no master")
+        for master in masters:
+            for user, acl in plain.users:
+                made = await _make(client, master, user, acl)
+                say(f"{master}: {user.name} ({user.kind}) {'made' if made else 'is there already, left as he is'}")
+    finally:
+        await client.close()
+
+
+async def _make(client: RemotingClient, master: str, user: User, acl: Acl | None) -> bool:
+    fields = {"username": user.name}
+    refusal = await _ask(client, master, Command(RequestCode.AUTH_CREATE_USER, ext=fields, body=_body(user.to_json())))
+    if refusal == _EXISTS:
+        return False
+    if not refusal and acl is not None:
+        command = Command(RequestCode.AUTH_CREATE_ACL, ext={"subject": acl.subject}, body=_body(acl.to_json()))
+        refusal = await _ask(client, master, command)
+    if refusal:
+        raise CommandError(f"{master} refuses {user.name}: {refusal}")
+    return True
+
+
+def _body(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+async def _ask(client: RemotingClient, address: str, command: Command) -> str:
+    """Why it was refused; empty when it was done."""
+    try:
+        answer = await client.request(address, command)
+    except RemotingError as error:
+        raise CommandError(f"{address} does not answer: {error}") from error
+    return "" if answer.code == 0 else answer.remark or f"code {answer.code}"

@@ -1,0 +1,200 @@
+"""A port for TLS and plain connections: who knocks is told apart by the first byte, which is left unread.
+
+    accept -> wait for a byte -> 0x16, a TLS record "handshake" -> TLS handshake -> Connection
+                               -> else, the top byte of a length -> plain Connection, or closed when TLS is enforced
+
+A plain frame begins with 0x00, so nothing can be mistaken. Nothing is allocated for a visitor before his first byte but
+his socket; he counts among the connections, and is shown out after the idle time. Once inside, a plain connection is
+no different from one of a listener without TLS.
+
+Source: apache/rocketmq `remoting/.../netty/NettyRemotingServer.java` (TlsModeHandler).
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.tls import ContextSource
+
+_log: Final = logging.getLogger(__name__)
+
+_TLS_HANDSHAKE: Final = 0x16
+_ACCEPTS_MAX: Final = 128  # a turn, so that a flood of connections does not keep the others waiting
+_PAUSE_S: Final = 1.0
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class FrontDoor:
+    """Listens on one port with TLS.
+
+    Args:
+        make: makes the protocol of a connection.
+        context: for the next TLS connection.
+        limits: its `handshake_s`, `idle_s` and `connections` are kept here.
+        takes_plain: whether connections without TLS are let in.
+        inside: how many connections there are already.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], asyncio.Protocol],
+        context: ContextSource,
+        limits: Limits,
+        *,
+        takes_plain: bool,
+        inside: Callable[[], int],
+    ) -> None:
+        self._make = make
+        self._context = context
+        self._limits = limits
+        self._takes_plain = takes_plain
+        self._inside = inside
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[socket.socket] = []
+        self._waiting: dict[socket.socket, float] = {}  # since when; the oldest first
+        self._entering: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port listened at; 0 when not listening."""
+        return self._listeners[0].getsockname()[1] if self._listeners else 0
+
+    async def start(self, host: str, port: int, backlog: int) -> None:
+        """Listen on `host` (empty: every interface). Port 0 takes any free one.
+
+        Raises:
+            OSError: the address cannot be bound.
+        """
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, _, _, _, address in dict.fromkeys(found):
+                self._listeners.append(_listen(family, (address[0], port or self.port), backlog))
+        except OSError:
+            self._stop_listening()
+            raise
+        for listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def close(self) -> None:
+        """Let nobody in any more; those at the door are sent away."""
+        self._stop_listening()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for visitor in tuple(self._waiting):
+            self._send_away(visitor)
+        entering = tuple(self._entering)
+        for task in entering:
+            task.cancel()
+        await asyncio.gather(*entering, return_exceptions=True)
+
+    # ---- at the door
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_MAX):
+            try:
+                visitor, _address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                _log.error("no connection can be accepted for %g s: %s", _PAUSE_S, error)
+                self._loop.remove_reader(listener)
+                self._loop.call_later(_PAUSE_S, self._accept_again, listener)
+                return
+            self._welcome(visitor)
+
+    def _accept_again(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    def _welcome(self, visitor: socket.socket) -> None:
+        if self._inside() + len(self._waiting) + len(self._entering) >= self._limits.connections:
+            _log.warning("a connection is refused, %d are open", self._inside())
+            visitor.close()
+            return
+        visitor.setblocking(False)
+        self._waiting[visitor] = self._loop.time()
+        self._loop.add_reader(visitor, self._knocks, visitor)
+        if self._sweep is None:
+            self._schedule_sweep()
+
+    def _knocks(self, visitor: socket.socket) -> None:
+        try:
+            first = visitor.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        is_tls = first[:1] == bytes([_TLS_HANDSHAKE])
+        if not first or not (is_tls or self._takes_plain):
+            if first:
+                _log.warning("a connection without TLS is refused: TLS is enforced")
+            self._send_away(visitor)
+            return
+        del self._waiting[visitor]
+        self._loop.remove_reader(visitor)
+        task = self._loop.create_task(self._let_in(visitor, is_tls))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
+
+    async def _let_in(self, visitor: socket.socket, is_tls: bool) -> None:
+        try:
+            if is_tls:
+                limit_s = self._limits.handshake_s
+                await self._loop.connect_accepted_socket(
+                    self._make, visitor, ssl=self._context(), ssl_handshake_timeout=limit_s
+                )
+            else:
+                await self._loop.connect_accepted_socket(self._make, visitor)
+        except OSError as error:  # SSLError and time-outs are OSErrors
+            _log.warning("a connection ends in its TLS handshake: %s", error or type(error).__name__)
+            visitor.close()
+        except asyncio.CancelledError:
+            visitor.close()
+            raise
+
+    def _send_away(self, visitor: socket.socket) -> None:
+        del self._waiting[visitor]
+        self._loop.remove_reader(visitor)
+        visitor.close()
+
+    # ---- times, and the end
+
+    def _schedule_sweep(self) -> None:
+        self._sweep = self._loop.call_later(self._limits.idle_s / 4, self._show_out)
+
+    def _show_out(self) -> None:
+        """End the patience with those who never said anything."""
+        before = self._loop.time() - self._limits.idle_s
+        for visitor in [visitor for visitor, since in self._waiting.items() if since < before]:
+            self._send_away(visitor)
+        self._sweep = None
+        if self._waiting:
+            self._schedule_sweep()
+
+    def _stop_listening(self) -> None:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+
+
+def _listen(family: int, address: tuple[str | int, int], backlog: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"{address[0]}:{address[1]} cannot be listened at: {error.strerror}") from error
+    return listener

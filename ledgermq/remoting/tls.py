@@ -1,0 +1,207 @@
+"""TLS contexts made of files, and made again when the files change.
+
+    context() --looked in the last second?--> the present one
+                  '-- no: stat the files --changed?--> build a new one: good -> it is the present one from now on
+                                                                        bad  -> said once, the present one stays
+
+A connection keeps the context that it began with. A pair of files that is replaced one after the other is bad for a
+moment; it is looked at again a second later. TLS 1.2 and newer, without renegotiation. RocketMQ's names of the
+settings are in `cli.key_tables`.
+
+Source: apache/rocketmq `remoting/.../netty/TlsHelper.java`, `TlsSystemConfig.java`, `FileWatchService.java`.
+"""
+
+import enum
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ledgermq.remoting.errors import TlsFileError
+
+_log: Final = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S: Final = 1.0
+"""How often at most the files are looked at."""
+
+_Fingerprint = tuple[tuple[int, int, int] | None, ...]
+ContextSource = Callable[[], ssl.SSLContext]
+"""Gives the context for the next connection."""
+
+
+class TlsMode(enum.StrEnum):
+    """What a listener takes: no TLS, both on one port, or nothing but TLS."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(enum.StrEnum):
+    """Whether a listener asks its clients for a certificate. One that is given is verified in any case."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """A listener's files, PEM. The certificate is the whole chain, its own first."""
+
+    certificate: Path
+    key: Path
+    key_password: str = field(default="", repr=False)
+    client_auth: ClientAuth = ClientAuth.NONE
+    trusted: Path | None = None
+    """Authorities of clients' certificates; needed unless none is asked for."""
+
+    def build(self) -> ssl.SSLContext:
+        """A context of the files as they are now.
+
+        Raises:
+            TlsFileError: one of them cannot be read or used.
+        """
+        context = _plain_context(ssl.PROTOCOL_TLS_SERVER)
+        _load_identity(context, self.certificate, self.key, self.key_password)
+        if self.client_auth is not ClientAuth.NONE and self.trusted is not None:
+            _load_trusted(context, self.trusted)
+            required = self.client_auth is ClientAuth.REQUIRE
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        return context
+
+    def files(self) -> tuple[Path | None, ...]:
+        return self.certificate, self.key, self.trusted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """What outgoing connections need. Servers are verified unless that is switched off, which is to be said loudly."""
+
+    trusted: Path | None = None
+    """Authorities of servers' certificates; None: those of the system."""
+    verify: bool = True
+    check_host: bool = True
+    """The certificate must name the host or address that was dialled (no wildcards of parts, no common names)."""
+    certificate: Path | None = None
+    """Shown to servers that ask for one; with its key."""
+    key: Path | None = None
+    key_password: str = field(default="", repr=False)
+
+    def build(self) -> ssl.SSLContext:
+        """A context of the files as they are now.
+
+        Raises:
+            TlsFileError: one of them cannot be read or used.
+        """
+        context = _plain_context(ssl.PROTOCOL_TLS_CLIENT)
+        context.hostname_checks_common_name = False
+        context.check_hostname = self.verify and self.check_host
+        if not self.verify:
+            context.verify_mode = ssl.CERT_NONE
+        elif self.trusted is None:
+            context.load_default_certs()
+        else:
+            _load_trusted(context, self.trusted)
+        if self.certificate is not None and self.key is not None:
+            _load_identity(context, self.certificate, self.key, self.key_password)
+        return context
+
+    def files(self) -> tuple[Path | None, ...]:
+        return self.certificate, self.key, self.trusted
+
+
+class ReloadedContext:
+    """The present context of a set of files. Call it for each new connection.
+
+    Args:
+        settings: which files, and what for.
+        clock: seconds that only go forward.
+
+    Raises:
+        TlsFileError: the files cannot be used as they are now.
+    """
+
+    def __init__(self, settings: ServerTls | ClientTls, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._seen = _fingerprint(settings.files())
+        self._complaint = ""
+        self._context = settings.build()
+        self._looked_at = clock()
+
+    def __call__(self) -> ssl.SSLContext:
+        """The context for the next connection; the files are looked at when that is a second ago."""
+        now = self._clock()
+        if now - self._looked_at >= LOOK_INTERVAL_S:
+            self._looked_at = now
+            found = _fingerprint(self._settings.files())
+            if found != self._seen or self._complaint:
+                self._rebuild(found)
+        return self._context
+
+    def _rebuild(self, found: _Fingerprint) -> None:
+        try:
+            self._context = self._settings.build()
+        except TlsFileError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _log.warning("the changed TLS files are not taken, the previous ones stay in force: %s", error)
+            return
+        self._seen, self._complaint = found, ""
+        _log.info("TLS files have changed and are in force for new connections: %s", self._settings)
+
+
+def _plain_context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    return context
+
+
+def _load_identity(context: ssl.SSLContext, certificate: Path, key: Path, password: str) -> None:
+    _require_readable(certificate, key)
+    try:
+        # a text, even an empty one: without it OpenSSL would ask at the terminal
+        context.load_cert_chain(certificate, key, password=password or "")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise TlsFileError(f"certificate {certificate} with key {key}", _reason(error)) from error
+
+
+def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
+    _require_readable(trusted)
+    try:
+        context.load_verify_locations(trusted)
+    except (OSError, ValueError) as error:
+        raise TlsFileError(f"trusted certificates {trusted}", _reason(error)) from error
+
+
+def _require_readable(*paths: Path) -> None:
+    """OpenSSL's own errors do not name the file."""
+    for path in paths:
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise TlsFileError(str(path), error.strerror or str(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return str(error)
+
+
+def _fingerprint(paths: Iterable[Path | None]) -> _Fingerprint:
+    """What tells two states of files apart without reading them."""
+    return tuple(None if path is None else _mark(path) for path in paths)
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

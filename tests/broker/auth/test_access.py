@@ -1,0 +1,76 @@
+"""What requests touch."""
+
+import json
+
+import pytest
+
+from broker.auth.access import FOR_EVERY_USER, accesses
+from ledgermq.message.ids import offset_message_id
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.refusal import Refusal
+from tests.broker.conftest import Desk
+
+TEXT = dict[str, str]
+
+
+def touched(code: int, ext: TEXT | None = None, body: object = None, topic_at: TEXT | None = None) -> list[str]:
+    command = Command(code, ext=ext or {}, body=b"" if body is None else json.dumps(body).encode())
+    found = accesses(command, "c", lambda offset: (topic_at or {}).get(str(offset)))
+    return [f"{access.resource} {' '.join(access.actions)}" for access in found]
+
+
+def test_a_send_publishes_and_a_retry_is_the_groups() -> None:
+    assert touched(310, {"a": "p", "b": "orders"}) == ["Topic:orders Pub"]
+    assert touched(10, {"producerGroup": "p", "topic": "orders"}) == ["Topic:orders Pub"]
+    assert touched(310, {"a": "g", "b": "%RETRY%g"}) == ["Group:g Sub"]
+    assert touched(320, {"a": "", "b": "%RETRY%g"}) == ["Group:g Sub"]
+
+
+def test_a_pull_touches_topic_and_group() -> None:
+    assert touched(11, {"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
+    assert touched(11, {"topic": "%RETRY%g", "consumerGroup": "g"}) == ["Group:g Sub", "Group:g Sub"]
+
+
+def test_bodies_are_read_for_what_they_touch() -> None:
+    consumer = {"groupName": "g", "subscriptionDataSet": [{"topic": "orders"}, {"topic": "%RETRY%g"}]}
+    heartbeat = {"clientID": "x", "producerDataSet": [{"groupName": "p"}], "consumerDataSet": [consumer]}
+    assert touched(34, body=heartbeat) == ["Group:g Sub", "Topic:orders Sub"]
+    assert touched(41, body={"consumerGroup": "g", "mqSet": [{"topic": "t", "queueId": 0}]}) == [
+        "Group:g Sub",
+        "Topic:t Sub",
+    ]
+    assert touched(200, body={"groupName": "g"}) == ["Group:g Create"]
+    with pytest.raises(Refusal, match="where an object belongs"):
+        touched(34, body={"consumerDataSet": ["g"]})
+    with pytest.raises(Refusal, match="the body of request 34"):
+        accesses(Command(34, body=b"{"), "c", lambda _: None)
+
+
+def test_a_message_by_offset_is_of_the_topic_it_lies_in_whatever_is_said() -> None:
+    assert touched(33, {"offset": "7", "topic": "mine"}, topic_at={"7": "theirs"}) == ["Topic:theirs Sub Get"]
+    assert touched(33, {"offset": "-1"}) == []
+    sent_back = touched(36, {"offset": "7", "group": "g", "originTopic": "mine"}, topic_at={"7": "theirs"})
+    assert sent_back == ["Group:g Sub", "Topic:theirs Sub"]
+    message_id = offset_message_id(bytes(8), 7)
+    handed = touched(309, {"msgId": message_id, "consumerGroup": "g", "topic": "mine"}, topic_at={"7": "theirs"})
+    assert handed == ["Group:g Sub", "Topic:theirs Sub"]
+
+
+def test_several_names_in_a_field_are_all_touched() -> None:
+    assert touched(208, {"topicList": "a;b", "consumerGroup": "g"}) == ["Topic:a Get", "Topic:b Get", "Group:g Get"]
+
+
+def test_a_request_that_names_nothing_or_that_nobody_knows_is_the_clusters() -> None:
+    assert touched(25) == ["Cluster:c Update"]
+    assert touched(26) == ["Cluster:c Get"]
+    assert touched(424242) == ["Cluster:c Update"]
+    assert touched(11, {}) == ["Cluster:c Sub"]
+
+
+async def test_every_request_that_is_served_needs_a_right_or_is_named_as_free(desk: Desk) -> None:
+    assert {code for code in desk.parts.handler.codes if not touched(code, body={})} <= {
+        *FOR_EVERY_USER,
+        *(RequestCode.END_TRANSACTION, RequestCode.HEART_BEAT, RequestCode.VIEW_MESSAGE_BY_ID),
+        *(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+    }

@@ -1,0 +1,36 @@
+"""Users of a Raft group: made on any member, as mqadmin asks all of them, and known to all."""
+
+from broker.assembly import Broker
+from broker.auth.model import Acl, User
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from tests.broker.test_broker import ask
+from tests.broker.test_raft_brokers import Group, group
+
+__all__ = ["group"]
+
+ALICE = {"username": "alice"}
+ACL = b'{"policies":[{"entries":[{"resource":"Topic:t","actions":["Pub"],"decision":"Allow"}]}]}'
+
+
+async def ask_all(group: Group, code: int, fields: dict[str, str], body: bytes = b"") -> list[int]:
+    """The same of followers and then of the leader, as it comes about in the tool."""
+    brokers: list[Broker] = [*group.followers, group.leader]
+    answers: list[Command] = [await ask(group.client, broker, code, fields, body) for broker in brokers]
+    return [answer.code for answer in answers]
+
+
+async def test_a_change_that_every_member_is_asked_for_is_made_once_and_known_to_all(group: Group) -> None:
+    assert await ask_all(group, RequestCode.AUTH_CREATE_USER, ALICE, b'{"password":"p"}') == [0, 0, 0]
+    await group.everywhere(lambda broker: broker.parts.state.user("alice") == User(name="alice", password="p"))
+    subject = {"subject": "User:alice"}
+    assert await ask_all(group, RequestCode.AUTH_CREATE_ACL, subject, ACL) == [0, 0, 0]
+    await group.everywhere(lambda broker: isinstance(broker.parts.state.acl("User:alice"), Acl))
+    assert await ask_all(group, RequestCode.AUTH_DELETE_ACL, subject) == [0, 0, 0]
+    assert await ask_all(group, RequestCode.AUTH_DELETE_USER, ALICE) == [0, 0, 0]
+    await group.everywhere(lambda broker: not broker.parts.state.users and not broker.parts.state.acls)
+
+
+async def test_what_the_leader_refuses_a_follower_refuses_with_its_words(group: Group) -> None:
+    answer = await ask(group.client, group.followers[0], RequestCode.AUTH_CREATE_USER, ALICE, b"{}")
+    assert (answer.code, answer.remark) == (16, "password can not be blank")

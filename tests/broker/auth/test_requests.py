@@ -1,0 +1,236 @@
+"""A broker that asks: who is refused and how, and users and policies through requests 3001 to 3010."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from broker.auth.settings import AuthSettings
+from broker.state_files import load_state
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.signature import Credentials, signature
+from tests.broker.conftest import Desk, MemoryClient, eventually, pull_fields, send_fields
+
+ROOT = Credentials("root", "root-secret")
+ALICE = Credentials("alice", "alice-secret")
+FIRST = json.dumps({"username": "root", "password": "root-secret"})
+ASKING = {"auth": AuthSettings(authentication_enable=True, first_user=FIRST)}
+CHECKING = {"auth": AuthSettings(authentication_enable=True, authorization_enable=True, first_user=FIRST)}
+checking = pytest.mark.parametrize("desk", [CHECKING], indirect=True)
+asking = pytest.mark.parametrize("desk", [ASKING], indirect=True)
+
+
+async def ask(
+    client: MemoryClient, who: Credentials | None, code: int, ext: dict[str, str] | None = None, body: object = None
+) -> Command:
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    command = Command(code, ext=ext or {}, body=data)
+    if who is not None:
+        who.sign(command)
+    return await client.ask(code, command.ext, data)
+
+
+async def done(client: MemoryClient, code: int, ext: dict[str, str], body: object = None) -> Command:
+    answer = await ask(client, ROOT, code, ext, body)
+    assert answer.code == 0, answer
+    return answer
+
+
+def read(body: bytes | memoryview) -> Any:
+    return json.loads(bytes(body))
+
+
+async def rooted(desk: Desk) -> MemoryClient:
+    await eventually(lambda: "root" in desk.parts.state.users, "the first user")
+    return desk.client()
+
+
+async def make_alice(client: MemoryClient, *entries: tuple[str, list[str], str]) -> None:
+    await done(client, RequestCode.AUTH_CREATE_USER, {"username": "alice"}, {"password": "alice-secret"})
+    if entries:
+        listed = [{"resource": r, "actions": a, "decision": d} for r, a, d in entries]
+        body = {"subject": "User:alice", "policies": [{"entries": listed}]}
+        await done(client, RequestCode.AUTH_CREATE_ACL, {"subject": "User:alice"}, body)
+
+
+def test_the_signature_is_hmac_sha1_over_the_values_in_the_order_of_their_names_and_the_body() -> None:
+    # printf 'rootonetwobody' | openssl dgst -sha1 -hmac root-secret -binary | base64
+    fields = {"b": "two", "a": "one", "AccessKey": "root", "Signature": "not this"}
+    assert signature(fields, b"body", "root-secret") == "adLyXLUUSGduffKb5RE2GVUIpKI="
+
+
+@asking
+async def test_who_does_not_say_who_he_is_or_cannot_prove_it_is_refused(desk: Desk) -> None:
+    client = await rooted(desk)
+    send = (RequestCode.SEND_MESSAGE_V2, send_fields("TBW102"), b"x")
+    refusals = [
+        (None, "username cannot be null."),
+        (Credentials("nobody", "x"), "User:nobody is not found."),
+        (Credentials("root", "wrong"), "check signature failed."),
+    ]
+    for who, remark in refusals:
+        answer = await ask(client, who, *send)
+        assert (answer.code, answer.remark) == (16, remark)
+    assert (await ask(client, ROOT, *send)).code == 0
+    signed = Command(send[0], ext=dict(send[1]), body=b"x")
+    ROOT.sign(signed)
+    assert (await client.ask(send[0], signed.ext, b"changed")).remark == "check signature failed."
+    assert (await client.ask(send[0], {**signed.ext, "b": "other"}, b"x")).remark == "check signature failed."
+    assert desk.parts.handler.refusals["no-permission"] == 5
+
+
+@asking
+async def test_a_disabled_user_is_refused_and_an_enabled_one_is_served_again(desk: Desk) -> None:
+    client = await rooted(desk)
+    await make_alice(client)
+    assert (await ask(client, ALICE, RequestCode.CHECK_CLIENT_CONFIG)).code != 16
+    await done(client, RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, {"userStatus": "disable"})
+    assert (await ask(client, ALICE, RequestCode.HEART_BEAT)).remark == "User:alice is disabled."
+    await done(client, RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, {"userStatus": "enable"})
+    assert (await ask(client, ALICE, RequestCode.CHECK_CLIENT_CONFIG)).code != 16
+
+
+@checking
+async def test_a_user_may_what_policies_allow_and_no_more(desk: Desk) -> None:
+    client = await rooted(desk)
+    rights = (("Topic:T", ["Pub", "Sub"], "Allow"), ("Group:g", ["Sub"], "Allow"))
+    await make_alice(client, *rights)
+    assert (await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
+    pull = await ask(client, ALICE, RequestCode.PULL_MESSAGE, pull_fields("T"))
+    assert pull.code == 0, pull
+    refused = await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T2"), b"x")
+    expected = "User:alice has no permission to access Topic:T2 from 127.0.0.1, no matched policies."
+    assert (refused.code, refused.remark) == (16, expected)
+    for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG, RequestCode.AUTH_LIST_USER, 424242):
+        assert (await ask(client, ALICE, code)).code == 16
+    assert (await ask(client, ROOT, RequestCode.GET_BROKER_CONFIG)).code == 0
+    assert (await ask(client, ROOT, 424242)).code == 3
+    body = (await done(client, RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Topic:T"})).body
+    assert not body
+    assert (await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 16
+
+
+@checking
+async def test_a_message_by_its_offset_needs_a_right_on_its_own_topic_and_the_clusters_own_are_nobodys(
+    desk: Desk,
+) -> None:
+    client = await rooted(desk)
+    await make_alice(client, ("Topic:mine", ["All"], "Allow"))
+    sent = await ask(client, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields("theirs"), b"x")
+    assert sent.code == 0
+    by_topic = {record.topic: record.physical_offset for record in desk.records()}
+    fields = {"topic": "mine", "offset": str(by_topic["theirs"])}
+    assert (await ask(client, ALICE, RequestCode.VIEW_MESSAGE_BY_ID, fields)).code == 16
+    assert (await ask(client, ROOT, RequestCode.VIEW_MESSAGE_BY_ID, fields)).code == 0
+    own = {"offset": str(by_topic["rmq_sys_ledgermq_state"])}
+    answer = await ask(client, ROOT, RequestCode.VIEW_MESSAGE_BY_ID, own)
+    assert (answer.code, bytes(answer.body)) == (16, b"")
+    back = {"group": "g", "delayLevel": "1", **own}
+    assert (await ask(client, ROOT, RequestCode.CONSUMER_SEND_MSG_BACK, back)).code == 16
+    pull = await ask(client, ROOT, RequestCode.PULL_MESSAGE, pull_fields("rmq_sys_ledgermq_state"))
+    assert (pull.code, bytes(pull.body)) == (16, b"")
+    sent = await ask(client, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields("rmq_sys_ledgermq_state"), b"{}")
+    assert sent.code == 16
+
+
+@checking
+async def test_who_may_change_the_cluster_makes_no_super_user_and_sees_no_password(desk: Desk) -> None:
+    client = await rooted(desk)
+    await make_alice(client, ("Cluster:DefaultCluster", ["All"], "Allow"))
+    body = {"password": "p", "userType": "Super"}
+    answer = await ask(client, ALICE, RequestCode.AUTH_CREATE_USER, {"username": "eve"}, body)
+    assert (answer.code, answer.remark) == (1, "The super user can only be create by super user")
+    for name in ("root", "alice"):
+        changed = await ask(client, ALICE, RequestCode.AUTH_UPDATE_USER, {"username": name}, {"userType": "Super"})
+        assert changed.code == 1
+    assert (await ask(client, ALICE, RequestCode.AUTH_DELETE_USER, {"username": "root"})).code == 1
+    shown = await ask(client, ALICE, RequestCode.AUTH_GET_USER, {"username": "root"})
+    assert read(shown.body) == {"userStatus": "enable", "userType": "Super", "username": "root"}
+    full = await ask(client, ROOT, RequestCode.AUTH_GET_USER, {"username": "alice"})
+    assert read(full.body)["password"] == "alice-secret"
+
+
+@asking
+async def test_without_policies_users_are_a_super_users_business(desk: Desk) -> None:
+    client = await rooted(desk)
+    await make_alice(client)
+    for code in (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_ACL):
+        assert (await ask(client, ALICE, code, {"username": "bob"}, {"password": "p"})).code == 16
+
+
+@checking
+async def test_users_and_policies_are_listed_as_rocketmq_lists_them(desk: Desk) -> None:
+    client = await rooted(desk)
+    await make_alice(client, ("Topic:T", ["Pub"], "Allow"), ("Group:*", ["Sub"], "Deny"))
+    users = read((await done(client, RequestCode.AUTH_LIST_USER, {"filter": "ali"})).body)
+    expected = {"password": "alice-secret", "userStatus": "enable", "userType": "Normal", "username": "alice"}
+    assert users == [expected]
+    found = read((await done(client, RequestCode.AUTH_LIST_ACL, {"resourceFilter": "Group"})).body)
+    entry = {"actions": ["Sub"], "decision": "Deny", "resource": "Group:*"}
+    assert found == [{"policies": [{"entries": [entry], "policyType": "Custom"}], "subject": "User:alice"}]
+    one = read((await done(client, RequestCode.AUTH_GET_ACL, {"subject": "User:alice"})).body)
+    assert len(one["policies"][0]["entries"]) == 2
+    assert not (await done(client, RequestCode.AUTH_GET_USER, {"username": "nobody"})).body
+    refusals = [
+        (RequestCode.AUTH_CREATE_USER, {"username": "alice"}, {"password": "p"}, 16, "The user is existed"),
+        (RequestCode.AUTH_CREATE_USER, {"username": "alice"}, {"password": "alice-secret"}, 0, None),  # just made so
+        (RequestCode.AUTH_UPDATE_USER, {"username": "bob"}, {}, 16, "The user is not exist"),
+        (RequestCode.AUTH_CREATE_USER, {}, {}, 29, "The username is blank"),
+        (RequestCode.AUTH_CREATE_USER, {"username": "bob"}, {}, 16, "password can not be blank"),
+        (RequestCode.AUTH_GET_ACL, {"subject": "User:bob"}, None, 16, "The subject of User:bob is not exist."),
+        (RequestCode.AUTH_GET_ACL, {"subject": "bob"}, None, 29, "field subject is 'bob', not User:name"),
+        (RequestCode.AUTH_DELETE_ACL, {"subject": "User:root"}, None, 16, "The acl is not exist."),
+        (RequestCode.AUTH_CREATE_ACL, {"subject": "User:alice"}, {}, 1, "The body of acl is null"),
+    ]
+    for code, ext, body, wanted, remark in refusals:
+        answer = await ask(client, ROOT, code, ext, body)
+        assert (answer.code, answer.remark) == (wanted, remark)
+
+
+@checking
+async def test_users_and_policies_survive_a_restart_and_go_together(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    client = await rooted(desk)
+    await make_alice(client, ("Topic:T", ["Pub"], "Allow"))
+    before = desk.parts.state.users, desk.parts.state.acls
+    await desk.stop()
+    loaded = load_state(desk.config.store_dir / "config")
+    assert (loaded.users, loaded.acls) == before
+    await desk.start()
+    client = await rooted(desk)
+    assert (desk.parts.state.users, desk.parts.state.acls) == before
+    assert (await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
+    await done(client, RequestCode.AUTH_DELETE_USER, {"username": "alice"})
+    assert not desk.parts.state.acls
+    await desk.stop(save_tables=False)
+    await desk.start()
+    assert list(desk.parts.state.users) == ["root"]
+    assert "alice-secret" not in caplog.text
+
+
+async def test_where_nobody_is_asked_users_can_be_made_beforehand_and_have_no_file_until_then(desk: Desk) -> None:
+    client = desk.client()
+    await desk.stop()
+    assert not (desk.config.store_dir / "config" / "ledgermqAuth.json").exists()
+    await desk.start()
+    client = desk.client()
+    body = {"password": "p", "userType": "Super"}
+    assert (await ask(client, None, RequestCode.AUTH_CREATE_USER, {"username": "root"}, body)).code == 0
+    shown = read((await ask(client, None, RequestCode.AUTH_GET_USER, {"username": "root"})).body)
+    assert "password" not in shown
+    assert (await ask(client, None, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
+
+
+@pytest.mark.parametrize(
+    "desk",
+    [{"auth": AuthSettings(authentication_enable=True, authentication_whitelist=frozenset({310}))}],
+    indirect=True,
+)
+async def test_codes_of_the_white_list_need_no_user(desk: Desk) -> None:
+    client = desk.client()
+    assert (await ask(client, None, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
+    assert (await ask(client, None, RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).code == 16

@@ -1,0 +1,61 @@
+"""TLS by RocketMQ's names, in either file."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.config import load_broker_config, load_nameserver_config
+from cli.properties import ConfigError
+from ledgermq.remoting.tls import ClientAuth, TlsMode
+
+HERE = ["bindAddress=127.0.0.1"]
+FILES = ["tls.server.certPath=/etc/c.pem", "tls.server.keyPath=/etc/c.key"]
+
+
+def test_without_a_certificate_tls_is_disabled_and_outgoing_connections_are_plain() -> None:
+    tls = load_broker_config(None, HERE).tls
+    assert (tls.mode, tls.incoming(), tls.outgoing()) == (TlsMode.DISABLED, None, None)
+
+
+def test_with_a_certificate_both_kinds_of_connections_are_taken_unless_said_otherwise() -> None:
+    tls = load_nameserver_config(None, HERE + FILES).tls
+    assert (tls.mode, tls.takes_plain, tls.tls_key) == (TlsMode.PERMISSIVE, True, Path("/etc/c.key"))
+    assert not load_nameserver_config(None, [*HERE, *FILES, "tls.server.mode=enforcing"]).tls.takes_plain
+
+
+def test_servers_are_verified_unless_that_is_switched_off_which_is_said() -> None:
+    config = load_broker_config(None, [*HERE, "useTLS=true", "tls.client.authServer=false"])
+    assert not config.tls.tls_outgoing_verify
+    assert any("WARNING: tls.client.authServer=false" in notice for notice in config.notices)
+    assert load_broker_config(None, [*HERE, "useTLS=true"]).tls.tls_outgoing_verify
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["tls.server.mode=enforcing"], "key 'tls.server.certPath' is needed for tls.server.mode enforcing"),
+        (["tls.server.certPath=/c.pem"], "key 'tls.server.keyPath' goes with tls.server.certPath: both or none"),
+        (["tls.client.keyPath=/c.key"], "key 'tls.client.keyPath' goes with tls.client.certPath: both or none"),
+        ([*FILES, "tls.server.need.client.auth=require"], "key 'tls.server.trustCertPath' is needed"),
+        (["tls.server.mode=on"], "key 'tls.server.mode' is 'on', not one of disabled, permissive, enforcing"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_broker_config(None, HERE + words)
+    assert problem in str(caught.value)
+
+
+def test_passwords_are_never_shown() -> None:
+    words = [
+        *FILES,
+        "tls.server.keyPassword=sesame",
+        "tls.client.keyPassword=sesame",
+        "tls.server.need.client.auth=none",
+    ]
+    config = load_broker_config(None, HERE + words)
+    assert config.tls.tls_client_auth is ClientAuth.NONE
+    assert config.properties["tls.server.keyPassword"] == "***"
+    assert config.properties["tls.server.mode"] == "permissive"
+    assert "sesame" not in repr(config)
+    assert "sesame" not in str(config.notices)
