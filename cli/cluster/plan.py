@@ -95,6 +95,10 @@ class ClusterPlan:
         return list(dict.fromkeys(broker.conf["brokerName"] for broker in self.brokers))
 
 
+_ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
+"""How full the disk is says nothing here: a cluster for trying things shares it with everything else."""
+
+
 def used_offsets(mode: LogMode, node_count: int) -> list[int]:
     """Offsets from the base port that a cluster listens at."""
     per_broker = (0, _RAFT, _HEALTH) if mode is LogMode.RAFT else (0, _HEALTH)
@@ -175,6 +179,7 @@ def _plan_broker(
         "namesrvAddr": namesrv,
         "storePathRootDir": str(directory / "store"),
         "mappedFileSizeCommitLog": str(_COMMIT_LOG_FILE_SIZE_BYTES),
+        **_ANY_DISK,
     }
     if mode is LogMode.RAFT:
         conf |= {

@@ -268,6 +268,9 @@ def small_config(directory: Path, **changes: Any) -> BrokerConfig:
             "index_slot_count": 1000,
             "index_entry_count": 4000,
             "consumer_offset_persist_interval_ms": 100,
+            "disk_max_used_percent": 100,  # whatever else fills this machine's disk
+            "disk_forcible_percent": 100,
+            "disk_warning_percent": 100,
             **changes,
         }
     )
