@@ -14,8 +14,6 @@ from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
 
-_EXISTS = "The user is existed"
-
 
 async def import_users(
     plain: PlainAcl,
@@ -44,14 +42,12 @@ async def import_users(
 
 async def _make(client: RemotingClient, master: str, user: User, acl: Acl | None) -> bool:
     fields = {"username": user.name}
-    refusal = await _ask(client, master, Command(RequestCode.AUTH_CREATE_USER, ext=fields, body=_body(user.to_json())))
-    if refusal == _EXISTS:
+    if (await _ask(client, master, Command(RequestCode.AUTH_GET_USER, ext=fields))).body:
         return False
-    if not refusal and acl is not None:
-        command = Command(RequestCode.AUTH_CREATE_ACL, ext={"subject": acl.subject}, body=_body(acl.to_json()))
-        refusal = await _ask(client, master, command)
-    if refusal:
-        raise CommandError(f"{master} refuses {user.name}: {refusal}")
+    await _ask(client, master, Command(RequestCode.AUTH_CREATE_USER, ext=fields, body=_body(user.to_json())))
+    if acl is not None:
+        subject = {"subject": acl.subject}
+        await _ask(client, master, Command(RequestCode.AUTH_CREATE_ACL, ext=subject, body=_body(acl.to_json())))
     return True
 
 
@@ -59,10 +55,11 @@ def _body(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-async def _ask(client: RemotingClient, address: str, command: Command) -> str:
-    """Why it was refused; empty when it was done."""
+async def _ask(client: RemotingClient, address: str, command: Command) -> Command:
     try:
         answer = await client.request(address, command)
     except RemotingError as error:
         raise CommandError(f"{address} does not answer: {error}") from error
-    return "" if answer.code == 0 else answer.remark or f"code {answer.code}"
+    if answer.code != 0:
+        raise CommandError(f"{address} refuses: {answer.remark or f'code {answer.code}'}")
+    return answer
