@@ -10,7 +10,7 @@ HOURS_OF_A_DAY = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningConfig:
-    """When files go. Ratios are parts of a disk, 0 to 1, kept within the bounds that RocketMQ gives them.
+    """When files go. Ratios are parts of a disk, 0 to 1, kept within the bounds that RocketMQ gives them; 1 is no limit.
 
     Attributes:
         delete_hours: deleteWhen; hours of the local day at which files past their time go.
@@ -42,13 +42,15 @@ class CleaningConfig:
     logical_forcible_ratio: float = 0.80
 
     def __post_init__(self) -> None:
-        """Take the ratios into their bounds, as RocketMQ does without a word."""
+        """Take the ratios into their bounds, as RocketMQ does without a word; except 1, which no disk is above."""
         self._clamp("max_used_ratio", 0.10, 0.95)
         self._clamp("forcible_ratio", 0.30, 0.85)
         self._clamp("warning_ratio", 0.35, 0.90)
 
     def _clamp(self, name: str, low: float, high: float) -> None:
-        object.__setattr__(self, name, min(max(getattr(self, name), low), high))
+        ratio = getattr(self, name)
+        if ratio < 1:
+            object.__setattr__(self, name, min(max(ratio, low), high))
 
 
 def parse_hours(text: str) -> frozenset[int]:

@@ -73,8 +73,13 @@ def test_stores_that_share_a_disk_have_each_their_part_of_it() -> None:
 def test_ratios_are_kept_within_rocketmqs_bounds() -> None:
     low = CleaningConfig(max_used_ratio=0.01, forcible_ratio=0.01, warning_ratio=0.01)
     assert (low.max_used_ratio, low.forcible_ratio, low.warning_ratio) == (0.10, 0.30, 0.35)
-    high = CleaningConfig(max_used_ratio=1.0, forcible_ratio=1.0, warning_ratio=1.0)
+    high = CleaningConfig(max_used_ratio=0.99, forcible_ratio=0.99, warning_ratio=0.99)
     assert (high.max_used_ratio, high.forcible_ratio, high.warning_ratio) == (0.95, 0.85, 0.90)
+
+
+def test_a_ratio_of_one_is_no_limit() -> None:
+    config = CleaningConfig(max_used_ratio=1.0, forcible_ratio=1.0, warning_ratio=1.0)
+    assert judge(config, space(100), NOON, by_hand=False) == Verdict(False, False, False)
 
 
 def test_hours_are_those_of_a_day() -> None:
