@@ -10,7 +10,7 @@ HOURS_OF_A_DAY = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningConfig:
-    """When files go. Ratios are parts of a disk, 0 to 1, kept within the bounds that RocketMQ gives them; 1 is no limit.
+    """When files go. Ratios are parts of a disk, 0 to 1, within the bounds that RocketMQ gives them; 1 is no limit.
 
     Attributes:
         delete_hours: deleteWhen; hours of the local day at which files past their time go.
