@@ -118,7 +118,9 @@ def check_store(
     _blame_missing_file(layout, parts, findings)
     deleted = sum(part.deleted for part in parts)
     if deleted:
-        findings.notes.append(f"{deleted} records are of topics that topics.json does not know and that have no queue")
+        findings.notes.append(
+            f"{deleted} records are of topics that topics.json does not know, or of a life before their removal"
+        )
     suspects = sum(part.suspects for part in parts)
     if suspects:
         findings.notes.append(f"{suspects} records have zero bytes in their properties: perhaps torn")

@@ -24,6 +24,7 @@ from store.dispatch import SCHEDULE_TOPIC
 IS_EXT = -(1 << 31)
 """Codes below are addresses of extensions: no hash of an int's range is."""
 
+_NEVER = (1 << 63) - 1
 _LOOKED_UP_MAX = 10_000
 _LIVE_TRIES = 20
 _LIVE_PAUSE_S = 0.05
@@ -71,8 +72,7 @@ def check_units(
         is_last: records may still be arriving in this file, if the store is in use.
     """
     claims = QueueClaims()
-    gone = [number for number, name in enumerate(columns.names) if queues.is_deleted(name.topic)]
-    claims.deleted = int((np.isin(columns.queues, gone) & columns.in_queue).sum())
+    claims.deleted = int((columns.in_queue & ~_living(queues, columns)).sum())
     is_growing = is_last and layout.holder is not None
     for expected in expected_units(queues, columns, optional):
         _check_queue(layout, queues, columns, expected, claims, is_growing=is_growing)
@@ -81,16 +81,22 @@ def check_units(
 
 def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.bool_]) -> Iterator[Expected]:
     """By queue: which records have a unit in it, and at which number."""
-    rows = np.flatnonzero(columns.in_queue)
+    rows = np.flatnonzero(columns.in_queue & _living(queues, columns))
     order = rows[np.argsort(columns.queues[rows], kind="stable")]
     bounds = np.searchsorted(columns.queues[order], np.arange(len(columns.names) + 1))
     for number, name in enumerate(columns.names):
         mine = order[bounds[number] : bounds[number + 1]]
-        if len(mine) and not queues.is_deleted(name.topic):
+        if len(mine):
             is_batch = queues.is_batch(name.topic)
             numbers = np.arange(len(mine)) if is_batch else columns.queue_offsets[mine]
             yield Expected(name, is_batch, mine, numbers, optional[mine])
     yield from _light_units(columns, optional)
+
+
+def _living(queues: QueueSet, columns: Columns) -> npt.NDArray[np.bool_]:
+    """Which records are of topics that are there, and not of an earlier life of theirs."""
+    ends = [_NEVER if queues.is_deleted(name.topic) else queues.removed.get(name.topic, 0) for name in columns.names]
+    return np.asarray(columns.physical_offsets >= np.array([*ends, 0], np.int64)[columns.queues])
 
 
 def _light_units(columns: Columns, optional: npt.NDArray[np.bool_]) -> Iterator[Expected]:

@@ -6,7 +6,7 @@ consumequeue_ext/TOPIC/ID/   extensions, which units of the first kind may point
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,12 +32,14 @@ class QueueSet:
         root: of the store.
         file_size: of 20-byte units; `batch_file_size`: of 46-byte ones.
         topics: that the broker knows; None where its table is not there or unreadable.
+        removed: topics that a LedgerMQ broker removed, and where in the log: what lies before is of an earlier life.
     """
 
     root: Path
     file_size: int
     batch_file_size: int
     topics: frozenset[bytes] | None = None
+    removed: Mapping[bytes, int] = field(default_factory=dict)
     _deleted: dict[bytes, bool] = field(default_factory=dict)
     _opened: dict[tuple[QueueName, bool], UnitFiles] = field(default_factory=dict)
 
@@ -71,7 +73,8 @@ class QueueSet:
 def open_queues(root: Path, file_size: int = 0) -> QueueSet:
     """The queues below `root`. `file_size` is that of a queue's file where none is left to tell; 0: the default."""
     size = _usual(root / QUEUE_DIR, file_size or QUEUE_FILE_SIZE)
-    return QueueSet(root, size, _usual(root / BATCH_DIR, BATCH_FILE_SIZE), known_topics(root))
+    batch_size = _usual(root / BATCH_DIR, BATCH_FILE_SIZE)
+    return QueueSet(root, size, batch_size, known_topics(root), removed_topics(root))
 
 
 def known_topics(root: Path) -> frozenset[bytes] | None:
@@ -81,6 +84,15 @@ def known_topics(root: Path) -> frozenset[bytes] | None:
     except (OSError, JsonError, KeyError, TypeError):
         return None
     return frozenset(os.fsencode(name) for name in table) if isinstance(table, dict) and table else None
+
+
+def removed_topics(root: Path) -> dict[bytes, int]:
+    """Topics that a broker of ours removed, and the physical offset at which it did; none where it says nothing."""
+    try:
+        table = loads((root / "config" / "ledgermqState.json").read_bytes())["removed"]
+        return {os.fsencode(name): int(offset) for name, offset in table.items()}
+    except (OSError, JsonError, KeyError, TypeError, ValueError, AttributeError):
+        return {}
 
 
 def list_queues(root: Path, kind: str) -> Iterator[QueueName]:

@@ -21,7 +21,7 @@ from cli.store_doctor.walk import walk
 from ledgermq.message.index_unit import IndexLayout
 from store.lock_file import LockFile
 from tests.cli.store_doctor.doctor_support import damage, flip, run_json, write_store
-from tests.store.support import GOLDEN, body_of, fast_directory, golden, open_classic
+from tests.store.support import GOLDEN, body_of, fast_directory, golden, open_classic, put_all, queued
 
 
 @pytest.fixture
@@ -256,3 +256,28 @@ def test_a_deleted_topic_is_no_fault_and_does_not_come_back(
     assert "21 records are of topics that topics.json does not know" in " ".join(found["notes"])
     run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
     assert not (place / "copy/consumequeue/T").exists()
+
+
+def test_an_earlier_life_of_a_topic_is_no_fault(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = place / "store"
+    write_store(store)
+
+    async def remove_and_make_again() -> int:
+        opened = await open_classic(store, file_size=2048, queue_file_size=200)
+        removed_at = opened.store.log.max_offset
+        opened.store.queues.delete_topic("T")
+        queue = opened.store.queues.get(b"T", 0)
+        await put_all(opened, [queued(queue, b"again %d" % number, tags="A") for number in range(3)])
+        await opened.close()
+        return removed_at
+
+    removed = {"T": asyncio.run(remove_and_make_again())}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text('{"topicConfigTable":{"T":{"topicName":"T"}}}')
+    assert {fault["kind"] for fault in run_json(capsys, ["check", store], 1)["faults"]} == {"queue-missing"}
+    (store / "config/ledgermqState.json").write_text(json.dumps({"format": 1, "appliedOffset": 0, "removed": removed}))
+    found = run_json(capsys, ["check", store], 0)
+    assert "21 records are of topics" in " ".join(found["notes"])
+    run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
+    assert run_json(capsys, ["check", place / "copy"], 0)["faults"] == []
+    assert not (place / "copy/consumequeue/T/1").exists()
