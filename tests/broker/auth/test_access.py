@@ -73,4 +73,12 @@ async def test_every_request_that_is_served_needs_a_right_or_is_named_as_free(de
         *FOR_EVERY_USER,
         *(RequestCode.END_TRANSACTION, RequestCode.HEART_BEAT, RequestCode.VIEW_MESSAGE_BY_ID),
         *(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST),
+        RequestCode.BATCH_ACK_MESSAGE,  # of nothing
     }
+    taken = {"acks": [{"c": "g", "t": "t"}, {"c": "h", "t": "t"}]}
+    assert touched(RequestCode.BATCH_ACK_MESSAGE, body=taken) == [
+        "Group:g Sub",
+        "Topic:t Sub",
+        "Group:h Sub",
+        "Topic:t Sub",
+    ]
