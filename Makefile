@@ -11,8 +11,8 @@ SEEDS ?= 20000
 JOBS ?= 2
 IMAGES ?= 50
 ROUNDS ?= 100
-GROUPS_RAFT := send,pull,lite,consume,protocol,cluster
-GROUPS_STANDALONE := send,pull,lite,consume,protocol
+GROUPS_RAFT := send,pull,lite,consume,protocol,query,cluster
+GROUPS_STANDALONE := send,pull,lite,consume,protocol,query
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
