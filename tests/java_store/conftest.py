@@ -15,11 +15,14 @@ VERSION = "5.3.3"
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 IS_LONG = os.environ.get("JAVA_STORE") == "all"
 """`make java-store`: every order of stops and kills, every mode, instead of one round trip of each kind."""
+IS_ASKED_FOR = "JAVA_STORE" in os.environ
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
+            if not IS_ASKED_FOR:
+                item.add_marker(pytest.mark.skip(reason="make java-store runs these; JAVA_STORE=one the short ones"))
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
             item.add_marker(pytest.mark.timeout(600))

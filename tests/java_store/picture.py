@@ -88,7 +88,7 @@ def check_grown(before: Picture, after: Picture) -> None:
 def check_same(before: Picture, after: Picture) -> None:
     """As `check_grown`, and the topics that do not grow by themselves have not, nor have the offsets changed."""
     check_grown(before, after)
-    assert after.offsets == before.offsets
+    assert after.offsets == before.offsets, f"before {before.offsets}, after {after.offsets}"
     for topic, queue_id in before.queues:
         if topic in STILL:
             old, new = before.queues[topic, queue_id], after.queues[topic, queue_id]
