@@ -15,7 +15,7 @@ from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.new_topics import NewTopics
 from broker.role import Role
-from broker.subscription import TAG, Subscription
+from broker.subscription import Subscription, check_usable
 from broker.visible import visible_record
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
@@ -115,15 +115,7 @@ class ClientRequests:
         subscription = body.get("subscriptionData") if isinstance(body, dict) else None
         if subscription is not None:
             parsed = Subscription.from_json(subscription)
-            if parsed.expression_type != TAG and not self._config.property_filter:
-                raise Refusal(
-                    Cause.SYSTEM_ERROR,
-                    f"The broker does not support consumer to filter message by {parsed.expression_type}",
-                )
-            if parsed.fault is not None:
-                raise Refusal(
-                    Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {parsed.fault}"
-                )
+            check_usable(parsed, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
         connection.respond(command, ResponseCode.SUCCESS)
 
     def notify_members(self, group: ConsumerGroup) -> None:

@@ -57,6 +57,7 @@ class ConsumerAdmin:
         spawn: Spawn,
     ) -> None:
         self._config = config
+        self._address = f"{config.advertised_host}:{config.advertised_port or config.listen_port}"
         self._metadata = metadata
         self._offsets = offsets
         self._clients = clients
@@ -178,8 +179,9 @@ class ConsumerAdmin:
     def topics_of_group(self, connection: Connection, command: Command) -> None:
         """343: topics in which a group has offsets."""
         topics = sorted(self._offsets.topics_of_group(text(command.ext, "group")))
-        address = f"{self._config.advertised_host}:{self._config.advertised_port or self._config.listen_port}"
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": address, "topicList": topics}))
+        connection.respond(
+            command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._address, "topicList": topics})
+        )
 
     def subscription_of_group(self, connection: Connection, command: Command) -> None:
         """345: what an online group subscribes to in a topic."""
@@ -248,9 +250,8 @@ class ConsumerAdmin:
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
                 stats.append(self._consume_stats(group, name, rows))
             groups.append(b"{" + dumps(group) + b":[" + b",".join(stats) + b"]}")
-        address = f"{self._config.advertised_host}:{self._config.advertised_port or self._config.listen_port}"
         body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
-            dumps(address),
+            dumps(self._address),
             b",".join(groups),
             total,
         )

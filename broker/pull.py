@@ -18,7 +18,7 @@ from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
 from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Counter, Statistics
-from broker.subscription import TAG, Subscription, make_subscription
+from broker.subscription import TAG, Subscription, check_usable, make_subscription
 from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -318,13 +318,13 @@ class PullProcessor:
         if flags & SUBSCRIPTION:
             expression_type = fields.get("expressionType") or TAG
             wanted = make_subscription(topic, fields.get("subscription") or "*", expression_type)
-            self._check_expression(wanted, Cause.SUBSCRIPTION_PARSE_FAILED)
+            check_usable(wanted, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
         else:
             members = self._clients.consumer_group(group.name)
             if members is None:
                 raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
             wanted = _from_heartbeat(group, members, topic, fields)
-            self._check_expression(wanted, Cause.FILTER_DATA_NOT_EXIST)
+            check_usable(wanted, sql=self._config.property_filter, fault=Cause.FILTER_DATA_NOT_EXIST)
         if (
             wanted.record_filter is not None
             and topic.startswith(names.RETRY_PREFIX)
@@ -332,15 +332,6 @@ class PullProcessor:
         ):
             return replace(wanted, record_filter=None)
         return wanted
-
-    def _check_expression(self, wanted: Subscription, fault: Cause) -> None:
-        if wanted.expression_type != TAG and not self._config.property_filter:
-            raise Refusal(
-                Cause.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {wanted.expression_type}",
-            )
-        if wanted.fault is not None:
-            raise Refusal(fault, f"parse the consumer's subscription failed: {wanted.fault}")
 
     def _counters(self, topic: str, group: str) -> tuple[Counter, Counter]:
         key = f"{topic}@{group}"

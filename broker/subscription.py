@@ -107,6 +107,26 @@ def make_subscription(
     )
 
 
+def check_usable(subscription: Subscription, *, sql: bool, fault: Cause) -> None:
+    """See that messages can be chosen by a subscription.
+
+    Args:
+        subscription: as a client told it.
+        sql: filters over properties are allowed.
+        fault: cause of the refusal of one that does not parse.
+
+    Raises:
+        Refusal: SYSTEM_ERROR, SQL that is not allowed; or `fault`.
+    """
+    if subscription.expression_type != TAG and not sql:
+        raise Refusal(
+            Cause.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {subscription.expression_type}",
+        )
+    if subscription.fault is not None:
+        raise Refusal(fault, f"parse the consumer's subscription failed: {subscription.fault}")
+
+
 def parse_tags(expression: str) -> tuple[str, ...]:
     """The tags of `A||B`, in order; none for `*` and for an empty expression, which want all.
 
