@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.properties_text import parse_properties
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class LiveConfig:
 
     def update(self, connection: Connection, command: Command) -> None:
         """25: take all settings of the body, or none."""
-        changes = {key: self._setting(key, value) for key, value in _lines(bytes(command.body))}
+        changes = {key: self._setting(key, value) for key, value in _properties(bytes(command.body)).items()}
         for key, setting in changes.items():
             log.info("%s sets %s=%s", connection.address, key, setting.shown)
             if setting.field is not None:
@@ -95,21 +96,13 @@ class LiveConfig:
         return setting
 
 
-def _lines(body: bytes) -> list[tuple[str, str]]:
-    """The `key=value` lines of a properties text; comments and empty lines are left out."""
+def _properties(body: bytes) -> dict[str, str]:
+    """The keys of the body, at least one."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise Refusal(Cause.INVALID_PARAMETER, f"the body is no UTF-8 at byte {error.start}") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, sign, value = line.partition("=")
-        if not sign or not key.strip():
-            raise Refusal(Cause.INVALID_PARAMETER, f"line {number} of the body is not key=value: {line[:100]!r}")
-        found.append((key.strip(), value.strip()))
-    if not found:
-        raise Refusal(Cause.INVALID_PARAMETER, "the body names no key")
+    found = parse_properties(text)
+    if not found or "" in found:
+        raise Refusal(Cause.INVALID_PARAMETER, "the body names no key, or has a line without one")
     return found

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ledgermq.remoting.properties_text import parse_properties
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 
@@ -56,7 +57,7 @@ class Settings:
             Refusal: NO_PERMISSION for a key that only a restart may change, INVALID_PARAMETER for one that is
                 unknown or whose value does not parse.
         """
-        wanted = _parse(text)
+        wanted = parse_properties(text)
         fields: dict[str, Any] = {}
         for key, value in wanted.items():
             self._check(key, value)
@@ -77,19 +78,6 @@ class Settings:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )
-
-
-def _parse(text: str) -> dict[str, str]:
-    properties = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise Refusal(Cause.INVALID_PARAMETER, f"line {number} is not key=value: {stripped[:100]!r}")
-        properties[key.rstrip()] = value.lstrip().replace("\\:", ":").replace("\\=", "=").replace("\\\\", "\\")
-    return properties
 
 
 def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
