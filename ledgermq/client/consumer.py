@@ -26,8 +26,9 @@ from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.start_position import Start, check_start, find_start
 from ledgermq.client.subscribing import Topics, consumer_heartbeat, subscribe
 from ledgermq.client.subscription import RETRY_TOPIC_PREFIX
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
 
@@ -300,11 +301,12 @@ class Consumer:
 
     # -- what others say
 
-    def _on_request(self, command: Command) -> None:
+    def _on_request(self, connection: Connection, command: Command) -> None:
         if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
         if self._membership is not None and command.ext.get("consumerGroup") == self._group:
             self._membership.look()
+        connection.respond(command, ResponseCode.SUCCESS)
 
     def _on_leader(self, broker: str, leader: str | None) -> None:
         if self._membership is not None:

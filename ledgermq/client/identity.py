@@ -30,6 +30,9 @@ def local_address_towards(address: str) -> str:
         return LOOPBACK
 
 
-def make_client_id(own_address: str) -> str:
-    """A new client id, unique in this process and, by address and process id, beyond it."""
-    return f"{own_address}@{os.getpid()}#{time.monotonic_ns()}"
+def make_client_id(own_address: str, instance: str | None = None) -> str:
+    """The id of the named instance at this address.
+
+    Without a name a new one, unique in this process and, by address and process id, beyond it.
+    """
+    return f"{own_address}@{instance or f'{os.getpid()}#{time.monotonic_ns()}'}"

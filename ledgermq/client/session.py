@@ -20,7 +20,6 @@ from ledgermq.client.nameservers import Nameservers
 from ledgermq.client.routes import OnLeader, OnRoute, Routes
 from ledgermq.client.stall_watch import StallWatch
 from ledgermq.remoting.client import NoRequests, RemotingClient
-from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.signature import Credentials
@@ -33,6 +32,8 @@ CONNECT_TIMEOUT_S: Final = 2.0
 Content = Callable[[str], dict[str, Any]]
 """HeartbeatData of the client with this id, as JSON values."""
 
+OnRequest = Callable[[Connection, Command], None]
+"""Takes what a server asks or tells, and answers it on that connection, now or later; or raises Refusal."""
 
 Tls = bool | ssl.SSLContext
 """Whether, and how, connections are encrypted."""
@@ -56,13 +57,14 @@ class Session:
     Args:
         namesrv: addresses, see `parse_addresses`.
         content: of heartbeats; None for a client that sends none.
-        on_request: what servers ask or tell; raises Refusal for what it does not serve. None refuses all.
+        on_request: takes what servers ask or tell, see `OnRequest`. None refuses all.
         on_leader: told of each new leader: broker name, address or None.
         on_route: told of each new route.
         attempt_timeout_s: for one try of a call.
         deadline_s: for a whole call.
         tls: True for TLS with the system's authorities, or a context of one's own.
         credentials: who we are, where brokers ask.
+        instance: name of this client at its address, the same in its next life; None makes up a unique one.
     """
 
     def __init__(
@@ -70,13 +72,14 @@ class Session:
         namesrv: str | Iterable[str],
         *,
         content: Content | None = None,
-        on_request: Callable[[Command], None] | None = None,
+        on_request: OnRequest | None = None,
         on_leader: OnLeader | None = None,
         on_route: OnRoute | None = None,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
         credentials: Credentials | None = None,
+        instance: str | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
         self._content = content
@@ -87,6 +90,7 @@ class Session:
         self._deadline_s = deadline_s
         self._tls = tls
         self._credentials = credentials
+        self._instance = instance
         self._parts: _Parts | None = None
         self.own_address = ""
         self.client_id = ""
@@ -94,7 +98,7 @@ class Session:
     async def open(self) -> None:
         """Make the parts, and start what runs by itself."""
         self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
-        self.client_id = make_client_id(self.own_address)
+        self.client_id = make_client_id(self.own_address, self._instance)
         remoting = RemotingClient(
             _Handler(self),
             connect_timeout_s=CONNECT_TIMEOUT_S,
@@ -176,8 +180,7 @@ class Session:
         if self._on_request is None:
             NoRequests().on_request(connection, command)
         else:
-            self._on_request(command)
-            connection.respond(command, ResponseCode.SUCCESS)
+            self._on_request(connection, command)
 
 
 def _source(tls: Tls) -> ContextSource | None:
