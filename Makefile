@@ -53,6 +53,9 @@ test: $(BIN)/.dev ## every test
 java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both ways: every order of stops and kills, every mode (Java 17, Maven)
 	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store
 
+java-client: $(BIN)/.dev ## our Python client against the real RocketMQ broker, and beside its Java clients (Java 17, Maven)
+	JAVA_CLIENT=1 $(BIN)/python -m pytest tests/client -m java
+
 sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
@@ -87,4 +90,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store sim crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test java-store java-client sim crash-images crash-loop interop interop-all race bench bench-store clean

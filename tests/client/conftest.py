@@ -1,6 +1,6 @@
-"""A running fake cluster for each test, and a real one."""
+"""A running fake cluster for each test, and a real one; the real Java broker for those that ask for it."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,28 @@ from broker.assembly import Broker
 from broker.config import BrokerConfig
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
+from tests.client import java
 from tests.client.fake import FakeCluster
 
 StartCluster = Callable[..., Awaitable[FakeCluster]]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for `java_broker` needs Java."""
+    no = java.why_not()
+    for item in items:
+        if "java_broker" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.java)
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(300))
+            if no is not None:
+                item.add_marker(pytest.mark.skip(reason=no))
+
+
+@pytest.fixture(scope="session")
+def java_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of the nameserver of a real RocketMQ 5.3.3 broker, one for the whole run: take topics of your own."""
+    yield from java.run_java_broker(tmp_path_factory.mktemp("java"))
 
 
 @pytest.fixture
