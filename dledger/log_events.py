@@ -8,7 +8,6 @@ The order is the promise: whoever is told that a message is acknowledged can alr
 
 import logging
 
-from dledger.batches import WaitingBatches
 from dledger.config import RaftConfig
 from dledger.core.roles import Role, SoftState
 from dledger.entry_log import EntryLog
@@ -17,6 +16,7 @@ from dledger.peer_book import PeerBook
 from dledger.refusals import leader_changed
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import AppendReceipt, LogListener, LogState
+from store.waiting_batches import WaitingBatches
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dledger.background import Checkpointer, CopyFetcher, Scrubber
-from dledger.batches import WaitingBatches
 from dledger.config import RaftConfig
 from dledger.core.errors import TransferRefusedError
 from dledger.core.roles import Role
@@ -21,6 +20,7 @@ from dledger.node import RaftNode
 from dledger.peer_book import PeerBook
 from ledgermq.remoting.refusal import Refusal
 from store.flusher import Flusher
+from store.waiting_batches import WaitingBatches
 
 TICK_S = 0.02
 _HAND_OVER_S = 2.0

@@ -5,6 +5,7 @@
 Where a record is not of the common kind, or its tag is not plainly there, `store.dispatch` decides.
 """
 
+import abc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -49,16 +50,16 @@ class Run:
     sound: Bools
 
 
-class RecordSource:
+class RecordSource(abc.ABC):
     """A log as recovery dispatches it: by the batch."""
 
+    @abc.abstractmethod
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
         """The records in `[start, end)`; see `ReplicatedLog.walk` for the bounds. Damaged ones are not `sound`.
 
         Raises:
             CorruptRecordError: something that is neither a record nor what the log puts between records.
         """
-        raise NotImplementedError
 
     def dispatches(self, start: int, end: int) -> Iterator[Dispatch]:
         """The same, one by one."""

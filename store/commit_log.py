@@ -33,6 +33,7 @@ from store.errors import (
     StoreError,
 )
 from store.file_making import FileMaker
+from store.flush_waiters import FlushWaiters
 from store.flusher import Flusher, FlushMode
 from store.mapped_file_queue import MappedFileQueue
 from store.mappings import Mappings
@@ -43,7 +44,6 @@ from store.refusals import refusal_of
 from store.removal import FileRemoval
 from store.replicated_log import Done, LogListener, LogState
 from store.transient_pool import TransientPool
-from store.waiting import WaitingBatches
 
 __all__ = ["CommitLog", "CommitLogConfig"]
 
@@ -90,7 +90,7 @@ class CommitLog:
         self._look_timer: asyncio.TimerHandle | None = None
         self._listeners: list[LogListener] = []
         self._is_sync = config.flush_mode is FlushMode.SYNC
-        self._waiting = WaitingBatches(loop, config.sync_flush_timeout_ms, has_deadlines=self._is_sync)
+        self._waiting = FlushWaiters(loop, config.sync_flush_timeout_ms, has_deadlines=self._is_sync)
         self._settling = False
         self._confirm_offset = 0
         self._last_timestamp = 0

@@ -32,7 +32,7 @@ _SCAN_UNITS = 800
 """At least so many units are looked at for one answer, as in other queues."""
 
 
-class RecordSource(Protocol):
+class RecordReader(Protocol):
     """Where records are."""
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
@@ -101,7 +101,7 @@ class CompactionLog:
 
     # ---- copying
 
-    def copy(self, queue: ConsumeQueue, source: RecordSource, durable_offset: int, deadline: float) -> Copied:
+    def copy(self, queue: ConsumeQueue, source: RecordReader, durable_offset: int, deadline: float) -> Copied:
         """Copy messages that the queue has and this has not.
 
         Args:
@@ -209,7 +209,7 @@ class CompactionLog:
 
     # ---- inside
 
-    def _copy_one(self, source: RecordSource, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
+    def _copy_one(self, source: RecordReader, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
         try:
             record = source.read(physical_offset, size)
         except RecordUnavailableError:  # it has left the log before it came here
