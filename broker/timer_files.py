@@ -79,7 +79,9 @@ class DeliveryFiles:
             self._saving.add_done_callback(self._saved)
 
     def clean(self) -> None:
-        """Drop files of the timer log that nothing in the commit log is behind of."""
+        """Drop files of the timer log that nothing in the commit log is behind of; not while they are flushed."""
+        if self._flushing is not None:
+            return  # the flush's thread lets go of their descriptors
         try:
             self._index.forget_before(self._store.log.min_offset)
         except StoreError as error:
