@@ -225,14 +225,18 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
 NAMESRV_BINDINGS: Mapping[str, Binding] = {
     **_LISTENER,
     "brokerHeartbeatTimeout": Binding("default_heartbeat_timeout_ms", values.positive),
+    "configBlackList": Binding("config_black_list", values.words),
     "deleteTopicWithBrokerRegistration": Binding("delete_topic_with_registration"),
     "enableAllTopicList": Binding("all_topic_list_enable"),
     "enableTopicList": Binding("topic_list_enable"),
     "kvConfigPath": Binding("kv_config_path", _path),
     "maxRouteWait": Binding("max_route_wait_ms", values.not_negative),
     "needWaitForService": Binding("wait_for_service"),
+    "notifyMinBrokerIdChanged": Binding("notify_min_broker_id"),
     "orderMessageEnable": Binding("order_message_enable"),
     "returnOrderTopicConfigToBroker": Binding("return_order_topic_config"),
     "scanNotActiveBrokerInterval": Binding("scan_interval_ms", values.positive),
+    "supportActingMaster": Binding("support_acting_master"),
+    "unRegisterBrokerQueueCapacity": Binding("unregister_queue_capacity", values.positive),
     "waitSecondsForService": Binding("wait_for_service_seconds", values.positive),
 }

@@ -183,6 +183,11 @@ def register_interval(number: int) -> int:
     return max(10_000, min(number, 60_000))
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Words divided by semicolons; empty ones are left out."""
+    return tuple(word for part in text.split(";") if (word := part.strip()))
+
+
 def address_list(text: str) -> tuple[str, ...]:
     """`host:port;host:port`.
 

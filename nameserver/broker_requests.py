@@ -1,8 +1,11 @@
 """What brokers (and tools on their behalf) ask: to be registered, counted alive, forgotten; topics added or deleted.
 
-Our brokers send further fields with 103 and 904: `term`, the Raft term in which they speak, and `confirmOffset`, the
-end of what is confirmed; in 904 also `brokerId`. A broker that is not registered as it says is told so by code 22 and
-registers again. A refused claim to broker id 0 is told by code 14 with `leaderHint`, where RocketMQ says nothing.
+Our brokers send further fields with 103: `term`, the Raft term in which they speak, `confirmOffset`, the end of what is
+confirmed, and `increment`: true when the body has only the topics that changed, which a broker may send once it has
+registered whole and was answered `takesIncrements`. Their heartbeat is 322, as RocketMQ's brokers can do it, too: one
+that is not registered under the id it says hears of a change, and registers again. A refused claim to broker id 0 is
+told by code 14 with `leaderHint`, where RocketMQ says nothing: its own brokers, refused by its own rule of state
+versions, are told nothing, as they expect.
 
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
@@ -23,6 +26,7 @@ from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
 from nameserver.core.model import Registration
 from nameserver.core.routes import RouteTable, UnknownBrokerError
+from nameserver.departures import Departures
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from nameserver.register_body import parse_data_version, parse_queue_data, parse_register_body
 
@@ -34,12 +38,18 @@ class BrokerRequests:
     """The handlers. `config` gives the present configuration, `now_ms` a time that stands still while we do."""
 
     def __init__(
-        self, table: RouteTable, kv: KvConfig, config: Callable[[], NameServerConfig], now_ms: Callable[[], int]
+        self,
+        table: RouteTable,
+        kv: KvConfig,
+        config: Callable[[], NameServerConfig],
+        now_ms: Callable[[], int],
+        departures: Departures,
     ) -> None:
         self._table = table
         self._kv = kv
         self._config = config
         self._now_ms = now_ms
+        self._departures = departures
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -61,14 +71,20 @@ class BrokerRequests:
         try:
             registered = self._table.register(claim, self._now_ms())
         except RegistrationRefusedError as error:
+            _log.warning("registration refused: %s", error)
+            if error.is_silent:
+                return Answer({}, self._order_topics())
             raise self._refusal(claim, error) from error
-        ext = {}
+        ext = {"takesIncrements": "true"} if "increment" in command.ext else {}
         if registered.leader_ha_address is not None:
             ext["haServerAddr"] = registered.leader_ha_address
         if registered.leader_address is not None:
             ext["masterAddr"] = registered.leader_address
+        return Answer(ext, self._order_topics())
+
+    def _order_topics(self) -> bytes:
         order = self._kv.table(ORDER_TOPIC_CONFIG) if self._config().return_order_topic_config else None
-        return Answer(ext, b"" if order is None else standard_json({"table": order}))
+        return b"" if order is None else standard_json({"table": order})
 
     def _registration(self, connection: Connection, command: Command) -> Registration:
         ext = command.ext
@@ -88,12 +104,13 @@ class BrokerRequests:
             ),
             acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
-            table=parse_register_body(command.body, command.version, name),
+            table=parse_register_body(
+                command.body, command.version, name, is_increment=bool(optional_boolean(ext, "increment"))
+            ),
             connection=connection,
         )
 
     def _refusal(self, claim: Registration, error: RegistrationRefusedError) -> Refusal:
-        _log.warning("registration refused: %s", error)
         if error.holder is None:
             return Refusal(Cause.SYSTEM_ERROR, str(error))
         return Refusal(Cause.NOT_LEADER, str(error), leader_hint=LeaderHint(claim.broker_name, error.holder))
@@ -102,14 +119,14 @@ class BrokerRequests:
         ext = command.ext
         cluster, name, where = filled(ext, "clusterName"), filled(ext, "brokerName"), address(ext, "brokerAddr")
         long(ext, "brokerId")  # RocketMQ asks for it and goes by the address
-        if self._table.unregister(cluster, name, where, self._now_ms()):
-            _log.info("broker %s at %s unregistered", name, where)
+        self._departures.unregister(cluster, name, where)
         return Answer()
 
     def _query_data_version(self, connection: Connection, command: Command) -> Answer:
         cluster, where = filled(command.ext, "clusterName"), address(command.ext, "brokerAddr")
         asked = parse_data_version(json_body(command.body, "dataVersion"))
-        known = self._table.data_version(cluster, where)
+        broker_id = long(command.ext, "brokerId") if "brokerId" in command.ext else None
+        known = self._table.data_version(cluster, where, broker_id)
         if known is None:
             return Answer({"changed": "true"})
         self._table.heartbeat(cluster, where, self._now_ms())
@@ -121,7 +138,8 @@ class BrokerRequests:
         try:
             self._table.heartbeat(filled(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
         except UnknownBrokerError as error:
-            raise Refusal(Cause.QUERY_NOT_FOUND, f"register first: {error}") from error
+            if broker_id is not None:  # RocketMQ's brokers do not say it, and are never told
+                raise Refusal(Cause.QUERY_NOT_FOUND, f"register first: {error}") from error
         return Answer()
 
     def _member_group(self, connection: Connection, command: Command) -> Answer:
@@ -148,5 +166,5 @@ class BrokerRequests:
         try:
             self._table.register_topic(topic, map(parse_queue_data, queues))
         except UnknownBrokerError as error:
-            raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
+            _log.warning("nothing registered: %s", error)  # RocketMQ answers the same, and does the same
         return Answer()

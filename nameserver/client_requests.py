@@ -77,15 +77,14 @@ class ClientRequests:
             Refusal: TOPIC_NOT_EXIST, with RocketMQ's words.
         """
         topic = filled(command.ext, "topic")
-        route = self._table.route(topic)
-        if route is not None:
-            route = _in_zone(route, command.ext)
-        if route is None or not route.groups:
+        acting = self._config().support_acting_master
+        route = self._table.route_with_acting_masters(topic) if acting else self._table.route(topic)
+        if route is None:
             remark = f"No topic route info in name server for the topic: {topic}{_FAQ}"
             raise Refusal(Cause.TOPIC_NOT_EXIST, remark)
         order = self._kv.get(ORDER_TOPIC_CONFIG, topic) if self._config().order_message_enable else None
         standard = wants_standard(command.version, bool(optional_boolean(command.ext, "acceptStandardJsonOnly")))
-        body = (standard_json if standard else java_json)(route.to_json(order))
+        body = (standard_json if standard else java_json)(_in_zone(route, command.ext).to_json(order))
         return Answer({"routeVersion": str(route.version)} if "waitMillis" in command.ext else None, body)
 
     def _cluster_info(self, connection: Connection, command: Command) -> Answer:
@@ -126,11 +125,15 @@ class ClientRequests:
 
 
 def _in_zone(route: TopicRoute, ext: Mapping[str, str]) -> TopicRoute:
-    """The part of a route that a client of one zone wants: its own zone's brokers, and those nobody leads."""
-    zone = ext.get("__ZONE_NAME")
-    if not zone or not optional_boolean(ext, "__ZONE_MODE"):
+    """The part of a route that a client of one zone wants: its own zone's brokers, and those nobody leads.
+
+    It may be empty: such a client rather has nothing than another zone.
+    """
+    zone = ext.get("__ZONE_NAME", "")
+    if not zone.strip() or ext.get("__ZONE_MODE", "").lower() != "true":
         return route
-    kept = [g for g in route.groups if g.leader is None or (g.zone or "").lower() == zone.lower()]
+    led = {group.name for group in route.groups if group.leader is not None or group.name in route.acting}
+    kept = [g for g in route.groups if g.name not in led or (g.zone or "").lower() == zone.lower()]
     names = {group.name for group in kept}
     addresses = {address for group in kept for address in group.addresses.values()}
     return replace(

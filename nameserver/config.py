@@ -36,6 +36,12 @@ class NameServerConfig:
     """Put the KV entry of namespace ORDER_TOPIC_CONFIG into route answers."""
     return_order_topic_config: bool = True
     """Answer registrations with the KV table of namespace ORDER_TOPIC_CONFIG."""
+    support_acting_master: bool = False
+    """Show the smallest id as leader in routes of topics that take no sends, while a broker name has no leader."""
+    notify_min_broker_id: bool = False
+    """Tell the members of a broker name when the smallest id among them changes (request 905)."""
+    unregister_queue_capacity: int = 3000
+    """Most brokers that may wait to be taken out (request 104); one more is refused."""
     delete_topic_with_registration: bool = False
     """A master's registration removes topics that it does not name."""
     wait_for_service: bool = False
@@ -50,6 +56,8 @@ class NameServerConfig:
     max_frame_size_bytes: int = 16 << 20
     connection_idle_timeout_ms: int = 120_000
     tls: TlsSettings = field(default_factory=TlsSettings)
+    config_black_list: tuple[str, ...] = ("configBlackList", "configStorePath", "kvConfigPath")
+    """Keys that request 318 may not change."""
 
     notices: tuple[str, ...] = ()
     """What the process says once at its start: addresses chosen, keys without effect."""

@@ -2,6 +2,7 @@
 
     frame -> handler by code -> table -> answer            closed connection, silence -> broker dropped
                                   '-> routes changed -> requests that waited for it are answered
+                                  '-> smallest broker id changed -> its members are told
 
 Silence is counted in time in which this process itself ran: a stall of ours proves nothing about a broker.
 """
@@ -11,7 +12,8 @@ import logging
 import time
 from collections.abc import Mapping
 
-from ledgermq.remoting.codes import ResponseCode, request_name
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
@@ -27,8 +29,10 @@ from nameserver.config import NameServerConfig
 from nameserver.config_requests import ConfigRequests
 from nameserver.core.model import Member
 from nameserver.core.routes import RouteTable
+from nameserver.departures import Departures
 from nameserver.figures import Figures
 from nameserver.kv_config import KvConfig
+from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
 from nameserver.settings import Settings
 
@@ -50,6 +54,8 @@ class NameServer:
         self._settings = Settings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
         self._waiters = RouteWaiters(self._route_changed, self._answer_held)
+        self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
+        self._notices: MinBrokerNotices | None = None
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry, self._ready)
         self._server = RemotingServer(
@@ -81,10 +87,11 @@ class NameServer:
         kv = KvConfig.load(self._config.kv_config_path)
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters)
         self._handlers = {
-            **BrokerRequests(self.table, kv, self._present, self._now_ms).handlers,
+            **BrokerRequests(self.table, kv, self._present, self._now_ms, self._departures).handlers,
             **self._client_requests.handlers,
             **ConfigRequests(kv, self._settings).handlers,
         }
+        self._notices = MinBrokerNotices(RemotingClient(tls=self._config.tls.outgoing()))
         self._lag.start()
         try:
             await self._server.start(self._config.listen_host, self._config.listen_port)
@@ -103,6 +110,8 @@ class NameServer:
             self._scan.cancel()
         self._waiters.release_all()
         await self._server.close()
+        if self._notices is not None:
+            await self._notices.close()
         await self._health.close()
         self._lag.close()
 
@@ -118,13 +127,14 @@ class NameServer:
             remark = f" request type {command.code} not supported"
             connection.respond(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         else:
+            if command.code != RequestCode.UNREGISTER_BROKER:
+                self._departures.settle()
             self._answer(connection, command, handler)
-            self._wake_if_changed()
+            self._tell_changes()
 
     def on_closed(self, connection: Connection) -> None:
         self._waiters.forget(connection)
-        self._log_dropped("connection closed", self.table.connection_closed(connection, self._now_ms()))
-        self._wake_if_changed()
+        self._departures.closed(connection)
 
     # ---- inside
 
@@ -145,7 +155,18 @@ class NameServer:
     def _route_changed(self, command: Command) -> bool:
         return self.table.version(command.ext["topic"]) != int(command.ext.get("knownVersion", "0"))
 
-    def _wake_if_changed(self) -> None:
+    def _left(self, members: list[Member], is_closed: bool) -> None:
+        if is_closed:
+            self._log_dropped("connection closed", members)
+        for member in () if is_closed else members:
+            _log.info("broker %s at %s unregistered", member.registration.broker_name, member.address)
+        self._tell_changes()
+
+    def _tell_changes(self) -> None:
+        """After each change of the tables: to clients that wait, and to brokers whose smallest id is another."""
+        for change in self.table.take_min_changes():
+            if self._notices is not None and self._present().notify_min_broker_id:
+                self._notices.send(change)
         if self.table.revision != self._seen_revision:
             self._seen_revision = self.table.revision
             self._waiters.wake()
@@ -161,7 +182,7 @@ class NameServer:
         for member in silent:
             if isinstance(member.registration.connection, Connection):
                 member.registration.connection.close("silent for too long")
-        self._wake_if_changed()
+        self._tell_changes()
 
     def _log_dropped(self, reason: str, members: list[Member]) -> None:
         for member in members:
@@ -176,6 +197,9 @@ class NameServer:
 
     def _present(self) -> NameServerConfig:
         return self._settings.config
+
+    def _unregister_capacity(self) -> int:
+        return self._present().unregister_queue_capacity
 
     def _now_ms(self) -> int:
         return int((time.monotonic() - self._lag.stalled_s) * 1000)

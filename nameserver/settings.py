@@ -16,10 +16,21 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-_FIXED = frozenset({"listenPort", "bindAddress", "brokerIP1", "healthHost", "healthPort"})
-_TIMES_MAX = 1 << 31
+"""Never changed by request, whatever the configuration's own list says."""
+
+_FIXED = frozenset(
+    {"advertisedHost", "bindAddress", "brokerIP1", "healthHost", "healthPort", "listenPort", "maxConnections"}
+    | {"maxFrameSize", "serverChannelMaxIdleTimeSeconds", "useTLS"}
+)
+_FIXED_PREFIX = "tls."
+_NUMBER_MAX = 1 << 31
 
 _LIVE: Mapping[str, str] = {
+    "brokerHeartbeatTimeout": "default_heartbeat_timeout_ms",
+    "maxRouteWait": "max_route_wait_ms",
+    "notifyMinBrokerIdChanged": "notify_min_broker_id",
+    "supportActingMaster": "support_acting_master",
+    "unRegisterBrokerQueueCapacity": "unregister_queue_capacity",
     "scanNotActiveBrokerInterval": "scan_interval_ms",
     "orderMessageEnable": "order_message_enable",
     "returnOrderTopicConfigToBroker": "return_order_topic_config",
@@ -68,13 +79,13 @@ class Settings:
         self._on_change(self.config)
 
     def _check(self, key: str, value: str) -> None:
-        if key in _BLACK_LIST:
+        if key in _BLACK_LIST or key in self.config.config_black_list:
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list: {key}")
         if key not in self._properties:
             nearest = difflib.get_close_matches(key, self._properties, n=1, cutoff=0)
             hint = f"; nearest known key is {nearest[0]!r}" if nearest else ""
             raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is unknown{hint}")
-        if key in _FIXED and value != self._properties[key]:
+        if (key in _FIXED or key.startswith(_FIXED_PREFIX)) and value != self._properties[key]:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )
@@ -85,7 +96,7 @@ def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
         if value not in ("true", "false"):
             raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not true or false: {value[:100]!r}")
         return value == "true"
-    if not (value.isascii() and value.isdigit() and 0 < int(value[:20]) < _TIMES_MAX):
+    if not (value.isascii() and value.isdigit() and 0 < int(value[:20]) < _NUMBER_MAX):
         raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not a number above 0: {value[:100]!r}")
     return int(value)
 

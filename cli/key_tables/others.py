@@ -56,7 +56,7 @@ NAMESRV_TABLE = """
 clientRequestThreadPoolNums|int|8|j|Threads that answer route requests.
 clientRequestThreadPoolQueueCapacity|int|50000|j|Waiting route requests before the nameserver refuses more.
 clusterTest|bool|false|f|Ask a product environment for topics that are not known.
-configBlackList|text|configBlackList;configStorePath;kvConfigPath|d|Keys that may not be changed at run time.
+configBlackList|text|configBlackList;configStorePath;kvConfigPath|*|Keys that may not be changed at run time.
 configStorePath|text|<home folder/namesrv/namesrv.properties>|d|Where upstream writes settings changed at run time.
 defaultThreadPoolNums|int|16|j|Threads that handle all other requests.
 defaultThreadPoolQueueCapacity|int|10000|j|Waiting other requests before the nameserver refuses more.
@@ -66,14 +66,14 @@ enableControllerInNamesrv|bool|false|f|Run a controller inside the nameserver.
 enableTopicList|bool|true|*|Answer requests for topics by cluster and unit.
 kvConfigPath|text|<home folder/namesrv/kvConfig.json>|*|File of the KV configuration.
 needWaitForService|bool|false|*|Refuse routes for a while after the start, until brokers have registered.
-notifyMinBrokerIdChanged|bool|false|f|Tell the members of a broker name when the smallest id among them changes.
+notifyMinBrokerIdChanged|bool|false|*|Tell the members of a broker name when the smallest id among them changes.
 orderMessageEnable|bool|false|*|Put the KV entry of an ordered topic into its route.
 productEnvName|text|center|f|Name of the product environment that clusterTest asks.
 returnOrderTopicConfigToBroker|bool|true|*|Answer registrations with the KV entries of ordered topics.
 rocketmqHome|text|<environment ROCKETMQ_HOME>|d|Folder in which upstream is installed.
 scanNotActiveBrokerInterval|long|5000|*|Time in ms between two looks for silent brokers.
-supportActingMaster|bool|false|f|Show the smallest id as master while a broker name has none.
-unRegisterBrokerQueueCapacity|int|3000|j|Waiting removals of brokers before the nameserver refuses more.
+supportActingMaster|bool|false|*|Show the smallest id as master while a broker name has none.
+unRegisterBrokerQueueCapacity|int|3000|*|Waiting removals of brokers before the nameserver refuses more.
 waitSecondsForService|int|45|*|Seconds for which needWaitForService refuses routes.
 """
 

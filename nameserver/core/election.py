@@ -24,12 +24,14 @@ TERM_MEMORY_MS = 60_000
 class RegistrationRefusedError(Exception):
     """The id went to nobody or stays with its holder; the text says why, with the terms.
 
-    `holder` is the address that id 0 keeps, if anyone has it.
+    `holder` is the address that id 0 keeps, if anyone has it. `is_silent`: RocketMQ's own rule refused, and its
+    brokers expect to be told of success.
     """
 
-    def __init__(self, detail: str, holder: str | None = None) -> None:
+    def __init__(self, detail: str, holder: str | None = None, *, is_silent: bool = False) -> None:
         super().__init__(detail)
         self.holder = holder
+        self.is_silent = is_silent
 
 
 class TermMemory:
@@ -106,7 +108,7 @@ def _check_without_term(claim: Registration, holder: Member) -> None:
     if held.table.version.state_version > claim.table.version.state_version:
         versions = f"{claim.table.version.state_version}, but {holder.address} has {held.table.version.state_version}"
         detail = f"{_who(claim)} claims broker id {claim.broker_id} by state version {versions}"
-        raise RegistrationRefusedError(detail, holder.address)
+        raise RegistrationRefusedError(detail, holder.address, is_silent=claim.term == 0)
 
 
 def _who(claim: Registration) -> str:

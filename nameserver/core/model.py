@@ -54,6 +54,7 @@ class QueueData:
 class TopicTable:
     """What a registration's body says: the broker's topics (or the one that changed), in which version.
 
+    `is_increment`: these are the topics that changed since the last registration, the others are as they were.
     `mappings` holds the JSON of static topics' queue mappings by topic, as received; it is only handed on.
     """
 
@@ -61,6 +62,7 @@ class TopicTable:
     topics: Mapping[str, QueueData] = field(default_factory=dict)
     filter_servers: tuple[str, ...] = ()
     mappings: Mapping[str, Any] = field(default_factory=dict)
+    is_increment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,24 @@ class Member:
         return self.seen_ms + self.registration.heartbeat_timeout_ms
 
 
+@dataclass(frozen=True, slots=True)
+class MinBrokerChange:
+    """The smallest broker id of a name has changed, and who is to hear of it (request 905).
+
+    Attributes:
+        offline_address: of the member that left and caused it; None when one came.
+        ha_address: of the member that came.
+        recipients: addresses of members.
+    """
+
+    broker_name: str
+    min_broker_id: int
+    min_address: str
+    offline_address: str | None
+    ha_address: str | None
+    recipients: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class BrokerGroup:
     """All members of one broker name, by broker id.
@@ -135,10 +155,17 @@ class BrokerGroup:
         """Addresses by broker id, lowest first."""
         return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
 
-    def to_json(self) -> dict[str, Any]:
-        """RocketMQ's BrokerData; the ids stay numbers, for the dialect to write."""
+    def to_json(self, *, is_acting: bool = False) -> dict[str, Any]:
+        """RocketMQ's BrokerData; the ids stay numbers, for the dialect to write.
+
+        `is_acting` shows the member of the smallest id under id 0.
+        """
+        addresses = self.addresses
+        if is_acting:
+            smallest = min(addresses)
+            addresses = {LEADER_ID: addresses.pop(smallest)} | addresses
         members: dict[str, Any] = {
-            "brokerAddrs": self.addresses,
+            "brokerAddrs": addresses,
             "brokerName": self.name,
             "cluster": self.cluster,
             "enableActingMaster": self.acting_master,
@@ -151,7 +178,8 @@ class TopicRoute:
     """Where a topic lives.
 
     `version` changes whenever what clients see changes, and is never used again for the same topic, not even after
-    a delete; it says nothing to another nameserver.
+    a delete; it says nothing to another nameserver. `acting` names groups without a leader whose smallest id is shown
+    as 0.
     """
 
     topic: str
@@ -160,11 +188,12 @@ class TopicRoute:
     filter_servers: Mapping[str, list[str]]
     mappings: Mapping[str, Any] | None
     version: int
+    acting: frozenset[str] = frozenset()
 
     def to_json(self, order_conf: str | None = None) -> dict[str, Any]:
         """RocketMQ's TopicRouteData, members in its order; absent ones are left out."""
         members: dict[str, Any] = {
-            "brokerDatas": [group.to_json() for group in self.groups],
+            "brokerDatas": [group.to_json(is_acting=group.name in self.acting) for group in self.groups],
             "filterServerTable": dict(self.filter_servers),
         }
         if order_conf is not None:

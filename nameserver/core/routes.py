@@ -8,7 +8,7 @@ every change that a client could see, so that a client may wait for the next one
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (5.3), and LedgerMQ's rule of terms.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass, replace
 
 from nameserver.core.election import RegistrationRefusedError, TermMemory, check_claim
@@ -18,11 +18,15 @@ from nameserver.core.model import (
     BrokerGroup,
     DataVersion,
     Member,
+    MinBrokerChange,
     QueueData,
     Registration,
     TopicRoute,
 )
 from nameserver.core.topics import TopicIndex
+
+SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+"""Start of the topics by which RocketMQ's members of one name know one another; they must see who really leads."""
 
 
 class UnknownBrokerError(LookupError):
@@ -52,6 +56,7 @@ class RouteTable:
         self._groups: dict[str, BrokerGroup] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._terms = TermMemory()
+        self._min_changes: dict[str, MinBrokerChange] = {}
         self.topics = TopicIndex(self._next_revision)
 
     @property
@@ -64,6 +69,11 @@ class RouteTable:
         """All broker names that have members."""
         return self._groups.values()
 
+    @property
+    def has_members(self) -> bool:
+        """Whether any broker is registered."""
+        return bool(self._groups)
+
     def group(self, broker_name: str) -> BrokerGroup | None:
         """One broker name, while it has members."""
         return self._groups.get(broker_name)
@@ -71,6 +81,11 @@ class RouteTable:
     def highest_term(self, broker_name: str) -> int:
         """The highest term seen of a broker name; 0 when none is remembered."""
         return self._terms.highest(broker_name)
+
+    def take_min_changes(self) -> list[MinBrokerChange]:
+        """The changes of smallest ids since the last call, at most one a broker name: the newest."""
+        changes, self._min_changes = list(self._min_changes.values()), {}
+        return changes
 
     # ---- what brokers say
 
@@ -84,11 +99,12 @@ class RouteTable:
         if group.cluster != claim.cluster:
             detail = f"broker name {group.name} belongs to cluster {group.cluster}, not to {claim.cluster}"
             raise RegistrationRefusedError(f"register broker failed: {detail}")
-        if claim.broker_id not in group.members and len(claim.table.topics) == 1:
-            who = f"broker id {claim.broker_id} of {claim.broker_name}"
-            raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a single topic")
+        _check_whole(group, claim)
         check_claim(group, claim, self._terms.highest(claim.broker_name))
+        min_before = min(group.members, default=LEADER_ID)
         self._take_place(group, claim, now_ms)
+        if claim.broker_id < min_before:
+            self._note_new_min(group, claim)
         self._observe_terms(group, now_ms)
         self._take_topics(group, claim)
         leader = group.leader
@@ -108,23 +124,22 @@ class RouteTable:
         member.seen_ms = now_ms
         return member
 
-    def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of the topic table that a broker last registered."""
+    def data_version(self, cluster: str, address: str, broker_id: int | None = None) -> DataVersion | None:
+        """The version of the topic table that a broker last registered, under that id if one is said; or None."""
         try:
-            return self._find(cluster, address)[1].registration.table.version
+            known_id, member = self._find(cluster, address)
         except UnknownBrokerError:
             return None
+        return member.registration.table.version if broker_id in (None, known_id) else None
 
-    def unregister(self, cluster: str, broker_name: str, address: str, now_ms: int) -> bool:
-        """A broker leaves; False when it was not there."""
-        if self._names.get((cluster, address)) != broker_name:
-            return False
-        self._drop([self._find(cluster, address)[1]], now_ms)
-        return True
+    def unregister(self, brokers: Iterable[tuple[str, str, str]], now_ms: int) -> list[Member]:
+        """Brokers leave, each named by cluster, broker name and address; returns those that were there."""
+        known = {at: None for name, at in ((n, (c, a)) for c, n, a in brokers) if self._names.get(at) == name}
+        return self._drop([self._find(*at)[1] for at in known], now_ms)
 
-    def connection_closed(self, connection: Hashable, now_ms: int) -> list[Member]:
-        """Drop the brokers that last registered over `connection`; returns them."""
-        return self._drop([m for m in self._members() if m.registration.connection == connection], now_ms)
+    def connections_closed(self, connections: Set[Hashable], now_ms: int) -> list[Member]:
+        """Drop the brokers that last registered over one of the connections; returns them."""
+        return self._drop([m for m in self._members() if m.registration.connection in connections], now_ms)
 
     def expire(self, now_ms: int) -> list[Member]:
         """Drop the brokers that were silent for longer than they promised; returns them."""
@@ -165,6 +180,18 @@ class RouteTable:
         }
         mappings = self.topics.mappings(topic)
         return TopicRoute(topic, tuple(queues.values()), groups, filter_servers, mappings, self.version(topic))
+
+    def route_with_acting_masters(self, topic: str) -> TopicRoute | None:
+        """As `route`; of groups that wish it and have no leader, the member of the smallest id is shown as leader.
+
+        Only where the topic takes no sends: an acting master serves reads, timers and transactions' ends.
+        """
+        route = self.route(topic)
+        if route is None or topic.startswith(SYNC_MEMBER_PREFIX):
+            return route
+        queues = self.topics.queues(topic)
+        acting = (g.name for g in route.groups if g.acting_master and g.leader is None)
+        return replace(route, acting=frozenset(name for name in acting if not queues[name].perm & PERM_WRITE))
 
     def version(self, topic: str) -> int:
         """The version `route(topic)` would have; 0 when the topic is unknown."""
@@ -233,10 +260,27 @@ class RouteTable:
         if news:
             self.topics.put_mappings(claim.table)
             group.taken_version = source
-        # A table of one topic is an increment, it does not say that the others are gone.
-        if leads and self.delete_missing_topics and not claim.table.mappings and len(claim.table.topics) != 1:
+        # RocketMQ's brokers send a table of one topic as an increment: it does not say that the others are gone.
+        is_whole = not claim.table.is_increment and len(claim.table.topics) != 1
+        if leads and self.delete_missing_topics and not claim.table.mappings and is_whole:
             for topic in set(self.topics.of_broker(group.name)).difference(claim.table.topics):
                 self.topics.remove(topic, [group.name])
+
+    def _note_new_min(self, group: BrokerGroup, claim: Registration) -> None:
+        """A member came under a smaller id than all others: they hear of it, or itself when there are none."""
+        others = tuple(address for broker_id, address in group.addresses.items() if broker_id != claim.broker_id)
+        self._min_changes[group.name] = MinBrokerChange(
+            group.name, claim.broker_id, claim.address, None, claim.ha_address, others or (claim.address,)
+        )
+
+    def _note_lost_min(self, group: BrokerGroup, gone: Member) -> None:
+        """The member of the smallest id left: where one may act for it, all others hear of it."""
+        addresses = group.addresses
+        if addresses and group.acting_master and gone.registration.broker_id < min(addresses):
+            smallest = min(addresses)
+            self._min_changes[group.name] = MinBrokerChange(
+                group.name, smallest, addresses[smallest], gone.address, None, tuple(addresses.values())
+            )
 
     def _observe_terms(self, group: BrokerGroup, now_ms: int) -> None:
         self._terms.observe(group.name, (member.registration.term for member in group.members.values()), now_ms)
@@ -249,11 +293,25 @@ class RouteTable:
             del group.members[claim.broker_id], self._names[claim.cluster, claim.address]
             group.revision = self._next_revision()
             self._observe_terms(group, now_ms)
+            self._note_lost_min(group, member)
+            if group.taken_version is not None and group.taken_version[0] == member.address:
+                group.taken_version = None  # when it is back, its word counts again, in whatever version
             if not group.members:
                 del self._groups[group.name]
+                self._min_changes.pop(group.name, None)
                 emptied.add(group.name)
             elif group.acting_master and group.leader is None:
                 self.topics.wipe_write(group.name)
         if emptied:
             self.topics.remove_brokers(emptied)
         return members
+
+
+def _check_whole(group: BrokerGroup, claim: Registration) -> None:
+    """A part of a broker's topics is taken only from one that has registered all of them."""
+    who = f"broker id {claim.broker_id} of {claim.broker_name}"
+    holder = group.members.get(claim.broker_id)
+    if claim.table.is_increment and (holder is None or holder.address != claim.address):
+        raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a change")
+    if holder is None and len(claim.table.topics) == 1:
+        raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a single topic")

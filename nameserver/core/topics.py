@@ -1,6 +1,7 @@
 """The topic table: which queues each topic has on which broker name.
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
+    broker name -> its topics, so that a broker's end costs what it had, however many topics others have
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
@@ -25,6 +26,7 @@ class TopicIndex:
     def __init__(self, next_revision: Callable[[], int]) -> None:
         self._next_revision = next_revision
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self._of_broker: dict[str, dict[str, None]] = {}  # used as an ordered set
         self._revisions: dict[str, int] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
 
@@ -51,6 +53,7 @@ class TopicIndex:
         queues = self._queues.setdefault(topic, {})
         if queues.get(queue.broker_name) != queue:
             queues[queue.broker_name] = queue
+            self._of_broker.setdefault(queue.broker_name, {})[topic] = None
             self._revisions[topic] = self._next_revision()
 
     def put_mappings(self, table: TopicTable) -> None:
@@ -70,6 +73,7 @@ class TopicIndex:
         gone = set(queues) if broker_names is None else set(queues).intersection(broker_names)
         for name in gone:
             del queues[name]
+            del self._of_broker[name][topic]
         if not queues:
             del self._queues[topic], self._revisions[topic]
             self._mappings.pop(topic, None)
@@ -78,20 +82,22 @@ class TopicIndex:
 
     def remove_brokers(self, broker_names: set[str]) -> None:
         """Forget broker names whose last member is gone."""
-        for topic in [topic for topic, queues in self._queues.items() if broker_names.intersection(queues)]:
-            self.remove(topic, broker_names)
+        for name in broker_names:
+            for topic in self.of_broker(name):
+                self.remove(topic, broker_names)
+            self._of_broker.pop(name, None)
 
     def of_broker(self, broker_name: str) -> list[str]:
         """Topics with queues on that broker name."""
-        return [topic for topic, queues in self._queues.items() if broker_name in queues]
+        return list(self._of_broker.get(broker_name, ()))
 
     def wipe_write(self, broker_name: str) -> int:
         """Take the write permission off all topics of a broker name; how many topics it has."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Make all topics of a broker name readable and writable; how many it has. INHERIT stays, Java drops it."""
-        return self._change_perm(broker_name, lambda perm: perm | PERM_READ | PERM_WRITE)
+        """Make all topics of a broker name readable and writable and nothing else; how many it has."""
+        return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         topics = self.of_broker(broker_name)

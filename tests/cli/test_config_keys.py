@@ -1,5 +1,6 @@
 """The key tables against upstream's own classes: names, types and defaults, by reflection on RocketMQ 5.3.3."""
 
+import contextlib
 import csv
 import re
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
 from cli.key_tables import ours
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
+from ledgermq.remoting.refusal import Refusal
+from nameserver.config import NameServerConfig
+from nameserver.settings import Settings
 
 _TABLE = Path(__file__).with_name("test_config_keys_5_3_3.tsv")
 UPSTREAM = list(csv.DictReader(_TABLE.read_text().splitlines(), delimiter="\t"))
@@ -69,6 +73,19 @@ def test_every_key_has_one_sentence_of_meaning(keys: dict[str, Key]) -> None:
 )  # fmt: skip
 def test_a_key_says_it_has_an_effect_exactly_when_something_reads_it(keys: dict[str, Key], bound: set[str]) -> None:
     assert {key.name for key in keys.values() if key.has_effect} == bound
+
+
+@pytest.mark.parametrize("key", [*NAMESRV_BINDINGS, *TLS_BINDINGS, "advertisedHost", "healthPort"])
+def test_a_running_nameserver_takes_a_change_only_of_what_then_has_its_effect(key: str) -> None:
+    seen: list[NameServerConfig] = []
+    settings = Settings(NameServerConfig(properties={key: ""}), seen.append)
+    before = settings.config
+    for text in ("true", "false", "17", "x"):
+        with contextlib.suppress(Refusal):
+            settings.update(f"{key}={text}")
+    if seen:
+        field = NAMESRV_BINDINGS[key].field
+        assert any(getattr(config, field) != getattr(before, field) for config in seen), "it was taken and did nothing"
 
 
 def test_words_about_keys_are_about_keys_that_exist() -> None:

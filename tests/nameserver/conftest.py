@@ -74,6 +74,7 @@ class Peer:
         cluster: str = "DefaultCluster",
         topics: dict[str, int] | None = None,
         counter: int = 1,
+        state_version: int = 0,
         **further: str,
     ) -> Command:
         """Register with topics (name to permission; by default TBW102 and one more)."""
@@ -85,7 +86,7 @@ class Peer:
             "haServerAddr": f"{address}0",
             "enableActingMaster": "false",
         }
-        body = register_body({"TBW102": 7, "Orders": 6} if topics is None else topics, counter)
+        body = register_body({"TBW102": 7, "Orders": 6} if topics is None else topics, counter, state_version)
         return await self.ask(RequestCode.REGISTER_BROKER, ext | further, body)
 
     async def route(self, topic: str, **further: str) -> dict[str, Any] | None:
@@ -107,13 +108,13 @@ class Peer:
         return addresses
 
 
-def register_body(topics: dict[str, int], counter: int = 1) -> bytes:
+def register_body(topics: dict[str, int], counter: int = 1, state_version: int = 0) -> bytes:
     """A registration's body: topics with their permission, eight queues each."""
     configs = {
         topic: {"perm": perm, "readQueueNums": 8, "topicName": topic, "topicSysFlag": 0, "writeQueueNums": 8}
         for topic, perm in topics.items()
     }
-    version = {"counter": counter, "stateVersion": 0, "timestamp": 1}
+    version = {"counter": counter, "stateVersion": state_version, "timestamp": 1}
     wrapper = {"dataVersion": version, "topicConfigTable": configs}
     return json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}).encode()
 

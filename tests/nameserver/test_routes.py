@@ -1,12 +1,13 @@
 """The route table, pure: who leads, who is alive, which topics there are."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nameserver.core.election import TERM_MEMORY_MS, RegistrationRefusedError
-from nameserver.core.model import DataVersion, QueueData, Registration, TopicTable
+from nameserver.core.model import DataVersion, MinBrokerChange, QueueData, Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"
@@ -46,6 +47,19 @@ def addresses(table: RouteTable, topic: str = "Orders") -> dict[int, str]:
     return {} if route is None else route.groups[0].addresses
 
 
+def acting_addresses(table: RouteTable, topic: str = "Orders") -> dict[int, str]:
+    """Addresses by broker id as clients see them where acting masters are shown."""
+    route = table.route_with_acting_masters(topic)
+    assert route is not None
+    shown: dict[int, str] = route.to_json()["brokerDatas"][0]["brokerAddrs"]
+    return shown
+
+
+def increment(address: str, topics: dict[str, int], version: int = 1) -> Registration:
+    whole = claim(address, topics=topics, version=version)
+    return replace(whole, table=replace(whole.table, is_increment=True))
+
+
 def perm(table: RouteTable, topic: str = "Orders") -> int:
     return table.topics.queues(topic)[NAME].perm
 
@@ -77,7 +91,7 @@ def test_a_lower_term_never_takes_the_route_back(table: RouteTable) -> None:
 
 def test_a_lower_term_is_refused_while_the_new_leader_is_away_too(table: RouteTable) -> None:
     table.register(claim("b:1", term=2), 0)
-    table.connection_closed("b:1", 1)
+    table.connections_closed({"b:1"}, 1)
     with pytest.raises(RegistrationRefusedError) as caught:
         table.register(claim("a:1", term=1), 2)
     assert caught.value.holder is None
@@ -137,7 +151,7 @@ def test_among_brokers_without_terms_a_lower_state_version_loses(table: RouteTab
 
 def test_a_term_is_forgotten_a_minute_after_the_last_member_left(table: RouteTable) -> None:
     table.register(claim("b:1", term=9), 0)
-    table.unregister(CLUSTER, NAME, "b:1", 1000)
+    table.unregister([(CLUSTER, NAME, "b:1")], 1000)
     table.expire(1000 + TERM_MEMORY_MS)
     assert table.highest_term(NAME) == 9
     table.expire(1001 + TERM_MEMORY_MS)
@@ -147,7 +161,7 @@ def test_a_term_is_forgotten_a_minute_after_the_last_member_left(table: RouteTab
 
 def test_a_member_that_returns_keeps_the_term_from_being_forgotten(table: RouteTable) -> None:
     table.register(claim("b:1", term=9), 0)
-    table.unregister(CLUSTER, NAME, "b:1", 1000)
+    table.unregister([(CLUSTER, NAME, "b:1")], 1000)
     table.register(claim("a:1", 1, term=9), 2000)
     table.expire(1001 + TERM_MEMORY_MS)
     assert table.highest_term(NAME) == 9
@@ -157,7 +171,7 @@ def test_members_of_a_wiped_group_do_not_keep_its_old_term_alive(table: RouteTab
     table.register(claim("a:1", term=9), 0)
     table.register(claim("b:1", 2, term=9), 0)
     table.register(claim("b:1", 2, term=1), 1000)
-    table.unregister(CLUSTER, NAME, "a:1", 2000)
+    table.unregister([(CLUSTER, NAME, "a:1")], 2000)
     table.register(claim("b:1", 2, term=1), 30_000)
     with pytest.raises(RegistrationRefusedError, match="by term 2, but term 9 was seen"):
         table.register(claim("a:1", term=2), 31_000)
@@ -212,7 +226,7 @@ def test_a_follower_is_told_its_leader(table: RouteTable) -> None:
 def test_a_closed_connection_drops_its_brokers_at_once_and_no_others(table: RouteTable) -> None:
     table.register(claim("a:1", connection="x"), 0)
     table.register(claim("b:1", 1, connection="y"), 0)
-    dropped = table.connection_closed("x", 1)
+    dropped = table.connections_closed({"x"}, 1)
     assert [member.address for member in dropped] == ["a:1"]
     assert addresses(table) == {1: "b:1"}
 
@@ -220,7 +234,7 @@ def test_a_closed_connection_drops_its_brokers_at_once_and_no_others(table: Rout
 def test_the_connection_that_counts_is_that_of_the_last_registration(table: RouteTable) -> None:
     table.register(claim("a:1", connection="old"), 0)
     table.register(claim("a:1", connection="new"), 0)
-    assert table.connection_closed("old", 1) == []
+    assert table.connections_closed({"old"}, 1) == []
     assert addresses(table) == {0: "a:1"}
 
 
@@ -255,20 +269,20 @@ def test_a_deposed_leader_is_unknown_until_it_registers_as_follower(table: Route
     table.register(claim("b:1", term=2), 0)
     with pytest.raises(UnknownBrokerError):
         table.heartbeat(CLUSTER, "a:1", 0, broker_id=0)
-    assert table.connection_closed("a:1", 1) == []
+    assert table.connections_closed({"a:1"}, 1) == []
     assert addresses(table) == {0: "b:1"}
 
 
 def test_the_last_member_takes_name_topics_and_cluster_with_it(table: RouteTable) -> None:
     table.register(claim("a:1"), 0)
-    assert table.unregister(CLUSTER, NAME, "a:1", 1)
+    assert table.unregister([(CLUSTER, NAME, "a:1")], 1)
     assert (list(table.groups), list(table.topics), table.clusters()) == ([], [], {})
 
 
 def test_unregistering_a_stranger_changes_nothing(table: RouteTable) -> None:
     table.register(claim("a:1"), 0)
-    assert not table.unregister(CLUSTER, NAME, "b:1", 1)
-    assert not table.unregister(CLUSTER, "broker-b", "a:1", 1)
+    assert not table.unregister([(CLUSTER, NAME, "b:1")], 1)
+    assert not table.unregister([(CLUSTER, "broker-b", "a:1")], 1)
     assert addresses(table) == {0: "a:1"}
 
 
@@ -301,7 +315,7 @@ def test_without_a_leader_rocketmqs_prime_slave_speaks_for_the_group(table: Rout
 def test_with_acting_masters_a_lost_master_leaves_topics_to_read_only(table: RouteTable) -> None:
     table.register(claim("a:1", acting_master=True), 0)
     table.register(claim("b:1", 1, acting_master=True), 0)
-    table.connection_closed("a:1", 1)
+    table.connections_closed({"a:1"}, 1)
     assert perm(table) == 4
     table.register(claim("b:1", 1, acting_master=True, topics={"Orders": 6, "Fresh": 6}, version=2), 1)
     assert table.topics.queues("Fresh")[NAME].perm == 4
@@ -316,11 +330,11 @@ def test_an_unchanged_version_leaves_wiped_permissions_alone_and_a_new_one_resto
     assert perm(table) == 6
 
 
-def test_write_permission_is_given_back_with_inheritance_kept(table: RouteTable) -> None:
+def test_write_permission_is_given_back_as_reading_and_writing_and_nothing_else(table: RouteTable) -> None:
     table.register(claim("a:1"), 0)
     table.topics.wipe_write(NAME)
     assert table.topics.add_write(NAME) == 2
-    assert (perm(table), perm(table, "TBW102")) == (6, 7)
+    assert (perm(table), perm(table, "TBW102")) == (6, 6)
 
 
 def test_a_new_leader_brings_its_own_topics_even_in_a_version_it_had_as_follower(table: RouteTable) -> None:
@@ -339,6 +353,79 @@ def test_topics_that_a_registration_does_not_name_stay_unless_told_otherwise(tab
     assert "Orders" in table.topics, "one topic is an increment"
     table.register(claim("a:1", topics={"New": 6, "Newer": 6}, version=4), 0)
     assert set(table.topics) == {"New", "Newer"}
+
+
+def test_a_change_tells_of_some_topics_and_leaves_the_others(table: RouteTable) -> None:
+    table.delete_missing_topics = True
+    table.register(claim("a:1"), 0)
+    table.register(increment("a:1", {"New": 6, "Newer": 4}, version=2), 0)
+    assert set(table.topics) == {"TBW102", "Orders", "New", "Newer"}
+    assert table.data_version(CLUSTER, "a:1") == DataVersion(2, 1, 0)
+
+
+def test_a_change_is_taken_only_from_who_has_registered_whole_under_that_id(table: RouteTable) -> None:
+    with pytest.raises(RegistrationRefusedError, match="broker id 0 of broker-a must register whole before a change"):
+        table.register(increment("a:1", {"New": 6, "Newer": 6}), 0)
+    table.register(claim("a:1", 1), 0)
+    with pytest.raises(RegistrationRefusedError, match="must register whole"):
+        table.register(increment("a:1", {"New": 6, "Newer": 6}), 0)
+    assert addresses(table) == {1: "a:1"}
+
+
+def test_a_broker_that_comes_back_restores_its_topics_even_in_the_version_it_had(table: RouteTable) -> None:
+    table.register(claim("a:1", acting_master=True), 0)
+    table.register(claim("b:1", 1, acting_master=True), 0)
+    table.connections_closed({"a:1"}, 1)
+    assert perm(table) == 4, "nobody leads"
+    table.register(claim("a:1", acting_master=True), 2)
+    assert perm(table) == 6
+
+
+# ---- acting masters
+
+
+def test_the_smallest_id_acts_as_master_where_it_may_and_the_topic_takes_no_sends(table: RouteTable) -> None:
+    table.register(claim("a:1", acting_master=True), 0)
+    table.register(claim("b:1", 1, acting_master=True), 0)
+    table.register(claim("c:1", 2, acting_master=True), 0)
+    assert acting_addresses(table) == {0: "a:1", 1: "b:1", 2: "c:1"}
+    table.connections_closed({"a:1"}, 1)
+    assert acting_addresses(table) == {0: "b:1", 2: "c:1"}
+    assert addresses(table) == {1: "b:1", 2: "c:1"}, "who really leads is nobody"
+    table.topics.add_write(NAME)
+    assert acting_addresses(table) == {1: "b:1", 2: "c:1"}, "a topic that takes sends has no acting master"
+
+
+def test_nobody_acts_where_brokers_do_not_wish_it_or_among_themselves(table: RouteTable) -> None:
+    sync_topic = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    table.register(claim("a:1", 1, topics={"Orders": 4, sync_topic: 1}), 0)
+    assert acting_addresses(table) == {1: "a:1"}
+    table.register(claim("a:1", 1, topics={"Orders": 4, sync_topic: 1}, acting_master=True), 0)
+    assert acting_addresses(table) == {0: "a:1"}
+    assert acting_addresses(table, sync_topic) == {1: "a:1"}
+
+
+def test_who_comes_under_a_smaller_id_is_told_to_the_others(table: RouteTable) -> None:
+    table.register(claim("b:1", 1), 0)
+    assert table.take_min_changes() == [], "as upstream: no id at all counts as 0"
+    table.register(claim("a:1", 0, ha_address="a:2"), 0)
+    assert table.take_min_changes() == [MinBrokerChange(NAME, 0, "a:1", None, "a:2", ("b:1",))]
+    table.register(claim("c:1", 2), 0)
+    table.register(claim("a:1", 0), 1)
+    assert table.take_min_changes() == []
+
+
+def test_who_leaves_under_the_smallest_id_is_told_to_the_others_where_one_may_act_for_it(table: RouteTable) -> None:
+    for broker_id, address in enumerate(("a:1", "b:1", "c:1")):
+        table.register(claim(address, broker_id, acting_master=True), 0)
+    table.connections_closed({"a:1"}, 1)
+    assert table.take_min_changes() == [MinBrokerChange(NAME, 1, "b:1", "a:1", None, ("b:1", "c:1"))]
+    table.unregister([(CLUSTER, NAME, "c:1"), (CLUSTER, NAME, "b:1")], 1)
+    assert table.take_min_changes() == [], "nobody is left to be told"
+    table.register(claim("x:1", 0), 2)
+    table.register(claim("y:1", 1), 2)
+    table.connections_closed({"x:1"}, 3)
+    assert table.take_min_changes() == [], "nobody acts for a master here"
 
 
 def test_a_topic_is_deleted_wholly_or_in_one_cluster(table: RouteTable) -> None:
@@ -382,7 +469,7 @@ def test_a_routes_version_changes_exactly_when_clients_see_a_change(table: Route
         lambda: table.register(claim("b:1", 2, term=1), 0),
         lambda: table.register(claim("b:1", 0, term=2), 0),
         lambda: table.topics.wipe_write(NAME),
-        lambda: table.connection_closed("b:1", 1),
+        lambda: table.connections_closed({"b:1"}, 1),
         lambda: table.register(claim("b:1", 0, term=2), 0),
         lambda: table.delete_topic("Orders"),
         lambda: table.register(claim("b:1", 0, term=2, version=2), 0),

@@ -38,9 +38,9 @@ def test_no_lower_term_takes_the_route_and_every_address_has_one_place(steps: li
                     assert term >= highest, "id 0 changed hands by a term below one that was seen"
                 highest = max(highest, term)
         elif action == "close":
-            table.connection_closed(address, now_ms)
+            table.connections_closed({address}, now_ms)
         elif action == "leave":
-            table.unregister(CLUSTER, NAME, address, now_ms)
+            table.unregister([(CLUSTER, NAME, address)], now_ms)
         else:
             now_ms += number
             table.expire(now_ms)

@@ -53,6 +53,14 @@ def test_a_change_is_made_wholly_or_not_at_all(settings: Settings) -> None:
     assert settings.config.scan_interval_ms == 5000
 
 
+def test_the_configurations_own_black_list_is_kept_to() -> None:
+    settings = Settings(NameServerConfig(config_black_list=("serverWorkerThreads",), properties=PROPERTIES), print)
+    with pytest.raises(Refusal, match="black list: serverWorkerThreads"):
+        settings.update("serverWorkerThreads=9")
+    with pytest.raises(Refusal, match="black list: kvConfigPath"):
+        settings.update("kvConfigPath=/y")
+
+
 def test_escapes_survive_the_round_trip(settings: Settings) -> None:
     settings.update("serverWorkerThreads=a\\\\b\\=c")
     assert "serverWorkerThreads=a\\\\b=c\n" in settings.as_text()

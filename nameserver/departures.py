@@ -1,0 +1,75 @@
+"""Brokers that leave, taken out together: those that one turn of the loop brings cost one pass over the tables.
+
+    104, closed connections -> queue -> end of the turn, or the next request that reads or changes routes -> gone
+
+So whatever is answered afterwards knows of them, as if each had been taken out at once.
+
+Source: apache/rocketmq `namesrv/.../routeinfo/BatchUnregistrationService.java` (5.3).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from nameserver.core.model import Member
+from nameserver.core.routes import RouteTable
+
+
+class Departures:
+    """The queue.
+
+    Args:
+        capacity: most requests 104 that may wait. Closed connections always find room: the server bounds them.
+        gone: told of the members that a request, or (second argument true) a closed connection took out.
+    """
+
+    def __init__(
+        self,
+        table: RouteTable,
+        capacity: Callable[[], int],
+        now_ms: Callable[[], int],
+        gone: Callable[[list[Member], bool], None],
+    ) -> None:
+        self._table = table
+        self._capacity = capacity
+        self._now_ms = now_ms
+        self._gone = gone
+        self._leaving: dict[tuple[str, str, str], None] = {}
+        self._closed: set[Connection] = set()
+        self._is_scheduled = False
+
+    def unregister(self, cluster: str, broker_name: str, address: str) -> None:
+        """Take a broker out soon.
+
+        Raises:
+            Refusal: SYSTEM_ERROR, too many wait.
+        """
+        if len(self._leaving) >= self._capacity():
+            raise Refusal(Cause.SYSTEM_ERROR, f"{len(self._leaving)} brokers wait to be taken out: try again")
+        self._leaving[cluster, broker_name, address] = None
+        self._schedule()
+
+    def closed(self, connection: Connection) -> None:
+        """Take out soon whoever registered over it."""
+        if self._table.has_members:
+            self._closed.add(connection)
+            self._schedule()
+
+    def settle(self) -> None:
+        """Take out those that wait."""
+        if self._leaving:
+            leaving, self._leaving = self._leaving, {}
+            self._gone(self._table.unregister(leaving, self._now_ms()), False)
+        if self._closed:
+            closed, self._closed = self._closed, set()
+            self._gone(self._table.connections_closed(closed, self._now_ms()), True)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        self.settle()
