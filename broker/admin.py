@@ -1,6 +1,6 @@
 """Requests of administrators: topics (17, 18, 21, 202, 215, 305, 351), groups (200, 201, 207, 208, 225, 352).
 
-The broker itself: 26 settings, 28 state, 315 statistics, 907 replication.
+The broker itself: 26 settings, 28 state, 315 statistics.
 
 A change is answered when it is committed and, for topics, the nameservers have been told.
 
@@ -14,7 +14,7 @@ from typing import Any
 from broker import names
 from broker.attributes import GROUP_ATTRIBUTES, MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.clients import ClientTable
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from broker.config_text import properties_text
 from broker.consumer_admin import ConsumerAdmin
 from broker.metadata import ChangeDone, Metadata
@@ -280,27 +280,6 @@ class AdminRequests:
         if spans is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(spans))
-
-    def replication_status(self, connection: Connection, command: Command) -> None:
-        """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
-        if self._config.mode is LogMode.RAFT:
-            raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
-        client = {
-            "activated": False,
-            "lastReadTimestamp": 0,
-            "lastWriteTimestamp": 0,
-            "masterFlushOffset": 0,
-            "maxOffset": 0,
-            "transferredByteInSecond": 0,
-        }
-        body = {
-            "haClientRuntimeInfo": client,
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.log.max_offset,
-        }
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     # ----
 

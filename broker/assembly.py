@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import socket
 
-from broker import statistics
+from broker import cold_data, statistics
 from broker.config import BrokerConfig
 from broker.live_config import LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
@@ -215,6 +215,7 @@ class Broker:
         timers.every(SWEEP_SECONDS, parts.held.sweep)
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
         timers.every(statistics.SAMPLE_SECONDS, parts.statistics.sample)
+        timers.every(cold_data.PERIOD_SECONDS, parts.cold.end_period)
         timers.every(_EXPIRE_SECONDS, parts.clients.expire)
         timers.every(_EXPIRE_SECONDS, parts.pop.tidy)
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)

@@ -230,6 +230,14 @@ class BrokerConfig:
     max_cold_pull_bytes: int = 64 << 10
     memory_percent: int = 40
     """Part of the machine's memory within which the log's newest messages count as in memory."""
+    slave_read: bool = False
+    """Readers are sent to where their group says (brokerId, and whichBrokerWhenConsumeSlowly when they are behind)."""
+    cold_data_control: bool = False
+    """See `broker.cold_data`."""
+    hot_memory_percent: int = 26
+    """Likewise, for what counts as cold there."""
+    cold_group_threshold_bytes: int = 3 << 20
+    cold_global_threshold_bytes: int = 100 << 20
     filter_scan_bytes: int = 16_000
     """Of units of 20 bytes: how many one pull looks at, at least."""
     store_replies: bool = True

@@ -48,7 +48,6 @@ def _values(config: BrokerConfig) -> dict[str, object]:
         "regionId": config.region_id,
         "registerNameServerPeriod": config.register_interval_ms,
         "shortPollingTimeMills": config.short_polling_ms,
-        "slaveReadEnable": True,
         "storePathRootDir": config.store_dir,
         "syncFlushTimeout": config.sync_flush_timeout_ms,
         "traceOn": config.trace_on,

@@ -137,6 +137,23 @@ def backlog(replicated_log: ReplicatedLog) -> Backlog:
             return Backlog(0, 0, None)
 
 
+def term_starts(replicated_log: ReplicatedLog) -> list[tuple[int, int]]:
+    """`(term, physical offset of its first entry)` of every term in the log; none where nothing is elected."""
+    return replicated_log.term_starts() if isinstance(replicated_log, RaftLog) else []
+
+
+def set_read_ahead(replicated_log: ReplicatedLog, reads_ahead: bool) -> None:
+    """Have the system read ahead in the log's files, or not.
+
+    Raises:
+        Refusal: NOT_SUPPORTED, reading ahead in a Raft log: a store into a fresh page would wait for it.
+    """
+    if isinstance(replicated_log, CommitLog):
+        replicated_log.set_reads_ahead(reads_ahead)
+    elif reads_ahead:
+        raise Refusal(Cause.NOT_SUPPORTED, "the system never reads ahead in the files of a Raft log")
+
+
 def hand_over(replicated_log: ReplicatedLog, target: str | None) -> str:
     """Let another member lead: the one with id `target`, or whoever holds most. Returns who was chosen.
 

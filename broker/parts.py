@@ -26,6 +26,7 @@ from broker.auth.requests import AuthRequests
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
+from broker.cold_data import ColdReads
 from broker.config import BrokerConfig, LogMode
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
@@ -40,6 +41,7 @@ from broker.pop.service import PopService
 from broker.pull import PullProcessor
 from broker.query import QueryRequests
 from broker.registration import Announcement, topics_body
+from broker.replica_requests import ReplicaRequests
 from broker.request_reply import RequestReply
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo, Totals
@@ -179,8 +181,18 @@ class Parts:
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
         self.statistics = Statistics(loop.time, lambda: store.queues)
+        self.cold = ColdReads(config, self.clients, store.log, loop.time)
         self.pull = PullProcessor(
-            config, self.metadata, self.clients, self.offsets, role, store, self.held, refresh, self.statistics
+            config,
+            self.metadata,
+            self.clients,
+            self.offsets,
+            role,
+            store,
+            self.held,
+            refresh,
+            self.statistics,
+            self.cold,
         )
         self.consumer_admin = ConsumerAdmin(
             config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
@@ -224,6 +236,7 @@ class Parts:
             spawn,
         )
         self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
+        self.replicas = ReplicaRequests(config, role, store.log)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
         self.auth_requests = AuthRequests(state, role, self.guard, self._propose, spawn, loop.time)
@@ -418,7 +431,17 @@ class Parts:
             code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.admin.update_groups,
             code.UPDATE_AND_GET_GROUP_FORBIDDEN: self.admin.group_forbidden,
             code.VIEW_BROKER_STATS_DATA: self.admin.view_statistics,
-            code.GET_BROKER_HA_STATUS: self.admin.replication_status,
+            code.GET_BROKER_HA_STATUS: self.replicas.status,
+            code.GET_BROKER_EPOCH_CACHE: self.replicas.terms,
+            code.NOTIFY_MIN_BROKER_ID_CHANGE: self.replicas.min_broker_changed,
+            code.RESET_MASTER_FLUSH_OFFSET: self.replicas.reset_master_flush_offset,
+            code.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.replicas.nothing_elsewhere,
+            code.POP_ROLLBACK: self.replicas.nothing_elsewhere,
+            code.RESUME_CHECK_HALF_MESSAGE: self.transaction_requests.resume,
+            code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.cold.set_thresholds,
+            code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.cold.remove_threshold,
+            code.GET_COLD_DATA_FLOW_CTR_INFO: self.cold.show,
+            code.SET_COMMITLOG_READ_MODE: self.cold.set_read_ahead,
             code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,
             code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
             code.GET_TOPIC_CONFIG: self.admin.topic_config,

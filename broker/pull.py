@@ -11,6 +11,7 @@ from typing import Final
 
 from broker import names
 from broker.clients import BROADCASTING, ClientTable, ConsumerGroup
+from broker.cold_data import ColdReads
 from broker.config import BrokerConfig
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
@@ -58,6 +59,7 @@ class Pull:
         "offset",
         "queue",
         "size_max",
+        "suggested",
         "wanted",
     )
 
@@ -69,7 +71,7 @@ class Pull:
         queue: ConsumeQueue,
         wanted: Subscription,
         limits: tuple[int, int],
-        suggested_broker_id: int,
+        suggested: tuple[int, int],
         given: tuple[Counter, Counter],
     ) -> None:
         self._processor = processor
@@ -79,13 +81,14 @@ class Pull:
         self.queue = queue
         self.wanted = wanted
         self.count_max, self.size_max = limits
+        self.suggested = suggested
         self.asked_offset = self.offset = long(command.ext, "queueOffset")
         self.deadline = 0.0
         self.is_held = False
         self.fields = {
             "groupSysFlag": "0",
             "topicSysFlag": "0",
-            "suggestWhichBrokerId": str(suggested_broker_id),
+            "suggestWhichBrokerId": str(suggested[0]),
         }
 
     @property
@@ -117,6 +120,7 @@ class PullProcessor:
         held: HeldPulls,
         refresh: SubscriptionRefresh,
         statistics: Statistics,
+        cold: ColdReads,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -127,6 +131,7 @@ class PullProcessor:
         self._held = held
         self._refresh = refresh
         self._statistics = statistics
+        self._cold = cold
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0
@@ -167,12 +172,16 @@ class PullProcessor:
             queue,
             wanted,
             self._limits(fields),
-            group.broker_id,
+            (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else (0, 0),
             self._counters(topic_name, group_name),
         )
         if flags & COMMIT_OFFSET and self._role.writable:
             self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
         may_hold = bool(flags & SUSPEND)
+        if self._config.cold_data_control and self._cold.check(group_name, queue, pull.offset):
+            pull.count_max = 1
+            if self._cold.hold(pull):
+                return
         if may_hold:
             pull.deadline = self._held.now() + self._hold_seconds(fields)
         if not self.run(pull, may_hold=may_hold):
@@ -218,6 +227,8 @@ class PullProcessor:
             self.found += 1
             self.messages_out += result.count
             pull.count_given(result)
+            if self._config.slave_read or self._config.cold_data_control:
+                self._look_where(pull, result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
             return True
         if may_hold and self._is_worth_waiting(pull, result):
@@ -226,6 +237,12 @@ class PullProcessor:
         code, next_offset = self._nothing(pull, result)
         self._answer(pull, code, result, next_offset)
         return True
+
+    def _look_where(self, pull: Pull, result: GetResult) -> None:
+        """Whoever reads what is not in memory any more is told where to go on, and his bytes are counted."""
+        chosen = pull.suggested[self._cold.is_behind(result)]
+        pull.fields["suggestWhichBrokerId"] = str(chosen)
+        self._cold.count(pull.command.ext["consumerGroup"], result)
 
     def _answer_reset(self, pull: Pull) -> bool:
         """Tell a group that was moved where it goes on; answers whether it was."""

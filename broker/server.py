@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 from broker.auth.guard import Guard
 from broker.clients import ClientTable
+from broker.unserved import not_served
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.refusal import Refusal
 from store.errors import DiskFailedError, DiskFullError, DiskReadError
 from store.refusals import refusal_of
 
@@ -52,7 +53,7 @@ class BrokerRequestHandler:
                 self._guard.check(command, connection.peer[0])
             serve = self._table.get(command.code)
             if serve is None:
-                raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
+                raise not_served(command.code)
             serve(connection, command)
         except Refusal as refusal:
             self.refusals[refusal.cause.slug] += 1

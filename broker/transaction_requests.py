@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37): a producer decides about a half message, at once or when it was asked.
+"""END_TRANSACTION (37): a producer decides about a half message, at once or when it was asked. 323 asks once more.
 
     0 not yet: nothing, no answer | 8 commit: the message into its topic, then an op record | 12 rollback: an op record
 
@@ -19,7 +19,9 @@ from broker.send_target import SendTargets
 from broker.timer_parking import Parking
 from broker.transaction_halves import Half, half_of
 from broker.transaction_service import TransactionService
+from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import (
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -36,8 +38,10 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt
 
 _NOT_FOUND = "Find prepared transaction message failed"
+_NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
 class TransactionRequests:
@@ -78,6 +82,38 @@ class TransactionRequests:
             self._service.when_ready(lambda: self._decide(connection, command, decision))
         elif not command.is_oneway:
             connection.answer((), 1)  # as upstream: the producer is asked later
+
+    def resume(self, connection: Connection, command: Command) -> None:
+        """323: a message that was given up goes back among those whose producers are asked.
+
+        Raises:
+            Refusal: SYSTEM_ERROR, the id names no such message.
+        """
+        self._role.check_writable()
+        try:
+            _, offset = parse_offset_message_id(text(command.ext, "msgId"))
+        except InvalidMessageIdError as error:
+            raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} {error}") from error
+        self._service.when_ready(lambda: self._resume(connection, command, offset))
+
+    def _resume(self, connection: Connection, command: Command, offset: int) -> None:
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                connection.refuse(command, outcome)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
+
+        try:
+            record = self._service.look_up(offset)
+            if record is None or record.topic != names.CHECKED_OUT_TOPIC:
+                topic = "nothing" if record is None else f"a message of {record.topic}"
+                raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} At {offset} lies {topic}")
+            if self._service.is_open(record.property_map.get(UNIQ_KEY, "")):
+                connection.respond(command, ResponseCode.SUCCESS)
+            elif not self._service.ask_again(record, done):
+                raise Refusal(Cause.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
 
     def _decide(self, connection: Connection, command: Command, decision: int) -> None:
         try:

@@ -222,6 +222,21 @@ class TransactionService:
 
     # ---- decisions
 
+    def is_open(self, unique_key: str) -> bool:
+        """Whether a message with this key waits for its decision."""
+        return self._open.find(-1, unique_key) is not None
+
+    def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
+        """Put a message that was given up back among those whose producers are asked; False when it has grown too long.
+
+        Raises:
+            Refusal: it cannot be appended now.
+        """
+        draft = self._copies.put_back(record, 0)
+        if draft is not None:
+            self._appender.add(draft, done)
+        return draft is not None
+
     def begin_decision(self, queue_offset: int, unique_key: str) -> Half | None:
         """The open message that a producer decides now; None when it is decided already, or being so."""
         half = self._open.find(queue_offset, unique_key)

@@ -95,6 +95,7 @@ AUTH_BINDINGS: Mapping[str, Binding] = {
 BROKER_BINDINGS: Mapping[str, Binding] = {
     **_LISTENER,
     "advertisedPort": Binding("advertised_port", values.port),
+    "accessMessageInMemoryHotRatio": Binding("hot_memory_percent", values.percent),
     "allowRecallWhenBrokerNotWriteable": Binding("recall_when_not_writable"),
     "accessMessageInMemoryMaxRatio": Binding("memory_percent", values.percent),
     "autoCreateSubscriptionGroup": Binding("auto_create_group"),
@@ -105,6 +106,10 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "brokerName": Binding("broker_name"),
     "brokerNotActiveTimeoutMillis": Binding("namesrv_heartbeat_timeout_ms", values.positive),
     "brokerPermission": Binding("broker_permission", values.permission),
+    "cgColdReadThreshold": Binding("cold_group_threshold_bytes", values.not_negative),
+    "coldDataFlowControlEnable": Binding("cold_data_control"),
+    "globalColdReadThreshold": Binding("cold_global_threshold_bytes", values.not_negative),
+    "slaveReadEnable": Binding("slave_read"),
     "cleanFileForciblyEnable": Binding("clean_forcibly"),
     "cleanResourceInterval": Binding("clean_interval_ms", values.positive),
     "commitCommitLogLeastPages": Binding("commit_least_pages", values.not_negative),

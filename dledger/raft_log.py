@@ -184,6 +184,11 @@ class RaftLog:
         """End of the last entry."""
         return self._entries.max_position
 
+    def term_starts(self) -> list[tuple[int, int]]:
+        """`(term, physical offset of its first kept entry)` of each term in the log, the oldest first."""
+        log = self._entries
+        return [(run.term, log.units[run.first_index][0]) for run in log.term_runs if run.first_index <= log.last_index]
+
     @property
     def confirm_offset(self) -> int:
         """End of the last committed entry, short of damaged ones."""

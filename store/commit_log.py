@@ -98,6 +98,10 @@ class CommitLog:
         self._held: dict[int, RecordBatch] = {}
         self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not recovered yet")
 
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """Whether the system reads ahead in the log's files (dataReadAheadEnable)."""
+        self._queue.set_reads_ahead(reads_ahead)
+
     # -- opening and closing
 
     def recover(self, checkpoint: Checkpoint, *, clean: bool) -> list[int]:

@@ -251,6 +251,10 @@ class MappedFileQueue:
     def look(self) -> None:
         """Call every few seconds: idle mappings, and files deleted under readers, are attended to."""
         self._mappings.look()
+
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """Whether the system reads ahead in the files of this queue."""
+        self._mappings.set_reads_ahead(reads_ahead)
         self._deleted.look()
 
     def close(self) -> None:

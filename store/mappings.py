@@ -43,6 +43,14 @@ class Mappings:
             self._unmap(max(self._idle_looks, key=self._idle_looks.__getitem__))
         self._idle_looks[file] = 0
 
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """From now on, and for what is mapped."""
+        self._reads_ahead = reads_ahead
+        advise = pages.ordinary if reads_ahead else pages.scattered
+        for file in self._idle_looks:
+            if file.is_mapped:
+                advise(file.buffer)
+
     def look(self) -> None:
         """See which files were read since the last look; all of them ask the disk again for what comes now."""
         for file, idle in list(self._idle_looks.items()):

@@ -4,7 +4,7 @@
     read_data  the same for all that was ever written to a file
     lock       keep them in memory                unlock   let them go
     will_need  read them ahead                    forget   drop them from this process (not from the page cache)
-    scattered  do not read ahead
+    scattered  do not read ahead                  ordinary  read ahead as the system sees fit
 
 The mapping cannot be closed under a call: each holds it by an export of its buffer.
 """
@@ -102,6 +102,11 @@ def forget(buffer: mmap.mmap) -> None:
 def scattered(buffer: mmap.mmap) -> None:
     """Switch reading ahead off."""
     _advise(buffer, 0, len(buffer), mmap.MADV_RANDOM)
+
+
+def ordinary(buffer: mmap.mmap) -> None:
+    """Switch reading ahead on again."""
+    _advise(buffer, 0, len(buffer), mmap.MADV_NORMAL)
 
 
 def lock(buffer: mmap.mmap) -> OSError | None:

@@ -29,7 +29,7 @@ brokerName|text|<the host's name>|*|Name that this broker and its replicas share
 brokerNotActiveTimeoutMillis|long|10000|*|Silence in ms after which a nameserver drops this broker.
 brokerPermission|int|6|*|What the whole broker allows: 4 read, 2 write, 6 both.
 brokerTopicEnable|bool|true|d|Create a topic named like the broker at start.
-cgColdReadThreshold|long|3145728|f|Bytes a consumer group may read from cold files in a period.
+cgColdReadThreshold|long|3145728|*|Bytes a consumer group may read from cold files in a period.
 channelExpiredTimeout|long|120000|d|Silence in ms after which a client is forgotten.
 checkSyncStateSetPeriod|long|5000|f|Time in ms between two checks of the in-sync set with a controller.
 cleanOfflineBrokerInterval|int|30000|f|Time in ms between two clean-ups of brokers that an embedding container lost.
@@ -101,7 +101,7 @@ flushConsumerOffsetHistoryInterval|int|60000|d|Time in ms between two copies of 
 flushConsumerOffsetInterval|int|5000|*|Time in ms between two writes of the consumer offsets to their file.
 forceRegister|bool|true|d|Register at each period even when nothing has changed.
 forwardTimeout|long|3000|f|Patience in ms when a request is forwarded to another broker.
-globalColdReadThreshold|long|104857600|f|Bytes all consumers may read from cold files in a period.
+globalColdReadThreshold|long|104857600|*|Bytes all consumers may read from cold files in a period.
 heartbeatThreadPoolNums|int|<from the number of cores>|j|Threads that handle clients' heartbeats.
 heartbeatThreadPoolQueueCapacity|int|50000|j|Waiting heartbeats before the broker refuses more.
 highSpeedMode|bool|false|j|Not read by upstream any more.
@@ -185,7 +185,7 @@ serverLoadBalancerEnable|bool|true|*|Share out queues on the server for consumer
 shortPollingTimeMills|long|1000|*|Time in ms for which a pull is held when long polling is off.
 skipPreOnline|bool|false|f|Serve at once after a start instead of waiting for the other members.
 skipWhenCKRePutReachMaxTimes|bool|false|f|Give up a POP check point that was put back too often.
-slaveReadEnable|bool|false|d|Let consumers read from slaves that are not far behind.
+slaveReadEnable|bool|false|*|Let consumers read from slaves that are not far behind.
 splitMetadataSize|int|2000|d|Entries of one part of a table sent to slaves (5.4).
 splitRegistrationSize|int|800|d|Topics of one part of a registration.
 startAcceptSendRequestTimeStamp|long|0|d|Time in ms since 1970 before which sends are refused.

@@ -2,7 +2,7 @@
 
 TABLE = """
 abortFile|text|<storePathRootDir/abort>|d|File that marks an unclean stop; ignored upstream since 4.0.
-accessMessageInMemoryHotRatio|int|26|f|Percentage of memory whose newest messages count as hot.
+accessMessageInMemoryHotRatio|int|26|*|Percentage of memory whose newest messages count as hot.
 accessMessageInMemoryMaxRatio|int|40|*|Percentage of memory within which messages count as not on disk only.
 allAckInSyncStateSet|bool|false|f|A message must be on every member of the in-sync set before it is acknowledged.
 asyncLearner|bool|false|f|This replica copies but never belongs to the in-sync set.
@@ -16,7 +16,7 @@ cleanFileForciblyEnable|bool|true|*|Delete old files before their time when the 
 cleanResourceInterval|int|10000|*|Time in ms between two looks for files to delete.
 cleanRocksDBDirtyCQIntervalMin|long|60|f|Minutes between two clean-ups of consume queues in RocksDB.
 cleanSwapedMapInterval|long|300000|j|Time in ms between two clean-ups of swapped mappings.
-coldDataFlowControlEnable|bool|false|f|Limit the reading of messages that are no longer in memory.
+coldDataFlowControlEnable|bool|false|*|Limit the reading of messages that are no longer in memory.
 coldDataScanEnable|bool|false|f|Look regularly which pages of the log are in memory.
 combineAssignOffsetCQType|text|default|f|Kind of consume queue that gives out offsets when two kinds are kept (5.4).
 combineCQEnableCheckSelf|bool|false|f|Compare both kinds of consume queue (5.4).

@@ -16,6 +16,7 @@ from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, se
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+RESUME = RequestCode.RESUME_CHECK_HALF_MESSAGE
 QUICK: dict[str, Any] = {
     "transaction_check_interval_ms": 50,
     "transaction_timeout_ms": 0,
@@ -247,6 +248,35 @@ async def test_a_transaction_that_nobody_decides_is_given_up(desk: Desk, client:
     assert len(of(desk, HALF_TOPIC)) == 3
     await eventually(lambda: desk.parts.transactions.open_count == 0)
     assert of(desk, "T") == []
+
+
+@pytest.mark.parametrize("desk", [QUICK], indirect=True)
+async def test_a_message_that_was_given_up_can_be_asked_about_again(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
+    await eventually(lambda: desk.parts.transactions.open_count == 0)
+    desk.config.transaction_check_max = 1000
+    (record,) = of(desk, GIVEN_UP_TOPIC)
+    assert (await client.ask(RESUME, {"msgId": record.offset_message_id, "topic": "T"})).code == 0
+    await eventually(lambda: desk.parts.transactions.open_count == 1)
+    assert (await client.ask(RESUME, {"msgId": record.offset_message_id})).code == 0  # once is enough
+    assert desk.parts.transactions.open_count == 1
+    await beat(client)
+    question = await asked(client)
+    fields = {name: question.ext[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    assert (await end(client, sent, COMMIT, fromTransactionCheck="true", **fields)).code == 0
+    await eventually(lambda: [message.body for message in of(desk, "T")] == [b"half"])
+
+
+@pytest.mark.parametrize(
+    "message_id", ["", "7F00", "7F00000100002A9F000000000000FFFF", "7F00000100002A9F0000000000000000"]
+)
+async def test_only_a_message_that_was_given_up_can_be_asked_about_again(client: MemoryClient, message_id: str) -> None:
+    await make_topic(client, "T", 2)
+    answer = await client.ask(RESUME, {"msgId": message_id})
+    assert answer.code in (1, 29)
+    assert answer.remark
 
 
 @pytest.mark.parametrize("desk", [QUICK | {"transaction_timeout_ms": 60_000}], indirect=True)
