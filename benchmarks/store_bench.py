@@ -123,7 +123,14 @@ def rate(byte_count: int, seconds: float) -> float:
     return byte_count / seconds / 1e6
 
 
-def main(name: str, doc: str, measure: Callable[[Options], Awaitable[Figures]], records: int, rounds: int = 5) -> None:
+def main(
+    name: str,
+    doc: str,
+    measure: Callable[[Options], Awaitable[Figures]],
+    records: int,
+    rounds: int = 5,
+    digits: int = 1,
+) -> None:
     """Parse the options, measure, print the line."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=records)
@@ -135,5 +142,5 @@ def main(name: str, doc: str, measure: Callable[[Options], Awaitable[Figures]], 
         with tempfile.TemporaryDirectory(dir=said.directory, prefix="ledgermq-bench-") as directory:
             return await measure(Options(Path(directory), said.records, said.rounds))
 
-    figures = {key: round(value, 1) for key, value in asyncio.run(run()).items()}
+    figures = {key: round(value, digits) for key, value in asyncio.run(run()).items()}
     print(json.dumps({"benchmark": name, "system": "ledgermq", **figures}))

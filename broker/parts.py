@@ -31,6 +31,7 @@ from broker.config import BrokerConfig, LogMode
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
+from broker.filter_turns import FilterTurns
 from broker.locks import QueueLocks
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
@@ -181,6 +182,7 @@ class Parts:
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
         self.statistics = Statistics(loop.time, lambda: store.queues)
+        turns = FilterTurns(loop)
         self.cold = ColdReads(config, self.clients, store.log, loop.time)
         self.pull = PullProcessor(
             config,
@@ -193,6 +195,7 @@ class Parts:
             refresh,
             self.statistics,
             self.cold,
+            turns,
         )
         self.consumer_admin = ConsumerAdmin(
             config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
@@ -216,6 +219,7 @@ class Parts:
             spawn,
             loop,
             wall_clock_ms,
+            turns,
         )
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn

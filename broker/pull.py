@@ -13,6 +13,7 @@ from broker import names
 from broker.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.cold_data import ColdReads
 from broker.config import BrokerConfig
+from broker.filter_turns import FilterTurns
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
@@ -121,6 +122,7 @@ class PullProcessor:
         refresh: SubscriptionRefresh,
         statistics: Statistics,
         cold: ColdReads,
+        turns: FilterTurns,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -132,6 +134,7 @@ class PullProcessor:
         self._refresh = refresh
         self._statistics = statistics
         self._cold = cold
+        self._turns = turns
         self.messages_out = 0
         self.bytes_out = 0
         self.found = 0
@@ -184,7 +187,13 @@ class PullProcessor:
                 return
         if may_hold:
             pull.deadline = self._held.now() + self._hold_seconds(fields)
-        if not self.run(pull, may_hold=may_hold):
+        if wanted.record_filter is None:
+            self._begin(pull, may_hold)
+        else:
+            self._turns.run(lambda: self._begin(pull, may_hold))
+
+    def _begin(self, pull: Pull, may_hold: bool) -> None:
+        if not pull.is_gone and not self.run(pull, may_hold=may_hold):
             pull.is_held = True
             self._held.hold(pull)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from broker.sql import SqlSyntaxError, compile_filter
 from ledgermq.message.hashing import tags_code
-from ledgermq.message.properties import decode_properties
-from ledgermq.message.record import dispatch_fields
+from ledgermq.message.record import encoded_properties
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.tag_codes import TagCodes
 
 TAG = "TAG"
 SQL = "SQL92"
@@ -148,7 +148,7 @@ def parse_tags(expression: str) -> tuple[str, ...]:
 def tag_filter(expression: str) -> TagFilter | None:
     """The test for a tag expression; None when it wants all. Errors as `parse_tags`. Cached: clients repeat it."""
     tags = parse_tags(expression)
-    return frozenset(map(tags_code, tags)).__contains__ if tags else None
+    return TagCodes(frozenset(map(tags_code, tags))) if tags else None
 
 
 def sql_filter(expression: str) -> RecordFilter:
@@ -158,7 +158,7 @@ def sql_filter(expression: str) -> RecordFilter:
         SqlSyntaxError: it is none.
     """
     matches = compile_filter(expression)
-    return lambda record: matches(decode_properties(dispatch_fields(record, 0)[7]))
+    return lambda record: matches(encoded_properties(record))
 
 
 def _version(value: Any) -> int:

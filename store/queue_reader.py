@@ -5,16 +5,21 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3)
 
 import enum
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ledgermq.message.queue_unit import UNIT
+from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError, RecordUnavailableError
 from store.replicated_log import ReplicatedLog
+from store.tag_codes import TagCodes
 
 TagsFilter = Callable[[int], bool]
 RecordFilter = Callable[[memoryview], bool]
+
+FILTER_SLICE_S = 0.002
+"""How long one `get` asks a record filter; what it has by then is its answer, and the next one goes on behind it."""
 
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Of the machine."""
@@ -97,6 +102,8 @@ def read_queue(
 ) -> GetResult:
     """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
 
+    With `matches` for at most `FILTER_SLICE_S`, but one record in any case.
+
     `accepts` is asked with a unit's tags code, `matches` with the record itself.
 
     Raises:
@@ -111,7 +118,7 @@ def read_queue(
     scan_count = max(cold.scan_units, max_count)
     if type(queue) is not ConsumeQueue:
         _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
-        return result
+        return result.only(matches) if matches is not None else result
     units = queue.units(offset, scan_count)
     if not units:
         result.status = GetStatus.OFFSET_FOUND_NULL
@@ -119,7 +126,10 @@ def read_queue(
         return result
     if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
         max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
-    _collect(log, units, max_count, max_bytes, accepts, matches, result)
+    if accepts is None and matches is None:
+        _collect(log, units, max_count, max_bytes, result)
+    else:
+        _collect_wanted(log, units, max_count, max_bytes, accepts, matches, result)
     return result
 
 
@@ -137,7 +147,34 @@ def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
     return GetStatus.OFFSET_OVERFLOW_BADLY, max_offset
 
 
-def _collect(
+def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, result: GetResult) -> None:
+    """Whatever comes."""
+    read = log.read
+    records = result.records
+    status = GetStatus.NO_MATCHED_MESSAGE
+    total = 0
+    offset = result.next_offset
+    for physical_offset, size, _ in UNIT.iter_unpack(units):
+        if records and (len(records) >= max_count or total + size > max_bytes):
+            break
+        offset += 1
+        try:
+            records.append(read(physical_offset, size))
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        except DiskReadError:
+            if not records:
+                raise
+            offset -= 1  # the next answer says what it is about
+            break
+        else:
+            total += size
+    result.status = GetStatus.FOUND if records else status
+    result.next_offset = offset
+    result.size_bytes = total
+
+
+def _collect_wanted(
     log: ReplicatedLog,
     units: memoryview,
     max_count: int,
@@ -146,15 +183,19 @@ def _collect(
     matches: RecordFilter | None,
     result: GetResult,
 ) -> None:
-    read = log.read
+    """As `_collect`, what the filters let through."""
+    read, unpack = log.read, UNIT.unpack_from
     records = result.records
-    status = GetStatus.NO_MATCHED_MESSAGE
-    total = 0
-    offset = result.next_offset
-    for physical_offset, size, tags_code in UNIT.iter_unpack(units):
+    start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
+    count = len(units) // UNIT_SIZE
+    numbers = accepts.candidates(units) if type(accepts) is TagCodes else iter(range(count))
+    end = count  # units looked at
+    deadline = None if matches is None else time.monotonic() + FILTER_SLICE_S
+    for number in numbers:
+        physical_offset, size, tags_code = unpack(units, number * UNIT_SIZE)
         if records and (len(records) >= max_count or total + size > max_bytes):
+            end = number
             break
-        offset += 1
         if accepts is not None and not accepts(tags_code):
             continue
         try:
@@ -165,13 +206,16 @@ def _collect(
         except DiskReadError:
             if not records:
                 raise
-            offset -= 1  # the next answer says what it is about
+            end = number
             break
         if matches is None or matches(record):
             records.append(record)
             total += size
+        if deadline is not None and time.monotonic() > deadline:
+            end = number + 1
+            break
     result.status = GetStatus.FOUND if records else status
-    result.next_offset = offset
+    result.next_offset = start + end
     result.size_bytes = total
 
 

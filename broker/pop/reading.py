@@ -7,6 +7,7 @@ Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java` (popMsgF
 """
 
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,7 +24,7 @@ from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_record, needs_v2, record_size
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
-from store.queue_reader import GetResult, GetStatus
+from store.queue_reader import FILTER_SLICE_S, GetResult, GetStatus
 
 POP_CK: Final = "POP_CK"
 
@@ -43,6 +44,8 @@ class Taking:
         starts_at_end: a group that never read begins with the last message, not with the first.
         rest: messages that were seen to be there and are not taken.
         free_ms: when the first queue that gave nothing in order does again.
+        is_unfinished: filters let nothing through so far, and there is more behind.
+        read_until: on the monotonic clock, when filters have been asked long enough for one turn; 0: not yet begun.
     """
 
     topic: str
@@ -57,6 +60,8 @@ class Taking:
     attempt_id: str
     rest: int = 0
     free_ms: int | None = None
+    is_unfinished: bool = False
+    read_until: float = 0.0
     records: list[memoryview | bytes] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     offsets: list[str] = field(default_factory=list)
@@ -120,6 +125,10 @@ class PopReader:
         if taking.room <= 0 or self._has_too_many(topic, taking.group, queue_id):
             taking.rest += max(0, queue.max_offset - start)
             return
+        if self._is_over(taking):
+            taking.rest += max(0, queue.max_offset - start)
+            taking.is_unfinished = True
+            return
         result = self._read(taking, queue, start)
         if result.status in _MOVED:
             start = result.next_offset
@@ -129,7 +138,17 @@ class PopReader:
             self._give(taking, queue, start, result)
         elif result.status in _SKIPPED:
             self._offsets.commit(topic, taking.group, queue_id, result.next_offset)
+            taking.is_unfinished |= result.next_offset < result.max_offset
         taking.rest += max(0, result.max_offset - result.next_offset)
+
+    def _is_over(self, taking: Taking) -> bool:
+        """Whether the queues before took this turn's time for costly filters."""
+        if taking.wanted is None or taking.wanted.record_filter is None:
+            return False
+        now = time.monotonic()
+        if not taking.read_until:
+            taking.read_until = now + FILTER_SLICE_S
+        return now > taking.read_until
 
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
         """What a group would get next of a queue, without taking it; errors as `take`."""

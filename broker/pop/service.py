@@ -13,6 +13,7 @@ from broker.appender import Appender
 from broker.clients import ClientTable
 from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
+from broker.filter_turns import FilterTurns
 from broker.metadata import Metadata, Propose
 from broker.offsets import ConsumerOffsets
 from broker.pop.ack_requests import AckRequests
@@ -60,6 +61,7 @@ class PopService:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         loop: asyncio.AbstractEventLoop,
         clock_ms: Callable[[], int],
+        turns: FilterTurns,
     ) -> None:
         self._clock_ms = clock_ms
         self.progress = PopProgress(state, offsets, role, propose, loop)
@@ -69,7 +71,7 @@ class PopService:
         checks = PopChecks(config, metadata)
         reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms)
         self.revive = ReviveService(metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms)
-        self.take = TakeRequests(config, metadata, checks, role, reader, self.held, statistics, self._alarms)
+        self.take = TakeRequests(config, metadata, checks, role, reader, self.held, statistics, self._alarms, turns)
         self.acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed)
         self.looks = LookRequests(metadata, checks, role, store, reader, self.held, self._held_looks)
         self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.filter_turns import FilterTurns
 from broker.metadata import Metadata
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
@@ -20,7 +21,7 @@ from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
 from broker.settings import TopicConfig
 from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Statistics
-from broker.subscription import TAG, Subscription, make_subscription
+from broker.subscription import SQL, TAG, Subscription, make_subscription
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -54,6 +55,7 @@ class TakeRequests:
         held: HeldPops,
         statistics: Statistics,
         alarms: OrderAlarms,
+        turns: FilterTurns,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -63,6 +65,7 @@ class TakeRequests:
         self._held = held
         self._statistics = statistics
         self._alarms = alarms
+        self._turns = turns
         self._random = random.Random()
         self._numbers = count()
         self.messages_out = 0
@@ -71,33 +74,43 @@ class TakeRequests:
     def pop(self, connection: Connection, command: Command) -> None:
         """Answer or hold one request."""
         born_ms, poll_ms = self._times(command.ext)
-        if self._serve(connection, command):
-            return
+        deadline_ms = born_ms + poll_ms if poll_ms > 0 else 0
+        if command.ext.get("expType") == SQL:
+            self._turns.run(lambda: self._go_on(connection, command, deadline_ms))
+        elif not self._serve(connection, command, deadline_ms):
+            self._hold(connection, command, deadline_ms)
+
+    def _hold(self, connection: Connection, command: Command, deadline_ms: int) -> None:
         fields = command.ext
         place = text(fields, "topic"), text(fields, "consumerGroup"), max(-1, integer(fields, "queueId"))
         pop = HeldPop(
             connection,
             command,
             place,
-            born_ms + poll_ms,
-            lambda: self._serve_again(connection, command),
+            deadline_ms,
+            lambda: self._serve_again(connection, command, deadline_ms),
             lambda: self._answer_nothing(connection, command, ResponseCode.POLLING_TIMEOUT),
         )
-        hold = self._held.hold(pop) if poll_ms > 0 else Hold.TOO_LATE
+        hold = self._held.hold(pop)
         if hold is Hold.FULL:
             self._answer_nothing(connection, command, ResponseCode.POLLING_FULL)
         elif hold is Hold.TOO_LATE:
             self._answer_nothing(connection, command, ResponseCode.POLLING_TIMEOUT)
 
-    def _serve_again(self, connection: Connection, command: Command) -> bool:
+    def _serve_again(self, connection: Connection, command: Command, deadline_ms: int) -> bool:
         try:
-            return self._serve(connection, command)
+            return self._serve(connection, command, deadline_ms)
         except Refusal as refusal:
             connection.refuse(command, refusal)
             return True
 
-    def _serve(self, connection: Connection, command: Command) -> bool:
-        """Take and answer; false (and nothing answered) when nothing is there."""
+    def _go_on(self, connection: Connection, command: Command, deadline_ms: int) -> None:
+        """The turn of a request with a costly filter, or with one that let nothing through in the turns before."""
+        if not connection.is_closed and not self._serve_again(connection, command, deadline_ms):
+            self._hold(connection, command, deadline_ms)
+
+    def _serve(self, connection: Connection, command: Command, deadline_ms: int) -> bool:
+        """Take and answer, or go on in another turn; false when nothing is there (and nothing answered)."""
         fields = command.ext
         self._checks.broker_is_readable("pop message")
         self._role.check_writable()
@@ -115,6 +128,9 @@ class TakeRequests:
             if not taking.records:
                 raise refusal_of(error) from error
         if not taking.records:
+            if taking.is_unfinished and taking.pop_ms < deadline_ms:
+                self._turns.run_later(lambda: self._go_on(connection, command, deadline_ms))
+                return True
             if taking.free_ms is not None and self._config.pop_wakes_on_order_release:
                 self._alarms.set(topic.name, group, taking.free_ms)
             return False

@@ -1,18 +1,45 @@
-"""The closures an expression is compiled to: each takes a message's properties and gives a value or a verdict.
+"""The closures an expression is compiled to: each takes a message's encoded properties and gives a value or a verdict.
+
+Only what an expression names is looked for in them. The commonest tests, of one property beside a constant, have
+closures of their own that do what the general ones would do, in fewer steps.
 
 Source: apache/rocketmq `filter/.../expression/{Logic,Comparison,Unary}Expression.java`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from broker.sql.values import Value, compare, compare_order
+from broker.sql.values import Value, compare, compare_order, encoded_integer
 
-Properties = Mapping[str, str]
-Evaluate = Callable[[Properties], Value]
+Evaluate = Callable[[bytes], Value]
+Find = Callable[[bytes], bytes | None]
+"""The encoded value of one property; None without one."""
+
+
+def text_of(find: Find) -> Evaluate:
+    def evaluate(properties: bytes) -> Value:
+        value = find(properties)
+        return None if value is None else value.decode(errors="replace")
+
+    return evaluate
+
+
+def both(first: Evaluate, second: Evaluate) -> Evaluate:
+    """`all_of` two."""
+
+    def evaluate(properties: bytes) -> Value:
+        value = first(properties)
+        if value is False:
+            return False
+        other = second(properties)
+        if value is True or other is False:
+            return other
+        return None
+
+    return evaluate
 
 
 def all_of(parts: tuple[Evaluate, ...]) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         verdict: Value = True
         for part in parts:
             value = part(properties)
@@ -26,7 +53,7 @@ def all_of(parts: tuple[Evaluate, ...]) -> Evaluate:
 
 
 def any_of(parts: tuple[Evaluate, ...]) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         verdict: Value = False
         for part in parts:
             value = part(properties)
@@ -40,7 +67,7 @@ def any_of(parts: tuple[Evaluate, ...]) -> Evaluate:
 
 
 def negation(part: Evaluate) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         value = part(properties)
         return None if value is None else not value
 
@@ -52,7 +79,7 @@ def never_true(part: Evaluate) -> Evaluate:
 
 
 def negated(part: Evaluate) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         value = part(properties)
         return -value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
@@ -64,7 +91,7 @@ def is_null(part: Evaluate, negated: bool) -> Evaluate:
 
 
 def equal(left: Evaluate, right: Evaluate, negated: bool) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         one, other = left(properties), right(properties)
         if one is None:
             return None if other is not None else not negated
@@ -76,7 +103,7 @@ def equal(left: Evaluate, right: Evaluate, negated: bool) -> Evaluate:
 
 
 def order(left: Evaluate, right: Evaluate, holds: Callable[[int], bool]) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+    def evaluate(properties: bytes) -> Value:
         one = left(properties)
         if one is None:
             return None
@@ -86,17 +113,49 @@ def order(left: Evaluate, right: Evaluate, holds: Callable[[int], bool]) -> Eval
     return evaluate
 
 
-def is_in(part: Evaluate, texts: frozenset[str], negated: bool) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
+def text_test(part: Evaluate, holds: Callable[[str, str], bool], wanted: str, negated: bool) -> Evaluate:
+    def evaluate(properties: bytes) -> Value:
         value = part(properties)
-        return (value in texts) is not negated if isinstance(value, str) else None
+        return bool(wanted) and isinstance(value, str) and holds(value, wanted) is not negated
 
     return evaluate
 
 
-def text_test(part: Evaluate, holds: Callable[[str, str], bool], wanted: str, negated: bool) -> Evaluate:
-    def evaluate(properties: Properties) -> Value:
-        value = part(properties)
-        return bool(wanted) and isinstance(value, str) and holds(value, wanted) is not negated
+def text_equal(find: Find, text: bytes, negated: bool) -> Evaluate:
+    """`equal` of a property and a constant text."""
+
+    def evaluate(properties: bytes) -> Value:
+        value = find(properties)
+        return None if value is None else (value == text) is not negated
+
+    return evaluate
+
+
+def integer_equal(find: Find, number: int, negated: bool) -> Evaluate:
+    """`equal` of a property and a constant whole number."""
+
+    def evaluate(properties: bytes) -> Value:
+        value = find(properties)
+        return None if value is None else (encoded_integer(value) == number) is not negated
+
+    return evaluate
+
+
+def integer_order(find: Find, number: int, holds: Callable[[int, int], bool]) -> Evaluate:
+    """`order` of a property and a constant whole number."""
+
+    def evaluate(properties: bytes) -> Value:
+        value = find(properties)
+        return None if value is None else holds(encoded_integer(value), number)
+
+    return evaluate
+
+
+def is_in(find: Find, texts: frozenset[bytes], negated: bool) -> Evaluate:
+    """A property among texts."""
+
+    def evaluate(properties: bytes) -> Value:
+        value = find(properties)
+        return None if value is None else (value in texts) is not negated
 
     return evaluate

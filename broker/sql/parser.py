@@ -1,4 +1,4 @@
-"""From an expression's text to a function over properties: recursive descent, compiled to closures.
+"""From an expression's text to a function over encoded properties: recursive descent, compiled to closures.
 
     or  := and (OR and)*                    and := equality (AND equality)*
     equality := comparison (= | <> comparison | IS [NOT] NULL)*
@@ -13,6 +13,7 @@ Source: apache/rocketmq `filter/.../parser/SelectorParser.jj`, `filter/.../expre
 """
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -20,32 +21,38 @@ from typing import Final
 from broker.sql.errors import IncomparableError, SqlSyntaxError
 from broker.sql.evaluate import (
     Evaluate,
-    Properties,
+    Find,
     all_of,
     any_of,
+    both,
     equal,
+    integer_equal,
+    integer_order,
     is_in,
     is_null,
     negated,
     negation,
     never_true,
     order,
+    text_equal,
+    text_of,
     text_test,
 )
 from broker.sql.lexer import Token, tokens
 from broker.sql.values import Value, compare
+from ledgermq.message.properties import property_finder
 
 DEPTH_MAX = 100
 """Operators on operators, and nested parentheses."""
 
-PropertyFilter = Callable[[Properties], bool]
-"""Whether a message with these properties is wanted."""
+PropertyFilter = Callable[[bytes], bool]
+"""Whether a message with these encoded properties is wanted."""
 
-_ORDERS: Final[dict[str, Callable[[int], bool]]] = {
-    ">": lambda order: order > 0,
-    ">=": lambda order: order >= 0,
-    "<": lambda order: order < 0,
-    "<=": lambda order: order <= 0,
+_ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
 }
 _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": lambda text, part: part in text,
@@ -56,12 +63,16 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A part of the expression. `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part)."""
+    """A part of the expression. `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part).
+
+    `value` is a constant's, `find` a property's.
+    """
 
     evaluate: Evaluate
     kind: str
     depth: int = 1
     value: Value = None
+    find: Find | None = None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -73,7 +84,7 @@ def compile_filter(expression: str) -> PropertyFilter:
     """
     evaluate = _Parser(expression).parse()
 
-    def matches(properties: Properties) -> bool:
+    def matches(properties: bytes) -> bool:
         try:
             return evaluate(properties) is True
         except IncomparableError:
@@ -135,6 +146,8 @@ class _Parser:
         parts = [self._boolean(node)]
         while self._take(word):
             parts.append(self._boolean(operand()))
+        if word == "AND" and len(parts) == 2:
+            return self._test(both(parts[0].evaluate, parts[1].evaluate), *parts)
         return self._test(join(tuple(part.evaluate for part in parts)), *parts)
 
     def _equality(self) -> _Node:
@@ -147,7 +160,7 @@ class _Parser:
             else:
                 right = self._comparison()
                 self._check_equal(left, right, token)
-                left = self._test(equal(left.evaluate, right.evaluate, token.kind == "<>"), left, right)
+                left = self._test(_equal(left, right, token.kind == "<>"), left, right)
         return left
 
     def _comparison(self) -> _Node:
@@ -184,18 +197,18 @@ class _Parser:
                 raise SqlSyntaxError(f"BETWEEN {low.value!r} AND {high.value!r} is empty", token.position)
         first = self._ordered(Token("<" if negated else ">=", "", token.position), left, low)
         second = self._ordered(Token(">" if negated else "<=", "", token.position), left, high)
-        join = any_of if negated else all_of
-        return self._test(join((first.evaluate, second.evaluate)), first, second)
+        evaluate = any_of((first.evaluate, second.evaluate)) if negated else both(first.evaluate, second.evaluate)
+        return self._test(evaluate, first, second)
 
     def _in(self, token: Token, left: _Node, negated: bool) -> _Node:
-        if left.kind != "property":
+        if left.find is None:
             raise SqlSyntaxError("IN tests a property", token.position)
         self._need("(")
         texts = {self._need("string").text}
         while self._take(","):
             texts.add(self._need("string").text)
         self._need(")")
-        return self._test(is_in(left.evaluate, frozenset(texts), negated), left)
+        return self._test(is_in(left.find, frozenset(map(_encoded, texts)), negated), left)
 
     def _unary(self) -> _Node:
         token = self._take("+", "-", "NOT")
@@ -216,8 +229,8 @@ class _Parser:
             self._need(")")
             return node
         if self._take("word"):
-            name = token.text
-            return _Node(lambda properties: properties.get(name), "property")
+            find = property_finder(token.text.encode())
+            return _Node(text_of(find), "property", find=find)
         if self._take("TRUE", "FALSE", "NULL"):
             value: Value = {"TRUE": True, "FALSE": False, "NULL": None}[token.kind]
         elif self._take("string"):
@@ -259,7 +272,10 @@ class _Parser:
             is_number = isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
             if node.kind == "boolean" or (node.kind == "constant" and not is_number):
                 raise SqlSyntaxError(f"{token.kind} compares numbers", token.position)
-        return self._test(order(left.evaluate, right.evaluate, _ORDERS[token.kind]), left, right)
+        holds = _ORDERS[token.kind]
+        if left.find is not None and isinstance(right.value, int):
+            return self._test(integer_order(left.find, right.value, holds), left, right)
+        return self._test(order(left.evaluate, right.evaluate, lambda order: holds(order, 0)), left, right)
 
     def _check_equal(self, left: _Node, right: _Node, token: Token) -> None:
         constants = [node.value for node in (left, right) if node.kind == "constant"]
@@ -267,6 +283,19 @@ class _Parser:
             raise SqlSyntaxError("NULL equals nothing; write IS NULL", token.position)
         if len(constants) == 2 and isinstance(constants[0], bool) and not isinstance(constants[1], bool):
             raise SqlSyntaxError(f"{constants[0]!r} cannot be compared with {constants[1]!r}", token.position)
+
+
+def _equal(left: _Node, right: _Node, negated: bool) -> Evaluate:
+    if left.find is not None and isinstance(right.value, str):
+        return text_equal(left.find, _encoded(right.value), negated)
+    if left.find is not None and isinstance(right.value, int) and not isinstance(right.value, bool):
+        return integer_equal(left.find, right.value, negated)
+    return equal(left.evaluate, right.evaluate, negated)
+
+
+def _encoded(text: str) -> bytes:
+    """A constant as properties hold it; half a surrogate pair, which no property holds, as what is no UTF-8."""
+    return text.encode(errors="surrogatepass")
 
 
 def _long(token: Token) -> int:

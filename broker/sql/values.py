@@ -14,7 +14,9 @@ from broker.sql.errors import IncomparableError
 
 Value = str | int | float | bool | None
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}\Z")
+_DIGITS_MAX: Final = 40
+_INTEGER: Final = re.compile(rf"[+-]?[0-9]{{1,{_DIGITS_MAX}}}\Z")
+_ENCODED_INTEGER: Final = re.compile(_INTEGER.pattern.encode())
 _DECIMAL: Final = re.compile(r"\s*[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)\s*\Z")
 
 
@@ -49,6 +51,13 @@ def integer(text: str) -> int:
     if _INTEGER.match(text) is None:
         raise IncomparableError
     return int(text)
+
+
+def encoded_integer(value: bytes) -> int:
+    """A whole number that is encoded text."""
+    if not (value.isdigit() and len(value) <= _DIGITS_MAX) and _ENCODED_INTEGER.match(value) is None:
+        raise IncomparableError
+    return int(value)
 
 
 def decimal(text: str) -> float:

@@ -7,7 +7,7 @@ Source: apache/rocketmq `common/message/MessageDecoder.java` (string2messageProp
 names: `common/message/MessageConst.java`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ledgermq.message.errors import InvalidPropertyError
@@ -78,6 +78,24 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
     if raw.startswith(needle[1:]):
         return _value_at(raw, len(needle) - 1) or None
     return None
+
+
+def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
+    """`find_property` for one name, to be asked of many messages."""
+    inside, first = b"\x02" + name + b"\x01", name + b"\x01"
+    length = len(inside)
+
+    def find(raw: bytes) -> bytes | None:
+        start = raw.rfind(inside) + length
+        if start < length:
+            if not raw.startswith(first):
+                return None
+            start = length - 1
+        end = raw.find(b"\x02", start)
+        value = raw[start:end] if end >= 0 else raw[start:]
+        return value or find_property(raw, name)
+
+    return find
 
 
 def _value_at(raw: bytes, start: int) -> bytes:

@@ -72,12 +72,16 @@ __all__ = [
     "decode_records",
     "dispatch_fields",
     "encode_record",
+    "encoded_properties",
     "needs_v2",
     "record_size",
     "write_draft",
 ]
 
 _PEEK_V4: Final = PEEKS[0]
+_to_body_v4: Final = struct.Struct(">4xi28xi44xi").unpack_from
+"""Magic, sysFlag and body length, where both hosts are IPv4."""
+
 _HEAD_V4_SIZE: Final = HEAD_SIZES[0]
 _V1_LENGTHS: Final = tuple(bytes([length]) for length in range(TOPIC_LENGTH_V1_MAX + 1))
 
@@ -225,6 +229,16 @@ def dispatch_fields(buffer: Readable, position: int) -> tuple[int, int, int, int
         topic = bytes(buffer[start + 2 : topic_end])
     properties = bytes(buffer[topic_end + 2 : position + size])
     return size, queue_id, sys_flag, queue_offset, physical_offset, store_timestamp, topic, properties
+
+
+def encoded_properties(record: memoryview) -> bytes:
+    """The properties of a checked record, encoded: what a filter reads."""
+    magic, sys_flag, body_length = _to_body_v4(record)
+    if sys_flag & HOST_MASK:
+        return dispatch_fields(record, 0)[7]
+    start = _HEAD_V4_SIZE + body_length
+    start += 3 + record[start] if magic == MAGIC_V1 else 4 + SHORT.unpack_from(record, start)[0]
+    return record[start:].tobytes()
 
 
 def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: bool = True) -> Record:

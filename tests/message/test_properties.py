@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.message.errors import InvalidPropertyError
-from ledgermq.message.properties import decode_properties, encode_properties, find_property
+from ledgermq.message.properties import decode_properties, encode_properties, find_property, property_finder
 
 texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
 # few letters and many separators: segments of every odd shape
@@ -38,6 +38,7 @@ def test_decoding_undoes_encoding(properties: dict[str, str]) -> None:
 @given(raw_properties, st.sampled_from(["a", "ab", "aba", "ü"]))
 def test_finding_one_agrees_with_decoding_all(raw: bytes, name: str) -> None:
     found = find_property(raw, name.encode())
+    assert property_finder(name.encode())(raw) == found
     assert (None if found is None else found.decode()) == decode_properties(raw).get(name)
 
 

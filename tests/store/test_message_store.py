@@ -37,9 +37,11 @@ from tests.store.test_mapped_file import refuse_allocation
 class Rig:
     """A store on a log in memory."""
 
-    def __init__(self, directory: Path, log: MemoryLog | None = None, cold_limits: ColdLimits | None = None) -> None:
+    def __init__(
+        self, directory: Path, log: MemoryLog | None = None, cold_limits: ColdLimits | None = None, units: int = 10
+    ) -> None:
         self.log = log if log is not None else MemoryLog()
-        self.queues = queue_table(directory)
+        self.queues = queue_table(directory, units)
         self.store = MessageStore(self.log, self.queues, asyncio.get_running_loop(), cold_limits=cold_limits)
         self.recorder = Recorder()
         self.store.add_listener(self.recorder)

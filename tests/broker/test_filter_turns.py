@@ -1,0 +1,87 @@
+"""Costly filters: the loop gets its turns, pulls and pops come to their end all the same."""
+
+import asyncio
+import time
+
+import pytest
+
+from broker.filter_turns import FilterTurns
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from store.queue_reader import FILTER_SLICE_S
+from tests.broker.conftest import MemoryClient, eventually, make_topic, pull_fields, send
+from tests.broker.pop_support import bodies, pop
+
+with_small_scans = pytest.mark.parametrize("desk", [{"property_filter": True, "filter_scan_bytes": 20}], indirect=True)
+SQL = {"expressionType": "SQL92"}
+COUNT = 100  # a scan is of 32 messages
+
+
+async def many(client: MemoryClient) -> None:
+    await make_topic(client, "T", 1)
+    for number in range(COUNT):
+        await send(client, b"m%d" % number, i=f"UNIQ_KEY\x010{number}\x02a\x01{number}\x02TAGS\x01T{number}\x02")
+
+
+def spin() -> None:
+    end = time.monotonic() + FILTER_SLICE_S * 1.5
+    while time.monotonic() < end:
+        pass
+
+
+async def test_between_costly_reads_the_loop_has_its_turns() -> None:
+    loop = asyncio.get_running_loop()
+    turns, seen = FilterTurns(loop), []
+
+    def read(name: str) -> None:
+        seen.append(name)
+        loop.call_soon(seen.append, "turn")
+        spin()
+
+    for name in "abc":
+        turns.run(lambda name=name: read(name))  # type: ignore[misc]
+    assert (seen, len(turns)) == (["a"], 2)
+    await eventually(lambda: len(seen) == 6)
+    assert [name for name in seen if name != "turn"] == ["a", "b", "c"]
+    assert seen.index("turn") < seen.index("c")
+
+
+async def test_cheap_reads_are_not_put_off() -> None:
+    turns, seen = FilterTurns(asyncio.get_running_loop()), []
+    turns.run(lambda: seen.append("a"))
+    assert seen == ["a"]
+
+
+async def test_a_read_put_off_comes_in_a_later_turn() -> None:
+    turns, seen = FilterTurns(asyncio.get_running_loop()), []
+    turns.run_later(lambda: seen.append("a"))
+    assert seen == []
+    await eventually(lambda: seen == ["a"])
+
+
+@with_small_scans
+async def test_many_pulls_through_costly_filters_are_all_answered(client: MemoryClient) -> None:
+    await many(client)
+    opaques = [
+        client.start(RequestCode.PULL_MESSAGE, pull_fields(subscription=f"a = {number}", **SQL)) for number in range(20)
+    ]
+    for number, opaque in enumerate(opaques):
+        answer = await client.answer_to(opaque)
+        assert answer.code == ResponseCode.SUCCESS
+        assert bytes(answer.body).count(b"m%d" % number) == 1
+
+
+@with_small_scans
+@pytest.mark.parametrize(("kind", "expression"), [("SQL92", "a = 99"), ("TAG", "T99")])
+async def test_a_pop_goes_on_behind_what_its_filter_keeps_back(
+    client: MemoryClient, kind: str, expression: str
+) -> None:
+    await many(client)
+    answer = await pop(client, pollTime=8000, exp=expression, expType=kind)
+    assert bodies(answer) == [b"m99"]
+
+
+@with_small_scans
+async def test_a_pop_that_may_not_wait_is_answered_and_the_next_one_goes_on(client: MemoryClient) -> None:
+    await many(client)
+    answers = [await pop(client, exp="a = 99", expType="SQL92") for _ in range(4)]
+    assert [answer.code for answer in answers] == [ResponseCode.POLLING_TIMEOUT] * 3 + [ResponseCode.SUCCESS]
