@@ -11,18 +11,23 @@
         await admin.create_topic("orders", queue_count=8)
 
 Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session`; then `producer`
-with `queue_choice`, `send_plan`, `sending`; then `consumer` with `membership`, `queue_reader`, `queue_offsets`.
+with `producing`, `outbox`, `queue_choice`, `send_plan`, `sending`, and what else it does: `batcher`, `transactions`,
+`replies`; then `consumer` with `membership`, `queue_reader`, `queue_offsets`.
 """
 
 from ledgermq.client.admin import Admin, QueueProgress
+from ledgermq.client.calls import Retry
 from ledgermq.client.cluster import ClusterInfo
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import Action, LedgerMQError
+from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.message import Message
 from ledgermq.client.outgoing import Outgoing
 from ledgermq.client.producer import Producer
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.sending import SendResult, SendStatus
+from ledgermq.client.transaction import Transaction
+from ledgermq.client.transactions import Decision
 from ledgermq.remoting.signature import Credentials
 
 __all__ = [
@@ -31,13 +36,17 @@ __all__ = [
     "ClusterInfo",
     "Consumer",
     "Credentials",
+    "Decision",
+    "FaultStrategy",
     "LedgerMQError",
     "Message",
     "MessageQueue",
     "Outgoing",
     "Producer",
     "QueueProgress",
+    "Retry",
     "SendResult",
     "SendStatus",
     "TopicRoute",
+    "Transaction",
 ]

@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.outgoing import (
@@ -23,11 +23,45 @@ from ledgermq.client.outgoing import (
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.send_plan import SendPlan, Where, batch_send, single_send
-from ledgermq.message.batch import BatchMessage, encode_batch
+from ledgermq.message.batch import encode_batch
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.remoting.codes import RequestCode
 
 _PORT_LENGTH: Final = 4
+_PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))
+
+
+class Kind(NamedTuple):
+    """What makes a message more than a plain one.
+
+    Attributes:
+        own: properties of the client's own, encoded.
+        sys_flag: of the message.
+        code: of the request.
+        message_id: if it has one already.
+    """
+
+    own: str = ""
+    sys_flag: int = 0
+    code: int = RequestCode.SEND_MESSAGE_V2
+    message_id: str | None = None
+
+
+PLAIN: Final = Kind()
+
+
+class BatchPart(NamedTuple):
+    """A message that is ready to be sent with others: its id, body and encoded properties."""
+
+    message_id: str
+    body: bytes
+    properties: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in a batch."""
+        return _PART_OVERHEAD + len(self.body) + len(self.properties)
 
 
 class Assembly:
@@ -46,6 +80,10 @@ class Assembly:
         self._ids = UniqueIdGenerator(address, os.getpid(), random.getrandbits(31))
         self._checked_topics: set[str] = set()
 
+    def next_id(self) -> str:
+        """A new message id, for a message that must be known by it before it is sent."""
+        return self._ids.next(time.time_ns() // 1_000_000)
+
     def single(
         self,
         topic: str,
@@ -54,40 +92,71 @@ class Assembly:
         keys: Keys | None,
         properties: Mapping[str, str] | None,
         where: Where | None,
+        kind: Kind = PLAIN,
+        packed_flag: int = 0,
     ) -> SendPlan:
-        """The plan of one message.
+        """The plan of one message, whose body is checked already.
+
+        Args:
+            topic: where to.
+            body: of the request.
+            tags: one tag.
+            keys: business keys.
+            properties: the program's.
+            where: the one queue it must go to; None for any.
+            kind: what makes it more than a plain message.
+            packed_flag: flags of how the body was compressed.
 
         Raises:
-            InvalidArgumentError: a body, property or key that cannot be sent.
+            InvalidArgumentError: a property or key that cannot be sent.
         """
-        check_body(body)
+        own, sys_flag, code, message_id = kind
         born_ms = time.time_ns() // 1_000_000
-        message_id = self._ids.next(born_ms)
-        text = encode_properties(message_id, tags, keys, properties)
+        if message_id is None:
+            message_id = self._ids.next(born_ms)
+        text = encode_properties(message_id, tags, keys, properties, own)
         content = bytes(body) if isinstance(body, bytearray) else body
-        return single_send(self.choice, self._group, topic, where, born_ms, message_id, text, content)
+        flag = sys_flag | packed_flag
+        return single_send(self.choice, self._group, topic, where, born_ms, message_id, text, content, flag, code)
 
-    def batch(self, topic: str, messages: Sequence[Outgoing | Body], where: Where | None) -> SendPlan:
+    def part(self, message: Outgoing | Body) -> BatchPart:
+        """One message of a batch.
+
+        Raises:
+            InvalidArgumentError: it cannot be sent.
+        """
+        one = message if isinstance(message, Outgoing) else Outgoing(message)
+        return self.part_of(one.body, one.tags, one.keys, one.properties)
+
+    def part_of(
+        self, body: Body, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None
+    ) -> BatchPart:
+        """As `part`."""
+        check_body(body)
+        message_id = self._ids.next(time.time_ns() // 1_000_000)
+        text = encode_properties(message_id, tags, keys, properties)
+        return BatchPart(message_id, bytes(body), text.encode())
+
+    def batch(self, topic: str, parts: Sequence[BatchPart], where: Where | None) -> SendPlan:
         """The plan of a batch.
 
         Raises:
-            InvalidArgumentError: no messages, too large in all, or one that cannot be sent.
+            InvalidArgumentError: no messages, or too large in all.
         """
-        if not messages:
+        if not parts:
             raise InvalidArgumentError("a batch of no messages")
-        born_ms = time.time_ns() // 1_000_000
-        message_ids, parts = [], []
-        for message in messages:
-            one = message if isinstance(message, Outgoing) else Outgoing(message)
-            check_body(one.body)
-            message_id = self._ids.next(born_ms)
-            text = encode_properties(message_id, one.tags, one.keys, one.properties)
-            message_ids.append(message_id)
-            parts.append(BatchMessage(0, bytes(one.body), text.encode()))
-        encoded = encode_batch(parts)
+        encoded = encode_batch((0, part.body, part.properties) for part in parts)
         if len(encoded) > BODY_BYTES_MAX:
             raise InvalidArgumentError(f"a batch of {len(encoded)} bytes, {BODY_BYTES_MAX} are allowed")
+        born_ms = time.time_ns() // 1_000_000
+        message_ids = [part.message_id for part in parts]
         return batch_send(self.choice, self._group, topic, where, born_ms, message_ids, encoded)
+
+    def alone(self, topic: str, part: BatchPart, where: Where | None) -> SendPlan:
+        """The plan of a message that was to be one of a batch, by itself."""
+        born_ms = time.time_ns() // 1_000_000
+        text = part.properties.decode()
+        return single_send(self.choice, self._group, topic, where, born_ms, part.message_id, text, part.body)
 
     def where(self, topic: str, queue: MessageQueue | int | None, order_key: str | None) -> Where | None:
         """What finds the one queue asked for; None for any.

@@ -79,6 +79,31 @@ class Answered(NamedTuple):
     attempts: int
 
 
+class Retry(NamedTuple):
+    """A try that has failed, and after which there will be another: for who wants to hear of it.
+
+    Attributes:
+        what: the call, in words.
+        topic: whose route it follows.
+        broker: name of the broker that was asked.
+        address: of its node.
+        attempts: tries so far.
+        failure: of the last one.
+    """
+
+    what: str
+    topic: str
+    broker: str
+    address: str
+    attempts: int
+    failure: LedgerMQError
+
+
+OnRetry = Callable[[Retry], None]
+OnTry = Callable[[Target, float, LedgerMQError | None], None]
+"""Told of each try: where it went, how long it took (s), how it failed."""
+
+
 class UnderWay(NamedTuple):
     """One try that waits for its answer, since `began_at` (loop time, s)."""
 
@@ -114,16 +139,27 @@ class Calls:
     Args:
         attempt_timeout_s: for one try.
         deadline_s: for a whole call, unless the call says another.
+        on_retry: told of each try that is followed by another. Must not raise.
+        on_try: told of each try. Must not raise.
     """
 
     def __init__(
-        self, remoting: RemotingClient, routes: Routes, *, attempt_timeout_s: float, deadline_s: float
+        self,
+        remoting: RemotingClient,
+        routes: Routes,
+        *,
+        attempt_timeout_s: float,
+        deadline_s: float,
+        on_retry: OnRetry | None = None,
+        on_try: OnTry | None = None,
     ) -> None:
         self.deadline_s = deadline_s
         self.under_way: dict[int, UnderWay] = {}
         self._remoting = remoting
         self._routes = routes
         self._attempt_timeout_s = attempt_timeout_s
+        self._on_retry = on_retry
+        self._on_try = on_try
         self._loop = asyncio.get_running_loop()
         self._number = 0
         self._closed = False
@@ -166,21 +202,26 @@ class Calls:
             course.add(outcome)
             await self._after_failure(plan, target, outcome, course, attempts)
             failed_broker = target.broker
+            if self._on_retry is not None:
+                self._on_retry(Retry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
 
     async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
         number = self._number = self._number + 1
         now = self._loop.time()
         self.under_way[number] = UnderWay(now, plan.topic, target.broker, target.address)
         timeout_s = min(self._attempt_timeout_s, max(deadline - now, 0.001))
+        outcome: Command | LedgerMQError
         try:
-            response = await self._remoting.request(target.address, plan.command(target), timeout_s)
+            outcome = await self._remoting.request(target.address, plan.command(target), timeout_s)
+            if outcome.code not in plan.accepted:
+                outcome = refusal_from(target.address, outcome.code, outcome.remark, outcome.ext)
         except RemotingError as error:
-            return unreachable_from(target.address, error)
+            outcome = unreachable_from(target.address, error)
         finally:
             del self.under_way[number]
-        if response.code in plan.accepted:
-            return response
-        return refusal_from(target.address, response.code, response.remark, response.ext)
+        if self._on_try is not None:
+            self._on_try(target, self._loop.time() - now, outcome if isinstance(outcome, LedgerMQError) else None)
+        return outcome
 
     async def found(self, topic: str, look: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
         """What `look` finds in the routes, once it finds something; waits for no request.

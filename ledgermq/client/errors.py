@@ -15,10 +15,14 @@
     │   ├── NotFoundError            GIVE_UP   22: no such offset, message or key
     │   ├── MessageRejectedError     GIVE_UP   13
     │   ├── PermissionDeniedError    GIVE_UP   16
-    │   ├── InvalidRequestError      GIVE_UP   29, 23, 24, 25
+    │   ├── InvalidRequestError      GIVE_UP   29, 23, 24, 25, 604
     │   └── NotSupportedError        GIVE_UP   3
     ├── NoRouteError                 GIVE_UP   no nameserver knows the topic
     ├── DeadlineExceededError        RETRY     the whole call's time is over; `failures` lists every attempt
+    ├── NoReplyError                 RETRY     a request was sent, and not replied to in time
+    ├── HalfMessageError             RETRY     a transaction could not begin: its block was not run
+    ├── TransactionUndecidedError    GIVE_UP   a commit has not reached the broker, which will ask for it
+    ├── SendManyError                by cause  an exception group: what failed of many sends, and `outcomes` of all
     ├── InvalidArgumentError         GIVE_UP   refused here, nothing was sent
     ├── UndecodableError             GIVE_UP   an answer or a message that this client cannot read
     │   └── CompressionUnavailableError        the module that inflates it is not installed
@@ -211,6 +215,75 @@ class DeadlineExceededError(LedgerMQError):
         self.failures = tuple(failures)
 
 
+class NoReplyError(LedgerMQError):
+    """Nobody replied in time; the request may be, or may yet be, carried out.
+
+    Attributes:
+        correlation_id: of the request and of its reply.
+    """
+
+    action = Action.RETRY
+
+    def __init__(self, topic: str, correlation_id: str, timeout_s: float) -> None:
+        what = f"request {correlation_id} to topic {topic!r}: no reply within {timeout_s:.3g} s"
+        super().__init__(what, outcome_known=False)
+        self.correlation_id = correlation_id
+
+
+class HalfMessageError(LedgerMQError):
+    """The half message was not stored as safely as the cluster promises: it is rolled back, and no block was run."""
+
+    action = Action.RETRY
+
+
+class TransactionUndecidedError(LedgerMQError):
+    """The decision has not reached the broker in time: it stands, and the broker will ask for it (check back).
+
+    This producer tells it as long as it is open, else the `checker` of one of its group.
+
+    Attributes:
+        message_id: of the transaction's message.
+    """
+
+    def __init__(self, message_id: str, cause: LedgerMQError) -> None:
+        super().__init__(
+            f"transaction {message_id}: the decision has not arrived, the broker will ask for it: {cause}",
+            code=cause.code,
+            outcome_known=False,
+        )
+        self.message_id = message_id
+
+
+class SendManyError(LedgerMQError, ExceptionGroup[LedgerMQError]):
+    """Some of many messages were not acknowledged.
+
+    Attributes:
+        exceptions: what has failed, one for each request.
+        outcomes: of every message, in order: its `SendResult`, or the error of its request.
+    """
+
+    outcomes: tuple[object, ...]
+
+    def __new__(cls, failures: Sequence[LedgerMQError], outcomes: Sequence[object]) -> "SendManyError":
+        failed = sum(isinstance(outcome, LedgerMQError) for outcome in outcomes)
+        made = super().__new__(cls, f"{failed} of {len(outcomes)} messages were not acknowledged", failures)
+        made.outcomes = tuple(outcomes)
+        return made
+
+    def __init__(self, failures: Sequence[LedgerMQError], outcomes: Sequence[object]) -> None:
+        self.code = failures[0].code
+        self.outcome_known = all(failure.outcome_known for failure in failures)
+
+    def derive(self, excs: Sequence[LedgerMQError]) -> "SendManyError":  # type: ignore[override]
+        """What `except*` makes of a part of it."""
+        return SendManyError(excs, self.outcomes)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the failed ones can succeed later or elsewhere."""
+        return all(failure.is_retryable for failure in self.exceptions)  # type: ignore[union-attr]
+
+
 class InvalidArgumentError(LedgerMQError, ValueError):
     """A value given to this client is not one that can be used (name, body, property, address); nothing was sent."""
 
@@ -253,6 +326,7 @@ BY_CODE: Mapping[int, type[RefusedError]] = {
     26: GroupNotFoundError,
     29: InvalidRequestError,
     215: BusyError,
+    604: InvalidRequestError,
     501: NotLeaderError,
     1500: UnavailableError,
 }
@@ -273,3 +347,12 @@ def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, 
     if code in NOT_LEADER_CODES and (hints.leader_hint is not None or hints.cause == "not-leader"):
         return NotLeaderError(address, code, remark or "", ext)
     return BY_CODE.get(code, ServerError)(address, code, remark or "", ext)
+
+
+def another(error: LedgerMQError) -> LedgerMQError:
+    """The same error once more, for somebody else: a raised exception belongs to who catches it."""
+    made = type(error).__new__(type(error))
+    made.args = error.args
+    made.__dict__.update(error.__dict__)
+    made.__cause__ = error.__cause__
+    return made

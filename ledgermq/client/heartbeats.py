@@ -61,7 +61,7 @@ class Heartbeats:
     def look(self) -> None:
         """Begin to tell those brokers that were not told lately, or not on their present connection."""
         for address in self._addresses():
-            if not self._is_told(address):
+            if not self.is_told(address):
                 self._begin(address)
 
     async def tell(self, address: str) -> bool:
@@ -90,7 +90,7 @@ class Heartbeats:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_told(self, address: str) -> bool:
+    def is_told(self, address: str) -> bool:
         told = self._told.get(address)
         if told is None or told.connection is not self._remoting.connected(address):
             return False

@@ -1,8 +1,10 @@
 """A message as it was read: a light view on the record that came from the broker."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from ledgermq.client.compression import decompress
+from ledgermq.client.json_body import decode_json
 from ledgermq.client.route import MessageQueue
 from ledgermq.message.flags import COMPRESSED
 from ledgermq.message.hosts import Host
@@ -42,6 +44,14 @@ class Message:
         if self._inflated is None:
             self._inflated = decompress(record.body, record.sys_flag)
         return self._inflated
+
+    def json(self) -> Any:
+        """What the body says, as JSON.
+
+        Raises:
+            UndecodableError: it is not JSON, or as in `body`.
+        """
+        return decode_json(self.body)
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -94,6 +104,11 @@ class Message:
     def store_timestamp_ms(self) -> int:
         """When it was stored, by the broker's clock: Unix ms."""
         return self.record.store_timestamp
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether it was sent by `Producer.request`, and can be given to `Producer.reply`."""
+        return "REPLY_TO_CLIENT" in self.record.property_map
 
     @property
     def born_host(self) -> Host:

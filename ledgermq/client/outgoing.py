@@ -26,7 +26,7 @@ RESERVED = frozenset({
     "KEYS", "TAGS", "WAIT", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
     "MAX_OFFSET", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON",
     "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "POP_CK", "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE",
-    "__CRC32#",
+    "__CRC32#", "CORRELATION_ID", "REPLY_TO_CLIENT", "MSG_TYPE", "TTL", "CHECK_IMMUNITY_TIME_IN_SECONDS",
 })
 # fmt: on
 
@@ -78,14 +78,23 @@ def check_body(body: Body) -> None:
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidArgumentError(f"body is {type(body).__name__}, not bytes: encode it first")
+    if isinstance(body, memoryview) and (body.itemsize != 1 or not body.contiguous):
+        raise InvalidArgumentError("body is a memoryview of something else than consecutive bytes: cast it first")
     if not 0 < len(body) <= BODY_BYTES_MAX:
         raise InvalidArgumentError(f"body has {len(body)} bytes, 1 to {BODY_BYTES_MAX} are allowed")
 
 
 def encode_properties(
-    unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None
+    unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None, own: str = ""
 ) -> str:
     """The properties of one message as the text that a request carries.
+
+    Args:
+        unique_key: UNIQ_KEY.
+        tags: one tag.
+        keys: business keys.
+        properties: the program's.
+        own: the client's own ones, encoded.
 
     Raises:
         InvalidArgumentError: a reserved name, an empty value, a separator inside, or too long in all.
@@ -96,14 +105,16 @@ def encode_properties(
     if keys is not None:
         parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
     if properties:
-        parts.extend(_own_entry(name, value) for name, value in properties.items())
+        parts.extend(_given_entry(name, value) for name, value in properties.items())
+    if own:
+        parts.append(own)
     text = "".join(parts)
     if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidArgumentError(f"properties take {len(text.encode())} bytes, at most {PROPERTIES_BYTES_MAX} fit")
     return text
 
 
-def _own_entry(name: str, value: str) -> str:
+def _given_entry(name: str, value: str) -> str:
     if name in RESERVED:
         raise InvalidArgumentError(f"property name {name!r} is RocketMQ's own")
     return _entry(name, value)

@@ -2,30 +2,50 @@
 
 send ──> room in flight ──> queue ──> leader ──> SendResult
                              ^  not leader, lost, no answer: another queue, or the same queue's next leader
+
+What it is made of: `producing`; there `outbox` (every send), `batcher`, `transactions`, `replies`, `fault_watch`.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from ledgermq.client.assembly import Assembly
-from ledgermq.client.errors import ClosedError, unreachable_from
+from ledgermq.client.assembly import PLAIN, Assembly, Kind
+from ledgermq.client.batcher import BATCH_BYTES, Batcher
+from ledgermq.client.calls import LeaderPlan, OnRetry
+from ledgermq.client.compression import Codec, Compression
+from ledgermq.client.errors import ClosedError, InvalidArgumentError, unreachable_from
+from ledgermq.client.fault_strategy import FaultStrategy
+from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.in_flight import InFlight
-from ledgermq.client.lanes import Lanes
-from ledgermq.client.outgoing import Body, Keys, Outgoing, check_group
+from ledgermq.client.json_body import encode_json
+from ledgermq.client.message import Message
+from ledgermq.client.options import MessageOptions, SendOptions, SoonOptions
+from ledgermq.client.outbox import Outbox
+from ledgermq.client.outgoing import BODY_BYTES_MAX, Body, Keys, Outgoing, check_body, check_group
+from ledgermq.client.producing import Producing
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
-from ledgermq.client.send_plan import SendPlan
 from ledgermq.client.sending import SendResult
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
+from ledgermq.client.timing import Delay, RecallHandle, timing_text
+from ledgermq.client.transaction import Transaction
+from ledgermq.client.transactions import Checker, Transactions, half_text
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
 
 DEFAULT_GROUP: Final = "ledgermq-producers"
 IN_FLIGHT_MAX: Final = 4096
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
+COMPRESS_OVER_BYTES: Final = 4096
+REQUEST_TIMEOUT_S: Final = 3.0
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 UNYIELDED_BYTES_MAX: Final = 256 * 1024
 DRAIN_POLL_S: Final = 0.002
@@ -46,17 +66,26 @@ class Producer:
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
-        group: producer group, for the brokers' statistics.
+        group: producer group: brokers ask any of its members about a transaction whose producer is gone.
         attempt_timeout_s: for one try.
         deadline_s: for a whole send with its retries; a failover takes about a second of it.
         in_flight_max: sends under way.
         in_flight_bytes_max: their bodies' bytes.
+        linger_s: `send` waits so long for other messages to the same topic, and shares a request with them; 0: with
+            those of the same turn of the event loop; None: each is a request of its own.
+        batch_bytes: at most so large is a request that messages share; up to 4 MiB.
+        compression: "zlib", or "lz4" or "zstd" where their modules are installed.
+        compress_over_bytes: bodies of at least so many bytes are compressed, unless they share a request; None: none.
+        checker: says what has become of a transaction, when a broker asks and this producer does not know.
+        faults: avoids brokers that were slow or failing; None: only the one that has just failed. See `FaultStrategy`.
+        on_retry: told of each try of any request that failed and is followed by another.
+        create_topics: let brokers create unknown topics, if they are configured to.
         tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
         credentials: signs every request, for brokers that ask who sends it.
-        create_topics: let brokers create unknown topics, if they are configured to.
 
     Raises:
-        InvalidArgumentError: an address or the group is malformed.
+        InvalidArgumentError: an address, the group or a setting is malformed.
+        CompressionUnavailableError: the compression's module is not installed.
     """
 
     def __init__(
@@ -68,24 +97,40 @@ class Producer:
         deadline_s: float = DEADLINE_S,
         in_flight_max: int = IN_FLIGHT_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        linger_s: float | None = None,
+        batch_bytes: int = BATCH_BYTES,
+        compression: Codec = "zlib",
+        compress_over_bytes: int | None = COMPRESS_OVER_BYTES,
+        checker: Checker | None = None,
+        faults: FaultStrategy | None = None,
+        on_retry: OnRetry | None = None,
         create_topics: bool = True,
         tls: Tls = False,
         credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
+        if (linger_s is not None and linger_s < 0) or not 0 < batch_bytes <= BODY_BYTES_MAX:
+            raise InvalidArgumentError(f"linger_s is {linger_s}, batch_bytes {batch_bytes}")
         self._group = group
         self._create_topics = create_topics
+        self._linger_s = linger_s
+        self._batch_bytes = batch_bytes
+        self._compression = Compression(compression, compress_over_bytes)
+        self._checker = checker
+        self._faults = None if faults is None else FaultWatch(faults)
         self._session = Session(
             namesrv,
             content=self._heartbeat,
+            on_request=self._on_request,
             attempt_timeout_s=attempt_timeout_s,
             deadline_s=deadline_s,
             tls=tls,
             credentials=credentials,
+            on_retry=on_retry,
+            on_try=None if self._faults is None else self._faults.on_try,
         )
         self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
-        self._lanes = Lanes()
-        self._assembly: Assembly | None = None
+        self._producing: Producing | None = None
         self._unyielded_bytes = 0
 
     # -- opening and closing
@@ -101,17 +146,24 @@ class Producer:
 
     async def start(self) -> None:
         """Open it, for those who do not use `async with`. Nothing is sent yet."""
-        await self._session.open()
-        choice = QueueChoice(self._session.routes, may_create=self._create_topics)
-        self._assembly = Assembly(self._group, choice, self._session.own_address)
+        session = self._session
+        await session.open()
+        choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
+        assembly = Assembly(self._group, choice, session.own_address)
+        outbox = Outbox(assembly, session.calls, self._in_flight, self._compression)
+        batcher = Batcher(outbox, self._linger_s or 0.0, self._batch_bytes)
+        transactions = Transactions(self._group, session, self._checker)
+        self._producing = Producing(session, outbox, batcher, transactions, self._faults)
 
     async def close(self, *, drain: bool = True) -> None:
         """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""
-        self._assembly = None
-        if drain and self._session.is_open:
-            await self._in_flight.wait_idle()
-        farewell = {"clientID": self._session.client_id, "producerGroup": self._group}
-        await self._session.close(farewell)
+        producing, self._producing = self._producing, None
+        if producing is not None:
+            await producing.close(self._group, drain=drain)
+
+    async def flush(self) -> None:
+        """Send what waits for others to share a request with; returns when all of it has become something."""
+        await self._opened().batcher.flush()
 
     # -- sending
 
@@ -123,6 +175,9 @@ class Producer:
         tags: str | None = None,
         keys: Keys | None = None,
         properties: Mapping[str, str] | None = None,
+        delay: Delay | None = None,
+        delay_level: int | None = None,
+        deliver_at: datetime | None = None,
         queue: MessageQueue | int | None = None,
         order_key: str | None = None,
         deadline_s: float | None = None,
@@ -136,6 +191,11 @@ class Producer:
             tags: one tag, by which consumers filter.
             keys: business keys, by which it can be looked up.
             properties: further properties.
+            delay: readers see it so many seconds (or a timedelta) after it was stored, as exactly as the brokers'
+                timers are; `SendResult.recall_handle` takes it back until then.
+            delay_level: readers see it after the brokers' delay of that level (1 to 18: 1 s to 2 h, if not configured
+                otherwise).
+            deliver_at: readers see it at that time.
             queue: this queue, or the one of this number among `queues(topic)`. Sends to one queue keep their order
                 when each is awaited before the next; of several at the same time, a retried one may fall behind.
             order_key: sends with the same key go to the same queue, one after another, in the order of the calls.
@@ -148,11 +208,38 @@ class Producer:
             DeadlineExceededError: not acknowledged in time; it may be stored when `outcome_known` is False.
             NoRouteError: the topic does not exist, and may not be created.
         """
-        assembly = self._opened()
-        where = assembly.where(topic, queue, order_key)
-        plan = assembly.single(topic, body, tags, keys, properties, where)
-        results = await self._run(plan, order_key, deadline_s, max_attempts)
-        return results[0]
+        producing = self._opened()
+        own = timing_text(delay, delay_level, deliver_at)
+        if self._linger_s is not None and not own and self._shares(body, order_key):
+            options = SoonOptions(
+                tags=tags, keys=keys, properties=properties, queue=queue, order_key=order_key,
+                deadline_s=deadline_s, max_attempts=max_attempts,
+            )  # fmt: skip
+            return await (await producing.into_batch(topic, body, options))
+        kind = Kind(own) if own else PLAIN
+        return await producing.outbox.send(
+            topic, body, tags, keys, properties, queue, order_key, deadline_s, max_attempts, kind
+        )
+
+    async def send_json(self, topic: str, value: Any, **options: Unpack[SendOptions]) -> SendResult:
+        """Send a value as JSON (by orjson: dataclasses, datetimes, UUIDs and numpy arrays, too); as `send`.
+
+        Raises:
+            InvalidArgumentError: JSON cannot say it.
+            LedgerMQError: as in `send`.
+        """
+        return await self.send(topic, encode_json(value), **options)
+
+    async def send_soon(self, topic: str, body: Body, **options: Unpack[SoonOptions]) -> asyncio.Future[SendResult]:
+        """What will become of a message; returns as soon as there is room for it.
+
+        Messages of the same turn of the event loop, or within `linger_s`, share a request. Cancelled before it leaves,
+        it is not sent.
+
+        Raises:
+            InvalidArgumentError: refused here; nothing was sent. All other errors come with the future.
+        """
+        return await self._opened().into_batch(topic, body, options)
 
     async def send_batch(
         self,
@@ -180,9 +267,33 @@ class Producer:
         Raises:
             LedgerMQError: as in `send`.
         """
-        assembly = self._opened()
-        plan = assembly.batch(topic, messages, assembly.where(topic, queue, order_key))
-        return await self._run(plan, order_key, deadline_s, max_attempts)
+        outbox = self._opened().outbox
+        where = outbox.assembly.where(topic, queue, order_key)
+        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message) for message in messages], where)
+        return await outbox.run_in_order(plan, order_key, deadline_s, max_attempts)
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Outgoing | Body],
+        *,
+        queue: MessageQueue | int | None = None,
+        order_key: str | None = None,
+        deadline_s: float | None = None,
+        max_attempts: int | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages in as few requests as `batch_bytes` allows.
+
+        The requests go side by side to different queues, or one after another with `queue` or `order_key`.
+
+        Returns:
+            One result for each message, in order.
+
+        Raises:
+            SendManyError: not all were acknowledged; `outcomes` says which.
+            InvalidArgumentError: one of them cannot be sent; none was.
+        """
+        return await self._opened().many(topic, messages, queue, order_key, deadline_s, max_attempts, self._batch_bytes)
 
     async def send_oneway(
         self,
@@ -202,7 +313,8 @@ class Producer:
         Raises:
             LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
         """
-        assembly = self._opened()
+        assembly = self._opened().outbox.assembly
+        check_body(body)
         plan = assembly.single(topic, body, tags, keys, properties, assembly.where(topic, queue, None))
         target = await self._session.calls.found(topic, lambda: plan.choose(None), plan.describe)
         try:
@@ -215,13 +327,97 @@ class Producer:
         await self._let_it_out(connection, plan.size)
         return plan.message_ids[0]
 
+    # -- more than sending
+
+    def transaction(
+        self, topic: str, body: Body, *, check_after_s: float | None = None, **options: Unpack[MessageOptions]
+    ) -> Transaction:
+        """A message that readers see only if the block does not fail.
+
+            async with producer.transaction("orders", b"one apple") as tx:
+                ...  # what must be done if, and only if, the message is seen
+
+        The message is stored before the block runs, hidden; it is committed at the block's end, rolled back when the
+        block raises. Should the decision not arrive, or this program die, the broker asks: this producer as long as it
+        lives, else any producer of the group, whose `checker` answers.
+
+        Args:
+            topic: where to.
+            body: as in `send`.
+            check_after_s: the broker does not ask before (whole seconds); default as it is configured.
+            options: tags, keys, properties.
+        """
+        producing = self._opened()
+        message_id = producing.outbox.assembly.next_id()
+        kind = Kind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
+
+        async def send_half() -> SendResult:
+            return await producing.outbox.send(topic, body, **options, kind=kind)
+
+        return Transaction(message_id, send_half, producing.transactions)
+
+    async def request(
+        self, topic: str, body: Body, *, timeout_s: float = REQUEST_TIMEOUT_S, **options: Unpack[MessageOptions]
+    ) -> Message:
+        """Send a message, and return the reply that whoever consumes it sends back.
+
+        Args:
+            topic: where to.
+            body: as in `send`.
+            timeout_s: for all of it.
+            options: tags, keys, properties.
+
+        Raises:
+            NoReplyError: none came in time; the request may be carried out all the same.
+            LedgerMQError: the request could not be sent, as in `send`.
+        """
+        producing = self._opened()
+
+        def send(kind: Kind) -> asyncio.Future[SendResult]:
+            sending = producing.outbox.send(topic, body, **options, deadline_s=timeout_s, kind=kind)
+            return asyncio.ensure_future(sending)
+
+        return await producing.request(topic, timeout_s, send)
+
+    async def reply(self, request: Message, body: Body, *, deadline_s: float | None = None) -> SendResult:
+        """Reply to a message that was sent as a request; returns when the requester has the reply.
+
+        Raises:
+            InvalidArgumentError: the message is no request.
+            RefusedError: the requester is gone.
+            LedgerMQError: as in `send`.
+        """
+        return await self._opened().reply(request, body, deadline_s)
+
+    async def recall(self, handle: SendResult | str) -> str:
+        """Take a message back that was sent with `delay` or `deliver_at`, before readers see it.
+
+        Args:
+            handle: what the send has returned, or its `recall_handle`.
+
+        Returns:
+            The message's id.
+
+        Raises:
+            InvalidArgumentError: no recall handle.
+            InvalidRequestError: too late, or the broker does not know it.
+        """
+        text = handle.recall_handle if isinstance(handle, SendResult) else handle
+        if text is None:
+            raise InvalidArgumentError("only a message sent with delay or deliver_at can be recalled")
+        timer = RecallHandle.decode(text)
+        ext = {"producerGroup": self._group, "topic": timer.topic, "recallHandle": text, "bname": timer.broker}
+        session = self._session
+        plan = LeaderPlan(session.routes, timer.topic, timer.broker, RequestCode.RECALL_MESSAGE, ext)
+        return (await session.calls.run(plan)).response.ext.get("msgId", "")
+
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that can be sent to, by broker name and queue id, led at this moment or not.
 
         Raises:
             NoRouteError, DeadlineExceededError: no nameserver tells.
         """
-        assembly = self._opened()
+        assembly = self._opened().outbox.assembly
         assembly.where(topic, None, None)  # a name that is none is refused
         choice = assembly.choice
         found = self._session.calls.found(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
@@ -229,24 +425,10 @@ class Producer:
 
     # -- inside
 
-    async def _run(
-        self, plan: SendPlan, order_key: str | None, deadline_s: float | None, max_attempts: int | None
-    ) -> list[SendResult]:
-        if order_key is None:
-            return await self._run_in_room(plan, deadline_s, max_attempts)
-        async with self._lanes.lane((plan.topic, order_key)):
-            return await self._run_in_room(plan, deadline_s, max_attempts)
-
-    async def _run_in_room(
-        self, plan: SendPlan, deadline_s: float | None, max_attempts: int | None
-    ) -> list[SendResult]:
-        size = plan.size
-        await self._in_flight.enter(size)
-        try:
-            answered = await self._session.calls.run(plan, deadline_s=deadline_s, attempts_max=max_attempts)
-        finally:
-            self._in_flight.leave(size)
-        return plan.results(answered)
+    def _shares(self, body: Body, order_key: str | None) -> bool:
+        """Whether a message may share a request; one that is to be compressed does not, unless order asks for it."""
+        check_body(body)
+        return order_key is not None or not self._compression.wants(len(body))
 
     async def _let_it_out(self, connection: Connection, size: int) -> None:
         """Back-pressure where no answer brings it: yield now and then, and wait for a connection that does not take."""
@@ -257,10 +439,15 @@ class Producer:
         while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
             await asyncio.sleep(DRAIN_POLL_S)
 
-    def _opened(self) -> Assembly:
-        if self._assembly is None:
+    def _opened(self) -> Producing:
+        if self._producing is None:
             raise ClosedError("the producer is not open: use it inside `async with`")
-        return self._assembly
+        return self._producing
+
+    def _on_request(self, connection: Connection, command: Command) -> None:
+        if self._producing is None:
+            raise Refusal(Cause.NOT_SUPPORTED, "the producer is being closed")
+        self._producing.on_request(connection, command)
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
         return {"clientID": client_id, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}

@@ -9,6 +9,7 @@ producers agree on a key's queue.
 
 from ledgermq.client.calls import Target
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.routes import Routes
 from ledgermq.client.sending import AUTO_CREATED_QUEUE_COUNT, TEMPLATE_TOPIC
@@ -31,11 +32,13 @@ class QueueChoice:
 
     Args:
         may_create: a topic that no nameserver knows goes to where the template topic TBW102 is; brokers create it.
+        faults: knows of brokers to be avoided; None: only the one that has just failed is.
     """
 
-    def __init__(self, routes: Routes, *, may_create: bool) -> None:
+    def __init__(self, routes: Routes, *, may_create: bool, faults: FaultWatch | None = None) -> None:
         self._routes = routes
         self._may_create = may_create
+        self._faults = faults
         self._rings: dict[str, _Ring] = {}
 
     def route(self, topic: str) -> TopicRoute | None:
@@ -50,12 +53,29 @@ class QueueChoice:
         if ring is None or ring.revision != self._routes.revision:
             ring = self._rings[topic] = self._ring(topic, ring.next if ring else 0)
         targets = ring.targets
+        if self._faults is not None and (healthy := self._healthy(self._faults, ring, failed_broker)) is not None:
+            return healthy
         for _ in targets:
             target = targets[ring.next % len(targets)]
             ring.next += 1
             if target.broker != failed_broker:
                 return target
         return targets[ring.next % len(targets)] if targets else None
+
+    def _healthy(self, faults: FaultWatch, ring: _Ring, failed_broker: str | None) -> Target | None:
+        """One of an available broker, else of one that can be reached; None when there is neither."""
+        targets, strategy, now_ms = ring.targets, faults.strategy, faults.now_ms
+        reachable: Target | None = None
+        for _ in targets:
+            target = targets[ring.next % len(targets)]
+            ring.next += 1
+            if target.broker == failed_broker:
+                continue
+            if strategy.is_available(target.broker, now_ms):
+                return target
+            if reachable is None and strategy.is_reachable(target.broker):
+                reachable = target
+        return reachable
 
     def at(self, queue: MessageQueue) -> Target | None:
         """The leader of this queue's broker; None while there is none."""

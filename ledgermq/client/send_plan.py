@@ -85,12 +85,12 @@ class SendPlan:
 
 def single_send(
     choice: QueueChoice, group: str, topic: str, where: Where | None, born_ms: int, message_id: str, properties: str,
-    body: bytes | memoryview,
+    body: bytes | memoryview, sys_flag: int = 0, code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> SendPlan:  # fmt: skip
-    """Request 310."""
-    ext = send_ext(group, topic, born_ms)
+    """Request 310, or 325 of the same shape."""
+    ext = send_ext(group, topic, born_ms, sys_flag)
     ext["i"] = properties
-    return SendPlan(choice, topic, where, (message_id,), RequestCode.SEND_MESSAGE_V2, ext, body)
+    return SendPlan(choice, topic, where, (message_id,), code, ext, body)
 
 
 def batch_send(

@@ -44,6 +44,7 @@ class SendResult(NamedTuple):
         term: the leader's Raft term; None from brokers that do not say it.
         copies: replicas that had received it when it was acknowledged; None if not said.
         durable_copies: those of them that had it on disk; None if not said.
+        recall_handle: takes a timer message back (`Producer.recall`); None for other messages.
     """
 
     message_id: str
@@ -55,6 +56,7 @@ class SendResult(NamedTuple):
     term: int | None
     copies: int | None
     durable_copies: int | None
+    recall_handle: str | None = None
 
     @property
     def topic(self) -> str:
@@ -70,14 +72,14 @@ class SendResult(NamedTuple):
         return self.queue.queue_id
 
 
-def send_ext(group: str, topic: str, born_ms: int) -> dict[str, str]:
+def send_ext(group: str, topic: str, born_ms: int, sys_flag: int = 0) -> dict[str, str]:
     """Header fields of a send (310, 320), all but the queue's `e` and `n`, and the properties."""
     return {
         "a": group,
         "b": topic,
         "c": TEMPLATE_TOPIC,
         "d": str(AUTO_CREATED_QUEUE_COUNT),
-        "f": "0",
+        "f": str(sys_flag) if sys_flag else "0",
         "g": str(born_ms),
         "h": "0",
         "j": "0",
@@ -105,8 +107,9 @@ def read_results(
     if queue_id != queue.queue_id:
         queue = queue._replace(queue_id=queue_id)
     status = STATUS_BY_CODE[code]
+    handle = ext.get("recallHandle")
     return [
-        SendResult(message_id, offset_id, queue, offset + index, status, attempts, term, copies, durable)
+        SendResult(message_id, offset_id, queue, offset + index, status, attempts, term, copies, durable, handle)
         for index, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
     ]
 

@@ -6,13 +6,14 @@ Producer | Consumer | Admin
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ledgermq.client.address import parse_addresses
-from ledgermq.client.calls import Calls
+from ledgermq.client.calls import Calls, OnRetry, OnTry, Retry
 from ledgermq.client.errors import ClosedError
 from ledgermq.client.heartbeats import Heartbeats
 from ledgermq.client.identity import local_address_towards, make_client_id
@@ -24,6 +25,8 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ClientTls, ContextSource
+
+_log: Final = logging.getLogger(__name__)
 
 ATTEMPT_TIMEOUT_S: Final = 3.0
 DEADLINE_S: Final = 10.0
@@ -65,6 +68,8 @@ class Session:
         tls: True for TLS with the system's authorities, or a context of one's own.
         credentials: who we are, where brokers ask.
         instance: name of this client at its address, the same in its next life; None makes up a unique one.
+        on_retry: told of each try of a call that is followed by another; what it raises is logged.
+        on_try: told of each try of a call. Must not raise.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class Session:
         tls: Tls = False,
         credentials: Credentials | None = None,
         instance: str | None = None,
+        on_retry: OnRetry | None = None,
+        on_try: OnTry | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
         self._content = content
@@ -91,6 +98,8 @@ class Session:
         self._tls = tls
         self._credentials = credentials
         self._instance = instance
+        self._on_retry = None if on_retry is None else _harmless(on_retry)
+        self._on_try = on_try
         self._parts: _Parts | None = None
         self.own_address = ""
         self.client_id = ""
@@ -107,7 +116,14 @@ class Session:
         )
         nameservers = Nameservers(remoting, self._addresses)
         routes = Routes(nameservers, self._leader_changed, self._on_route)
-        calls = Calls(remoting, routes, attempt_timeout_s=self._attempt_timeout_s, deadline_s=self._deadline_s)
+        calls = Calls(
+            remoting,
+            routes,
+            attempt_timeout_s=self._attempt_timeout_s,
+            deadline_s=self._deadline_s,
+            on_retry=self._on_retry,
+            on_try=self._on_try,
+        )
         watch = StallWatch(remoting, routes, calls.under_way)
         content = self._content
         heartbeats = (
@@ -188,6 +204,16 @@ def _source(tls: Tls) -> ContextSource | None:
         return None
     context = ClientTls().build() if tls is True else tls
     return lambda: context
+
+
+def _harmless(on_retry: OnRetry) -> OnRetry:
+    def tell(retry: Retry) -> None:
+        try:
+            on_retry(retry)
+        except Exception:
+            _log.exception("on_retry failed")
+
+    return tell
 
 
 class _Handler(NoRequests):

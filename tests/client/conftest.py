@@ -71,6 +71,10 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
             namesrv_addrs=(nameserver.address,),
             store_dir=tmp_path / "store",
             commit_log_file_size_bytes=16 << 20,
+            recall_enable=True,
+            timer_precision_ms=100,
+            transaction_timeout_ms=500,
+            transaction_check_interval_ms=100,
         )
     )
     try:

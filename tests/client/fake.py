@@ -96,6 +96,11 @@ class Node:
         if server is not None:
             await server.close()
 
+    def tell_all(self, command: Command) -> None:
+        """Send every client a request that wants no answer."""
+        for connection in self._server.connections if self._server else ():
+            connection.oneway(command)
+
     def hang_up_on_all(self) -> None:
         """Close every connection; new ones are taken."""
         for connection in self._server.connections if self._server else ():
@@ -132,6 +137,7 @@ class FakeBroker(Node):
         self.hint: str | None = None
         self.members: dict[str, dict[str, Connection]] = collections.defaultdict(dict)
         self.beats: list[dict[str, Any]] = []
+        self.ended: list[Command] = []
         self._cluster = cluster
         self._plans: dict[int, collections.deque[Misbehaviour]] = collections.defaultdict(collections.deque)
         self._held: list[tuple[Connection, Command]] = []
@@ -150,6 +156,7 @@ class FakeBroker(Node):
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
+            RequestCode.END_TRANSACTION: self._end_transaction,
         }
         self.handlers = dict.fromkeys(self._by_code, self._dispatch)
 
@@ -223,6 +230,10 @@ class FakeBroker(Node):
             "durableCopies": "2",
         }
         connection.respond(command, code, ext)
+
+    def _end_transaction(self, connection: Connection, command: Command) -> None:
+        self.ended.append(command)
+        connection.respond(command, 0)
 
     def _pull(self, connection: Connection, command: Command) -> None:
         ext = command.ext

@@ -1,22 +1,9 @@
 """The producer against the real Java broker: every kind of message that it sends."""
 
 import asyncio
-import uuid
 
-from ledgermq.client import Consumer, Message, Outgoing, Producer, SendStatus
-
-LIMIT_S = 60
-
-
-def fresh(kind: str) -> str:
-    """A name that no other test uses."""
-    return f"{kind}-{uuid.uuid4().hex[:12]}"
-
-
-async def read(namesrv: str, topic: str, count: int) -> list[Message]:
-    """The first messages of a topic."""
-    async with Consumer(namesrv, fresh("g"), topic) as consumer, asyncio.timeout(LIMIT_S):
-        return [await anext(consumer) for _ in range(count)]
+from ledgermq.client import Outgoing, Producer, SendStatus
+from tests.client.reading import fresh, read
 
 
 async def test_single_messages_and_batches_come_back_whole(java_broker: str) -> None:

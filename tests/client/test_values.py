@@ -224,7 +224,7 @@ def test_a_corrupt_compressed_body_is_a_typed_error(body: bytes, sys_flag: int) 
 
 def test_a_body_that_inflates_without_end_is_refused() -> None:
     bomb = zlib.compress(bytes(INFLATED_SIZE_MAX + 1))
-    with pytest.raises(UndecodableError, match="too large"):
+    with pytest.raises(UndecodableError, match="larger than"):
         decompress(bomb, 1)
 
 
