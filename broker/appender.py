@@ -8,6 +8,7 @@ commit owes is one call per batch, not per message.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Put = Callable[[Sequence[QueuedDraft], Done], None]
-AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
+AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal, float], None]
+Settled = Callable[[Sequence[QueuedDraft], AppendReceipt | Refusal, float], None]
+"""Told every batch with its outcome and when it began, seconds of the monotonic clock."""
 
 
 class Appender:
@@ -35,9 +38,11 @@ class Appender:
         listeners: others that wait for it; each is called once with the outcome.
     """
 
-    def __init__(self, put: Put, answer_all: AnswerAll, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
         self._put = put
         self._answer_all = answer_all
+        self._settled = settled
+        self._since = 0.0
         self._loop = loop
         self._begun = False
         self.drafts: list[QueuedDraft] = []
@@ -48,6 +53,7 @@ class Appender:
         """Make sure that this turn's batch is placed when the turn ends."""
         if not self._begun:
             self._begun = True
+            self._since = time.monotonic()
             self._loop.call_soon(self._end_of_turn)
 
     def add(self, draft: QueuedDraft, done: Done | None = None) -> None:
@@ -61,10 +67,12 @@ class Appender:
         drafts, answers, listeners = self.drafts, self.answers, self.listeners
         self.drafts, self.answers, self.listeners = [], [], []
         self._begun = False
+        since = self._since
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if answers:
-                self._answer_all(answers, outcome)
+                self._answer_all(answers, outcome, since)
+            self._settled(drafts, outcome, since)
             for listener in listeners:
                 listener(outcome)
 

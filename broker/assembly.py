@@ -19,7 +19,8 @@ from broker.live_config import LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
-from broker.metrics import flush_histogram, register_metrics
+from broker.metrics.arrivals import SETTLE_SECONDS
+from broker.metrics.own import flush_histogram, register_metrics
 from broker.parts import Parts
 from broker.registration import Registration
 from broker.runtime_info import SAMPLE_SECONDS
@@ -214,8 +215,9 @@ class Broker:
         timers.every(CLEAN_SECONDS, parts.refresh_marks)
         timers.every(SWEEP_SECONDS, parts.held.sweep)
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
-        timers.every(statistics.SAMPLE_SECONDS, parts.statistics.sample)
         timers.every(cold_data.PERIOD_SECONDS, parts.cold.end_period)
+        timers.every(statistics.SLICE_SECONDS, parts.statistics.sample)
+        timers.every(SETTLE_SECONDS, parts.counting.settle)
         timers.every(_EXPIRE_SECONDS, parts.clients.expire)
         timers.every(_EXPIRE_SECONDS, parts.pop.tidy)
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)

@@ -27,6 +27,13 @@ class LogMode(enum.StrEnum):
     RAFT = "raft"
 
 
+class MetricsExporter(enum.StrEnum):
+    """How metrics leave the broker; the page of the health port is there in any case."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+
+
 class FlushMode(enum.StrEnum):
     """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
 
@@ -77,6 +84,17 @@ class BrokerConfig:
     health_host: str = "0.0.0.0"
     health_port: int | None = None
     """Port of /livez, /readyz, /metrics; None: not served."""
+
+    # metrics, beside those on the health port
+    metrics_exporter: MetricsExporter = MetricsExporter.DISABLE
+    metrics_host: str = ""
+    """Where RocketMQ's page is served besides; empty: the advertised host."""
+    metrics_port: int = 5557
+    metrics_labels: tuple[tuple[str, str], ...] = ()
+    """Names and values that every series of RocketMQ's gets."""
+    metrics_in_delta: bool = False
+    metrics_label_sets_max: int = 50_000
+    """Of one metric; what comes beyond is counted together."""
 
     # Raft
     raft_group: str = ""

@@ -73,5 +73,6 @@ class DraftMaker:
         draft.body = body
         draft.properties = properties
         draft.tags_code = 0
+        draft.tally = None
         draft.size = record_size(len(body), len(target.topic), len(properties), draft.sys_flag, needs_v2(target.topic))
         return draft

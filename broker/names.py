@@ -63,6 +63,11 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
 
 
+def is_retry_or_dead_letter(topic: str) -> bool:
+    """Whether it holds what a group did not consume."""
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
 def reply_topic(cluster: str) -> str:
     """Where replies to requests are kept."""
     return f"{cluster}_REPLY_TOPIC"

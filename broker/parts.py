@@ -35,6 +35,7 @@ from broker.filter_turns import FilterTurns
 from broker.locks import QueueLocks
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
+from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
@@ -53,7 +54,6 @@ from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
-from broker.statistics import Statistics
 from broker.subscription_refresh import SubscriptionRefresh
 from broker.timer_deliveries import Deliveries
 from broker.timer_drafts import TimerDrafts
@@ -116,19 +116,21 @@ class Parts:
         queues = store.queues
         not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
         self.role = role = Role(config, not_yet)
-        self.answers = SendAnswers(store_host, config.region_id, config.trace_on)
-        self.appender = Appender(store.put, self.answers, loop)
+        self.counting = counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)
+        self.statistics = counting.statistics
+        self.answers = SendAnswers(store_host, counting.calls, config.region_id, config.trace_on)
+        self.appender = Appender(store.put, self.answers, counting.settled, loop)
         drafts = DraftMaker(queues, store_host)
         self.state_log = StateLog(state, self.appender, drafts, self._on_applied)
         self.new_topics = NewTopics(announce, spawn, self._on_topic_known, loop)
         self.metadata = Metadata(config, state, role, self._propose, self.new_topics)
-        self.targets = SendTargets(config, self.metadata, role, queues, self.new_topics)
+        self.targets = SendTargets(config, self.metadata, role, queues, self.new_topics, counting.arrivals)
         self.offsets = ConsumerOffsets(state, role, self._propose, loop)
         self.locks = QueueLocks(loop.time)
         self.clients = ClientTable(loop.time, self._on_group_changed)
         self.held = HeldPulls(loop.time)
         ids = UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
-        self.deliveries = Deliveries(store.log, state, self.appender, self._propose, loop)
+        self.deliveries = Deliveries(store.log, state, self.appender, self._propose, loop, counting.arrivals)
         self.parking = Parking(config, self.targets, timer_index, wall_clock_ms)
         self.send = SendProcessor(
             config,
@@ -141,15 +143,18 @@ class Parts:
             self.parking,
             store_host,
             ids,
+            counting,
         )
         self.request_reply = RequestReply(config, self.clients, self.send, self.appender, store_host, spawn)
-        self.send_back = SendBack(self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics)
+        self.send_back = SendBack(
+            self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics, counting
+        )
         self.delay = DelayService(
             self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
         )
         timer_drafts = TimerDrafts(self.metadata, store, self.targets, drafts)
         self.timer = TimerService(
-            config, timer_index, state, self.deliveries, role, store, timer_drafts, loop, wall_clock_ms
+            config, timer_index, state, self.deliveries, role, store, timer_drafts, loop, wall_clock_ms, counting.events
         )
         self.timer_requests = TimerRequests(
             config,
@@ -178,10 +183,17 @@ class Parts:
             wall_clock_ms,
         )
         self.transaction_requests = TransactionRequests(
-            config, self.metadata, role, self.transactions, self.parking, self.targets, drafts, wall_clock_ms
+            config,
+            self.metadata,
+            role,
+            self.transactions,
+            self.parking,
+            self.targets,
+            drafts,
+            wall_clock_ms,
+            counting.events,
         )
         refresh = SubscriptionRefresh(self.clients, loop.time)
-        self.statistics = Statistics(loop.time, lambda: store.queues)
         turns = FilterTurns(loop)
         self.cold = ColdReads(config, self.clients, store.log, loop.time)
         self.pull = PullProcessor(
@@ -193,7 +205,7 @@ class Parts:
             store,
             self.held,
             refresh,
-            self.statistics,
+            counting.departures,
             self.cold,
             turns,
         )
@@ -213,7 +225,7 @@ class Parts:
             self.targets,
             drafts,
             self.appender,
-            self.statistics,
+            counting,
             self._propose,
             self.offset_requests.is_start_at_hand,
             spawn,
@@ -245,7 +257,9 @@ class Parts:
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
         self.auth_requests = AuthRequests(state, role, self.guard, self._propose, spawn, loop.time)
         self._super_users = config.auth.super_users()
-        self.handler = BrokerRequestHandler({**self._table(), **self.auth_requests.table()}, self.clients, self.guard)
+        self.handler = BrokerRequestHandler(
+            {**self._table(), **self.auth_requests.table()}, self.clients, self.guard, counting
+        )
 
     def totals(self) -> Totals:
         """Counts since the start."""
@@ -376,7 +390,7 @@ class Parts:
                 self.store.queues.delete_topic(name)
                 self.offsets.forget_topic(name)
                 self.pop.forget_topic(name)
-                self.statistics.forget_topic(name)
+                self.counting.forget_topic(name)
         for name, group in change.groups.items():
             if group is None:
                 self.pop.progress.orders.forget_group(name)

@@ -6,6 +6,7 @@ of an offset yet never calls it illegal: its reader is told to try again (at bro
 Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
 """
 
+import time
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +17,10 @@ from broker.config import BrokerConfig
 from broker.filter_turns import FilterTurns
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
+from broker.metrics.departures import Departures, Given
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
-from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Counter, Statistics
 from broker.subscription import TAG, Subscription, check_usable, make_subscription
 from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import ResponseCode
@@ -73,7 +74,7 @@ class Pull:
         wanted: Subscription,
         limits: tuple[int, int],
         suggested: tuple[int, int],
-        given: tuple[Counter, Counter],
+        given: Given,
     ) -> None:
         self._processor = processor
         self.given = given
@@ -96,10 +97,6 @@ class Pull:
     def is_gone(self) -> bool:
         return self.connection.is_closed
 
-    def count_given(self, result: GetResult) -> None:
-        self.given[0].add(result.count)
-        self.given[1].add(result.size_bytes)
-
     def retry(self) -> bool:
         return self._processor.run_again(self)
 
@@ -120,7 +117,7 @@ class PullProcessor:
         store: MessageStore,
         held: HeldPulls,
         refresh: SubscriptionRefresh,
-        statistics: Statistics,
+        departures: Departures,
         cold: ColdReads,
         turns: FilterTurns,
     ) -> None:
@@ -132,7 +129,7 @@ class PullProcessor:
         self._store = store
         self._held = held
         self._refresh = refresh
-        self._statistics = statistics
+        self._departures = departures
         self._cold = cold
         self._turns = turns
         self.messages_out = 0
@@ -176,7 +173,7 @@ class PullProcessor:
             wanted,
             self._limits(fields),
             (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else (0, 0),
-            self._counters(topic_name, group_name),
+            self._departures.given(topic_name, group_name, queue_id),
         )
         if flags & COMMIT_OFFSET and self._role.writable:
             self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
@@ -194,7 +191,7 @@ class PullProcessor:
 
     def _begin(self, pull: Pull, may_hold: bool) -> None:
         if not pull.is_gone and not self.run(pull, may_hold=may_hold):
-            pull.is_held = True
+            pull.is_held = pull.command.is_held = True
             self._held.hold(pull)
 
     def run_again(self, pull: Pull) -> bool:
@@ -223,7 +220,7 @@ class PullProcessor:
         """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
         if self._offsets.has_resets and self._answer_reset(pull):
             return True
-        wanted = pull.wanted
+        wanted, since = pull.wanted, time.monotonic()
         try:
             result = self._store.get(
                 pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
@@ -235,7 +232,7 @@ class PullProcessor:
         if status is GetStatus.FOUND:
             self.found += 1
             self.messages_out += result.count
-            pull.count_given(result)
+            pull.given.add(result.count, result.size_bytes, int(1000 * (time.monotonic() - since)))
             if self._config.slave_read or self._config.cold_data_control:
                 self._look_where(pull, result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
@@ -358,10 +355,6 @@ class PullProcessor:
         ):
             return replace(wanted, record_filter=None)
         return wanted
-
-    def _counters(self, topic: str, group: str) -> tuple[Counter, Counter]:
-        key = f"{topic}@{group}"
-        return self._statistics.counter(GROUP_GET_NUMS, key), self._statistics.counter(GROUP_GET_SIZE, key)
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
         count = integer(fields, "maxMsgNums", low=1)

@@ -18,6 +18,7 @@ from broker.appender import Appender
 from broker.config import BrokerConfig
 from broker.locks import QueueLocks
 from broker.metadata import Metadata
+from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
 from broker.send_fields import check_key, missing_of, shortened, stamp
@@ -45,6 +46,7 @@ Header = tuple[int, int, int]
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _TAGS: Final = b"TAGS\x01"
+_SHARDING_KEY: Final = b"__SHARDINGKEY\x01"
 
 
 class BornHost:
@@ -74,6 +76,7 @@ class SendProcessor:
         parking: Parking,
         store_host: bytes,
         ids: UniqueIdGenerator,
+        counting: Counting,
     ) -> None:
         self._metadata = metadata
         self._targets = targets
@@ -84,6 +87,9 @@ class SendProcessor:
         self._locks = locks
         self._parking = parking
         self._ids = ids
+        self._fifo_tally = counting.arrivals.fifo_tally
+        self._calls = counting.calls
+        self._dead_letters = counting.events.dead_letters
         self._body_max = config.max_message_size_bytes
         self._record_max = config.max_message_size_bytes + (64 << 10)
         self._stamp = stamp(config)
@@ -93,6 +99,7 @@ class SendProcessor:
 
     def send_v1(self, connection: Connection, command: Command) -> None:
         """Code 10: the same fields under long names."""
+        self._calls.told_apart = True
         self._send(connection, command, shortened(command.ext))
 
     def send_v2(self, connection: Connection, command: Command) -> None:
@@ -125,6 +132,7 @@ class SendProcessor:
         UNIQ_KEY; its clients look for the ids they gave. To a compacted topic Java takes messages without a key in a
         batch, and then drops them; here the batch is refused.)
         """
+        self._calls.told_apart = True
         fields = command.ext if "b" in command.ext else shortened(command.ext)
         target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
         if fields["b"].startswith(names.RETRY_PREFIX):
@@ -264,18 +272,20 @@ class SendProcessor:
     ) -> None:
         """Append a message whose answer has fields that others have not."""
         answer = (connection, command, draft, key)
+        since = time.monotonic()
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             topic = target.topic.decode()
-            self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, more))
+            self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
 
         self._appender.add(draft, None if command.is_oneway else done)
 
     def _answer_when_known(self, topic: str, answer: Answer) -> None:
         """The sender of a topic's first message hears of it when the nameservers have the topic."""
+        since = time.monotonic()
 
         def done(outcome: AppendReceipt | Refusal) -> None:
-            self._new_topics.then(topic, lambda: self._answer_all([answer], outcome))
+            self._new_topics.then(topic, lambda: self._answer_all([answer], outcome, since))
 
         self._appender.listeners.append(done)
 
@@ -324,6 +334,7 @@ class SendProcessor:
         draft.properties = properties
         draft.tags_code = code
         draft.size = size
+        draft.tally = target.tally if _SHARDING_KEY not in properties else self._fifo_tally(target.tally)
         return draft
 
     def _checked_target(self, fields: Mapping[str, str]) -> SendTarget:
@@ -335,6 +346,8 @@ class SendProcessor:
         group = self._metadata.group(group_name)
         limit = integer(fields, "l", group.retry_max_times if group else 16)
         if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
+            origin = find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b""
+            self._dead_letters.add((origin.decode(errors="replace") or topic, group_name))
             dead_letters = names.dead_letter_topic(group_name)
             self._metadata.topic_for_group(dead_letters, 1)
             return self._targets.target(dead_letters, 0)

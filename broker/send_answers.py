@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from broker.metrics.calls import STORED_CODES, Calls
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -26,8 +27,6 @@ _TAIL = (
     b'%b%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON",'
     b'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":479}'
 )
-_STORED_CODES = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-"""Codes that clients count as sent, and read queue and offset from."""
 
 REGION = "DefaultRegion"
 
@@ -38,39 +37,48 @@ class SendAnswers:
     Args:
         store_host: encoded address and port under which clients can view the message.
         region, trace_on: what every answer tells.
+        calls: told how long senders waited.
 
     Attributes:
         messages: requests answered with a place.
         refusals: requests refused after they had been put into a batch, by the cause's slug.
     """
 
-    def __init__(self, store_host: bytes, region: str = REGION, trace_on: bool = True) -> None:
+    def __init__(self, store_host: bytes, calls: Calls, region: str = REGION, trace_on: bool = True) -> None:
         self._store_host = store_host
+        self._calls = calls
         self._marks = {"MSG_REGION": region, "TRACE_ON": str(trace_on).lower()}
         self._beginning = b'{"code":0,"extFields":' + orjson.dumps(self._marks).removesuffix(b"}")
         self._host_hex = store_host.hex().upper().encode()
         self.messages = 0
         self.refusals: Counter[str] = Counter()
 
-    def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal) -> None:
-        """Answer everyone in `answers`."""
+    def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal, since: float) -> None:
+        """Answer everyone in `answers`; the batch began at `since`, seconds of the monotonic clock."""
         if isinstance(outcome, Refusal):
             self._refuse(answers, outcome)
         else:
             self._accept(answers, outcome)
+        code = outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
+        commands = [answer[1] for answer in answers] if self._calls.told_apart else None
+        self._calls.sent(commands, len(answers), code, since)
 
-    def answer_parked(self, answer: Answer, outcome: AppendReceipt | Refusal, more: dict[str, str]) -> None:
+    def answer_parked(
+        self, answer: Answer, outcome: AppendReceipt | Refusal, since: float, more: dict[str, str]
+    ) -> None:
         """Answer the sender of a message that waits elsewhere; `more` replaces and adds fields."""
         connection, command, draft, key = answer
         if not isinstance(outcome, Refusal):
             self._answer_at_length(connection, command, draft, key, outcome, more)
             self.messages += 1
-        elif outcome.code in _STORED_CODES:
+        elif outcome.code in STORED_CODES:
             self.refusals[outcome.cause.slug] += 1
             fields = self._fields(draft, key) | more
             connection.respond(command, outcome.code, fields, remark=outcome.remark)
         else:
             self._refuse([answer], outcome)
+        code = outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
+        self._calls.sent([command], 1, code, since)
 
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (
@@ -134,7 +142,7 @@ class SendAnswers:
 
     def _refuse(self, answers: Sequence[Answer], refusal: Refusal) -> None:
         self.refusals[refusal.cause.slug] += len(answers)
-        is_stored = refusal.code in _STORED_CODES
+        is_stored = refusal.code in STORED_CODES
         for connection, command, draft, key in answers:
             if is_stored:
                 connection.respond(command, refusal.code, self._fields(draft, key), remark=refusal.remark)

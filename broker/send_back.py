@@ -13,10 +13,12 @@ from broker.appender import Appender
 from broker.delay import LEVEL_MAX, delayed_properties, due_ms
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
+from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.send_target import SendTarget, SendTargets
 from broker.settings import PERM_WRITE, GroupConfig
+from broker.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
 from broker.visible import visible_record
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.ids import offset_message_id
@@ -53,6 +55,7 @@ class SendBack:
         drafts: DraftMaker,
         appender: Appender,
         new_topics: NewTopics,
+        counting: Counting,
     ) -> None:
         self._metadata = metadata
         self._role = role
@@ -61,6 +64,7 @@ class SendBack:
         self._drafts = drafts
         self._appender = appender
         self._new_topics = new_topics
+        self._counting = counting
         self._random = random.Random()
 
     def send_back(self, connection: Connection, command: Command) -> None:
@@ -87,12 +91,18 @@ class SendBack:
         """Put the message where it goes, now that its topic can be found; level -1 is the dead letters."""
         try:
             target, properties = self._dead_letter(group, record) if level < 0 else self._retry(group, record, level)
-            self._append(connection, command, record, target, properties)
+            self._append(connection, command, group, record, target, properties)
         except Refusal as refusal:
             connection.refuse(command, refusal)
 
     def _append(
-        self, connection: Connection, command: Command, record: Record, target: SendTarget, properties: dict[str, str]
+        self,
+        connection: Connection,
+        command: Command,
+        group: GroupConfig,
+        record: Record,
+        target: SendTarget,
+        properties: dict[str, str],
     ) -> None:
         draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times + 1)
         if DELAY in properties:
@@ -102,9 +112,18 @@ class SendBack:
             if isinstance(outcome, Refusal):
                 connection.refuse(command, outcome)
             else:
+                self._count(group.name, properties.get(RETRY_TOPIC, ""), is_dead=DELAY not in properties)
                 connection.respond(command, ResponseCode.SUCCESS)
 
         self._appender.add(draft, done)
+
+    def _count(self, group: str, topic: str, *, is_dead: bool) -> None:
+        statistics = self._counting.statistics
+        if is_dead:
+            self._counting.events.dead_letters.add((topic, group))
+            statistics.counter(DEAD_LETTER_NUMS, f"{topic}@{group}").add(1)
+        else:
+            statistics.counter(SEND_BACK_NUMS, f"{topic}@{group}").add(1)
 
     def _record(self, offset: int) -> Record:
         found = visible_record(self._store, offset)

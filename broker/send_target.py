@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from broker import names
 from broker.config import BrokerConfig
 from broker.metadata import Metadata
+from broker.metrics.arrivals import Arrivals, Tally
 from broker.new_topics import NewTopics
 from broker.role import Role
 from broker.settings import PERM_WRITE, TopicConfig
@@ -32,14 +33,16 @@ class SendTarget:
         overhead: size of a record without body and properties, hosts IPv4.
         is_new: its topic was just made, and nameservers may not know it: senders hear of success when they do.
         needs_key: the topic is compacted by key.
+        tally: where messages that are sent here are counted; None for what the broker tells itself.
     """
 
-    __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "topic")
+    __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
 
-    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
+    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue, tally: Tally | None = None) -> None:
         self.topic = topic.encode()
         self.queue_id = queue_id
         self.queue = queue
+        self.tally = tally
         self.is_new = False
         self.needs_key = False
         self.overhead = record_size(0, len(self.topic), 0, 0, needs_v2(self.topic))
@@ -53,13 +56,20 @@ class SendTargets:
     """
 
     def __init__(
-        self, config: BrokerConfig, metadata: Metadata, role: Role, queues: QueueTable, new_topics: NewTopics
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        role: Role,
+        queues: QueueTable,
+        new_topics: NewTopics,
+        arrivals: Arrivals,
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._role = role
         self._queues = queues
         self._new_topics = new_topics
+        self._arrivals = arrivals
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
 
@@ -86,7 +96,7 @@ class SendTargets:
 
     def target(self, topic: str, queue_id: int) -> SendTarget:
         """The target of a queue that is known to exist."""
-        return SendTarget(topic, queue_id, self._queues.get(topic, queue_id))
+        return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
 
     def _topic(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
         names.check_topic_name(name, self._config.max_topic_length)

@@ -1,12 +1,17 @@
 """From request code to the function that serves it."""
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from broker import names
 from broker.auth.guard import Guard
 from broker.clients import ClientTable
+from broker.metrics.calls import SEND_CODES
+from broker.metrics.counting import Counting
 from broker.unserved import not_served
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
@@ -16,6 +21,9 @@ from store.refusals import refusal_of
 log = logging.getLogger(__name__)
 
 Serve = Callable[[Connection, Command], None]
+
+_TOPIC_CODES = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+_GROUP_CODES = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
 
 
 class BrokerRequestHandler:
@@ -28,15 +36,16 @@ class BrokerRequestHandler:
         refusals: how often each cause was given, by its slug.
     """
 
-    def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard) -> None:
-        self._table = dict(table)
+    def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard, counting: Counting) -> None:
+        self._table = {code: serve if code in SEND_CODES else _timed(serve) for code, serve in table.items()}
+        self._counting = counting
         self._guard = guard if guard.is_needed else None
         self._clients = clients
         self.refusals: Counter[str] = Counter()
 
     def serve(self, code: int, serve: Serve) -> None:
         """Serve one more request code."""
-        self._table[code] = serve
+        self._table[code] = _timed(serve)
 
     @property
     def codes(self) -> frozenset[int]:
@@ -56,14 +65,40 @@ class BrokerRequestHandler:
                 raise not_served(command.code)
             serve(connection, command)
         except Refusal as refusal:
-            self.refusals[refusal.cause.slug] += 1
+            self._count_refused(command, refusal)
             raise
         except (DiskReadError, DiskFailedError, DiskFullError) as error:
             log.error("request %d of %s meets a refusal of the disk: %s", command.code, connection.address, error)
             answer = refusal_of(error)
-            self.refusals[answer.cause.slug] += 1
+            self._count_refused(command, answer)
             raise answer from error
+
+    def on_answered(self, command: Command, code: int) -> None:
+        """See `AnswerWatcher`. Sends are measured by their batches."""
+        request = command.code
+        if request in SEND_CODES or not hasattr(command, "since"):
+            return
+        self._counting.calls.answered(command, code)
+        if request in _TOPIC_CODES:
+            is_system = names.is_system_topic(command.ext.get("topic", ""))
+            self._counting.events.topic_created(is_system, code == ResponseCode.SUCCESS, command.since)
+        elif request in _GROUP_CODES:
+            self._counting.events.group_created(code == ResponseCode.SUCCESS, command.since)
+
+    def _count_refused(self, command: Command, refusal: Refusal) -> None:
+        self.refusals[refusal.cause.slug] += 1
+        if command.code in SEND_CODES:
+            self._counting.calls.refused(command, refusal.code)
 
     def on_closed(self, connection: Connection) -> None:
         """The clients behind it are gone."""
         self._clients.connection_closed(connection)
+
+
+def _timed(serve: Serve) -> Serve:
+    def run(connection: Connection, command: Command) -> None:
+        command.since = time.monotonic()
+        command.is_held = False
+        serve(connection, command)
+
+    return run

@@ -1,84 +1,71 @@
 """Counters by name and key as `viewBrokerStatsData` (315) shows them: sums, rates and averages of a minute, hour, day.
 
-What is put is read off the consume queues, ten seconds apart, so that sending pays nothing; what is given is counted
-once a pull.
+    counter.add(amount, times)           what is counted: a sum, and in how many steps
+    sample (every 10 s, in slices)  -->  7 samples 10 s apart, 7 ten minutes apart, 25 an hour apart
+
+The samples of all counters are taken together, so a counter keeps only its own sums, and its times are in `Statistics`.
 
 Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../stats/StatsItem.java`.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
-
-from store.consume_queue import ConsumeQueue
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 SAMPLE_SECONDS: Final = 10.0
-_MINUTE: Final = 6
-_HOUR: Final = 360
-_DAY: Final = 8640
-"""Samples in each span."""
+SLICE_SECONDS: Final = 0.1
+_SLICE_COUNTERS: Final = 3000
 
-TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
-GROUP_GET_NUMS = "GROUP_GET_NUMS"
-GROUP_GET_SIZE = "GROUP_GET_SIZE"
-SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
-BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
-BROKER_GET_NUMS = "BROKER_GET_NUMS"
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+QUEUE_PUT_NUMS: Final = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE: Final = "QUEUE_PUT_SIZE"
+QUEUE_GET_NUMS: Final = "QUEUE_GET_NUMS"
+QUEUE_GET_SIZE: Final = "QUEUE_GET_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+GROUP_GET_LATENCY: Final = "GROUP_GET_LATENCY"
+GROUP_ACK_NUMS: Final = "GROUP_ACK_NUMS"
+SEND_BACK_NUMS: Final = "SNDBCK_PUT_NUMS"
+DEAD_LETTER_NUMS: Final = "DLQ_PUT_NUMS"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+BROKER_ACK_NUMS: Final = "BROKER_ACK_NUMS"
 
-
-class _Sample(NamedTuple):
-    time: float
-    total: int
-    times: int
+_Sums = tuple[int, int]
+_SPANS: Final = (("statsMinute", 1, 7), ("statsHour", 60, 7), ("statsDay", 360, 25))
+"""Name, rounds between two samples, samples kept."""
 
 
 class Counter:
-    """One counter: what was counted in all, and in how many steps."""
+    """One counter: what was counted in all, and in how many steps. `began` is seconds of the clock."""
 
-    __slots__ = ("_hourly", "_recent", "_samples", "times", "total")
+    __slots__ = ("_samples", "began", "times", "total")
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, began: float) -> None:
+        self.began = began
         self.total = 0
         self.times = 0
-        self._recent: deque[_Sample] = deque([_Sample(now, 0, 0)], maxlen=_MINUTE + 1)
-        self._hourly: deque[_Sample] = deque(self._recent, maxlen=_DAY // _MINUTE + 1)
-        self._samples = 0
+        self._samples: tuple[list[_Sums], ...] = tuple([(0, 0)] for _ in _SPANS)
 
     def add(self, amount: int, times: int = 1) -> None:
+        """Count `amount`, in so many steps."""
         self.total += amount
         self.times += times
 
-    def sample(self, now: float) -> None:
-        """Called every `SAMPLE_SECONDS`."""
-        sample = _Sample(now, self.total, self.times)
-        self._recent.append(sample)
-        self._samples += 1
-        if self._samples % _MINUTE == 0:
-            self._hourly.append(sample)
+    def sample(self, number: int) -> None:
+        """Keep the present sums as those of round `number`."""
+        newest = self._samples[0][-1]
+        sums = newest if newest == (self.total, self.times) else (self.total, self.times)
+        for samples, (_, rounds, kept) in zip(self._samples, _SPANS, strict=True):
+            if number % rounds == 0:
+                samples.append(sums)
+                if len(samples) > kept:
+                    del samples[0]
 
-    def spans(self, now: float) -> dict[str, dict[str, float]]:
-        """Sum, rate per second and average of a step, over the last minute, hour and day."""
-        newest = _Sample(now, self.total, self.times)
-        hour = list(self._hourly)[-(_HOUR // _MINUTE) - 1 :]
-        return {
-            "statsDay": _span(self._hourly[0], newest),
-            "statsHour": _span(hour[0], newest),
-            "statsMinute": _span(self._recent[0], newest),
-        }
-
-    def rate(self, now: float) -> float:
-        """Per second, over the last minute."""
-        return _span(self._recent[0], _Sample(now, self.total, self.times))["tps"]
-
-
-def _span(oldest: _Sample, newest: _Sample) -> dict[str, float]:
-    amount, times = newest.total - oldest.total, newest.times - oldest.times
-    seconds = newest.time - oldest.time
-    return {
-        "avgpt": amount / times if times else 0.0,
-        "sum": amount,
-        "tps": amount / seconds if seconds > 0 else 0.0,
-    }
+    def oldest(self, span: int) -> tuple[int, int, int]:
+        """Sums at the beginning of a span, and how many samples back that is."""
+        samples = self._samples[span]
+        return *samples[0], len(samples)
 
 
 class Statistics:
@@ -86,14 +73,19 @@ class Statistics:
 
     Args:
         clock: seconds, monotonic.
-        queues: the store's queues at present.
+
+    Attributes:
+        before_reading: called before a counter is looked at, to add to it what was counted elsewhere.
     """
 
-    def __init__(self, clock: Callable[[], float], queues: Callable[[], Iterable[ConsumeQueue]]) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._queues = queues
+        self.before_reading: Callable[[], object] = lambda: None
         self._counters: dict[tuple[str, str], Counter] = {}
-        self._seen = {queue: queue.max_offset for queue in queues()}
+        self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
+        self._round = 0
+        self._due = clock() + SAMPLE_SECONDS
+        self._sampling: Iterator[Counter] | None = None
 
     def counter(self, name: str, key: str) -> Counter:
         """The counter, made when it is new."""
@@ -104,33 +96,69 @@ class Statistics:
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
         """A counter's spans, or None when nothing has been counted under this name and key."""
-        self._count_puts()
+        self.before_reading()
         found = self._counters.get((name, key))
-        return found.spans(self._clock()) if found is not None else None
+        if found is None or not found.times:
+            return None
+        return {name: self._span(found, number) for number, (name, _, _) in enumerate(_SPANS)}
 
     def rate(self, name: str, key: str) -> float:
         """Per second, over the last minute; 0 for a counter that is not there."""
         found = self._counters.get((name, key))
-        return found.rate(self._clock()) if found is not None else 0.0
+        return self._span(found, 0)["tps"] if found is not None else 0.0
+
+    def minute_sum(self, name: str, key: str) -> int:
+        """What was counted in the last minute."""
+        found = self._counters.get((name, key))
+        return int(self._span(found, 0)["sum"]) if found is not None else 0
+
+    def keys(self, name: str) -> list[str]:
+        """The keys under a name for which something was counted."""
+        return [key for (of, key), counter in list(self._counters.items()) if of == name and counter.times]
 
     def sample(self) -> None:
-        """To be called every `SAMPLE_SECONDS`."""
-        self._count_puts()
-        now = self._clock()
-        for counter in self._counters.values():
-            counter.sample(now)
+        """To be called every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, each call does a part of it."""
+        if self._sampling is None:
+            if self._clock() < self._due:
+                return
+            self._begin_round()
+        left = _SLICE_COUNTERS
+        for counter in self._sampling or ():
+            counter.sample(self._round)
+            left -= 1
+            if not left:
+                return
+        self._sampling = None
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone; so are its counters."""
-        self._seen = {queue: offset for queue, offset in self._seen.items() if queue.topic != topic}
-        ended = [pair for pair in self._counters if pair[1].partition("@")[0] == topic]
-        for pair in ended:
+        for pair in [pair for pair in self._counters if _is_of_topic(*pair, topic)]:
             del self._counters[pair]
 
-    def _count_puts(self) -> None:
-        for queue in self._queues():
-            count = queue.max_offset - self._seen.get(queue, 0)
-            if count > 0:
-                self.counter(TOPIC_PUT_NUMS, queue.topic).add(count, count)
-            if count:
-                self._seen[queue] = queue.max_offset
+    def _begin_round(self) -> None:
+        now = self._clock()
+        self._due = now + SAMPLE_SECONDS
+        self._round += 1
+        for times, (_, rounds, kept) in zip(self._times, _SPANS, strict=True):
+            if self._round % rounds == 0:
+                times.append(now)
+                if len(times) > kept:
+                    del times[0]
+        self._sampling = iter(list(self._counters.values()))
+
+    def _span(self, counter: Counter, number: int) -> dict[str, float]:
+        """From the span's first sample on, or from the counter's beginning."""
+        total, step_count, back = counter.oldest(number)
+        times = self._times[number]
+        began = max(times[-back] if back <= len(times) else times[0], counter.began)
+        amount, steps, seconds = counter.total - total, counter.times - step_count, self._clock() - began
+        return {
+            "avgpt": amount / steps if steps else 0.0,
+            "sum": amount,
+            "tps": amount / seconds if seconds > 0 else 0.0,
+        }
+
+
+def _is_of_topic(name: str, key: str, topic: str) -> bool:
+    parts = key.split("@")
+    return not name.startswith("BROKER_") and parts[len(parts) - 2 if name == GROUP_GET_LATENCY else 0] == topic

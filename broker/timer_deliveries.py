@@ -21,6 +21,7 @@ from typing import Final
 
 from broker import names
 from broker.appender import Appender
+from broker.metrics.arrivals import Arrivals, MessageKind
 from broker.state import ReplicatedState, StateChange, offset_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -78,8 +79,10 @@ class Deliveries:
         appender: Appender,
         propose: Propose,
         loop: asyncio.AbstractEventLoop,
+        arrivals: Arrivals,
     ) -> None:
         self._log = log
+        self._arrivals = arrivals
         self._appender = appender
         self._state = state
         self._propose = propose
@@ -120,6 +123,9 @@ class Deliveries:
             self._settle_one()
             done(not isinstance(outcome, Refusal))
 
+        message_kind = MessageKind.TRANSACTION if kind is Kind.TRANSACTION else MessageKind.DELAY
+        for draft in drafts:
+            draft.tally = self._arrivals.tally_of((draft.topic.decode(), draft.queue_id, message_kind))
         for draft in drafts[:-1]:
             self._appender.add(draft)
         self._appender.add(drafts[-1], settle)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.metrics.events import Events
 from store.consume_queue import ConsumeQueue
 from store.errors import StoreError
 from store.message_store import MessageStore
@@ -46,12 +47,14 @@ class TimerFollower:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         on_taken: Taken,
+        events: Events,
     ) -> None:
         self._config = config
         self._index = index
         self._store = store
         self._loop = loop
         self._on_taken = on_taken
+        self._events = events
         self._is_pausing = False
         self._error: StoreError | None = None
         self.count = 0
@@ -116,6 +119,8 @@ class TimerFollower:
         if timer is not None:
             unit = self._index.enqueue(timer)
             self.count += 1
+            self._events.timers_in.add((timer.topic,))
+            self._events.delay_s.of((timer.topic,)).observe(max(0, timer.due_ms - timer.store_ms) // 1000)
             self._on_taken(timer, unit)
 
     def _timer_of(self, physical_offset: int) -> TimerMessage | None:

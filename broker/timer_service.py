@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.metrics.events import Events
 from broker.role import Role
 from broker.state import ReplicatedState, offset_key
 from broker.timer_deliveries import Deliveries, Kind
@@ -68,6 +69,7 @@ class TimerService:
         drafts: TimerDrafts,
         loop: asyncio.AbstractEventLoop,
         clock_ms: Callable[[], int],
+        events: Events,
     ) -> None:
         self._config = config
         self._state = state
@@ -77,6 +79,7 @@ class TimerService:
         self._drafts = drafts
         self._loop = loop
         self._clock_ms = clock_ms
+        self._events = events
         self._due = DueTimers(index.precision_ms)
         self._loading: Iterator[None] | None = None
         self._prepared_bytes = 0
@@ -91,7 +94,7 @@ class TimerService:
         self._seen = (0, 0)
         self._sampled_s = loop.time()
         self.index = index
-        self.follower = TimerFollower(config, index, store, loop, self._on_taken)
+        self.follower = TimerFollower(config, index, store, loop, self._on_taken, events)
         self.delivered = 0
         self.dropped = 0
 
@@ -317,6 +320,7 @@ class TimerService:
 
     def _finish(self, due: DueTimer) -> None:
         self.delivered += 1
+        self._events.timers_out.add((due.timer.topic,))
         if due.draft is not None:
             self._prepared_bytes -= due.timer.size
         self._due.finish(due)

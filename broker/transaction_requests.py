@@ -14,6 +14,7 @@ from broker import names
 from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
+from broker.metrics.events import Events
 from broker.role import Role
 from broker.send_target import SendTargets
 from broker.timer_parking import Parking
@@ -57,6 +58,7 @@ class TransactionRequests:
         targets: SendTargets,
         drafts: DraftMaker,
         clock_ms: Callable[[], int],
+        events: Events,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -66,6 +68,7 @@ class TransactionRequests:
         self._targets = targets
         self._drafts = drafts
         self._clock_ms = clock_ms
+        self._events = events
 
     def end(self, connection: Connection, command: Command) -> None:
         """37: answered when the decision is carried out, if it asks for an answer at all."""
@@ -137,6 +140,7 @@ class TransactionRequests:
             connection.respond(command, ResponseCode.SUCCESS)
         elif decision == TRANSACTION_ROLLBACK:
             self._service.roll_back(half)
+            self._events.rollbacks.add((half.topic,))
             connection.respond(command, ResponseCode.SUCCESS)
         else:
             self._commit(connection, command, half, record)
@@ -150,6 +154,9 @@ class TransactionRequests:
 
         def done(is_stored: bool) -> None:
             if is_stored:
+                self._events.commits.add((half.topic,))
+                age_s = max(0, self._clock_ms() - record.born_timestamp) // 1000
+                self._events.finish_ms.of((half.topic,)).observe(age_s)
                 connection.respond(command, ResponseCode.SUCCESS)
             else:
                 connection.respond(command, ResponseCode.SYSTEM_ERROR, remark="the message was not stored")

@@ -17,7 +17,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
@@ -50,11 +50,13 @@ class QueuedDraft(RecordDraft):
 
     Attributes:
         queue: of the draft's topic and queue id; gives the queue offset.
+        tally: who made it may keep here where it is counted when it is committed.
     """
 
-    __slots__ = ("queue",)
+    __slots__ = ("queue", "tally")
 
     queue: ConsumeQueue
+    tally: Any
 
 
 class StoreListener(Protocol):

@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from broker.metrics.counting import Counting
 from broker.offsets import ConsumerOffsets
 from broker.pop.checks import PopChecks
 from broker.pop.core import Checkpoint, checkpoint_key
@@ -18,6 +19,7 @@ from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_to
 from broker.pop.order import order_key
 from broker.pop.progress import PopProgress
 from broker.role import Role
+from broker.statistics import GROUP_ACK_NUMS
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -48,6 +50,7 @@ class AckRequests:
         progress: PopProgress,
         clock_ms: Callable[[], int],
         on_freed: Freed,
+        counting: Counting,
     ) -> None:
         self._checks = checks
         self._role = role
@@ -56,6 +59,7 @@ class AckRequests:
         self._progress = progress
         self._clock_ms = clock_ms
         self._on_freed = on_freed
+        self._counting = counting
 
     def ack(self, connection: Connection, command: Command) -> None:
         """200051: one message is done."""
@@ -116,6 +120,11 @@ class AckRequests:
             self._ack_ordered(topic, group, handle.queue_id, offset, handle.pop_ms)
         elif self._progress.checkpoints.ack(_key(topic, group, handle), offset):
             self._progress.changed()
+            self._acked(topic, group)
+
+    def _acked(self, topic: str, group: str) -> None:
+        self._counting.events.revive_in.add((group, topic, "ACK", "PUT_OK"))
+        self._counting.statistics.counter(GROUP_ACK_NUMS, f"{topic}@{group}").add(1)
 
     def _ack_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> None:
         stored = self._offsets.get(topic, group, queue_id)

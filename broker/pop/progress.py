@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from broker.metadata import Propose
+from broker.metrics.events import Events
 from broker.offsets import GATHER_SECONDS, ConsumerOffsets
 from broker.pop.core import Checkpoint, Checkpoints
 from broker.pop.order import Orders
@@ -41,11 +42,13 @@ class PopProgress:
         role: Role,
         propose: Propose,
         loop: asyncio.AbstractEventLoop,
+        events: Events,
     ) -> None:
         self._state = state
         self._role = role
         self._propose = propose
         self._loop = loop
+        self._events = events
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled = 0
         self._settled = asyncio.Event()
@@ -78,6 +81,7 @@ class PopProgress:
     def take(self, checkpoint: Checkpoint) -> None:
         """Messages were given to a consumer."""
         self.checkpoints.add(checkpoint)
+        self._events.revive_in.add((checkpoint.group, checkpoint.topic, "CK", "PUT_OK"))
         self.changed()
         self._on_due()
 

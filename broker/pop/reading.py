@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.metrics.counting import Counting
 from broker.offsets import ConsumerOffsets
 from broker.pop.core import Checkpoint
 from broker.pop.handles import Handle, count_info, handle_text, is_retry_topic, offsets_info, start_info
@@ -87,6 +88,7 @@ class PopReader:
         progress: PopProgress,
         is_start_at_hand: Callable[[ConsumeQueue], bool],
         clock_ms: Callable[[], int],
+        counting: Counting,
     ) -> None:
         self._config = config
         self._store = store
@@ -94,6 +96,7 @@ class PopReader:
         self._progress = progress
         self._is_start_at_hand = is_start_at_hand
         self.clock_ms = clock_ms
+        self._counting = counting
 
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
         """Where the group reads on in a queue, or would begin."""
@@ -202,6 +205,8 @@ class PopReader:
         else:
             self._progress.take(Checkpoint(topic, group, queue_id, start, pop_ms, invisible_ms, tuple(offsets)))
             self._offsets.commit(topic, group, queue_id, result.next_offset)
+        size = sum(map(len, result.records))
+        self._counting.departures.add_popped(taking.topic, group, len(offsets), size, is_retry=topic != taking.topic)
         taking.starts.append(start_info(topic, queue_id, start))
         taking.offsets.append(offsets_info(topic, queue_id, offsets))
         if topic == taking.topic or self._config.pop_shows_retry_topic:

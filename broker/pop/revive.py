@@ -10,12 +10,14 @@ Source: apache/rocketmq `broker/.../processor/PopReviveService.java` (reviveRetr
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
 from broker.appender import Appender
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
+from broker.metrics.events import Events
 from broker.pop.core import Checkpoint
 from broker.pop.handles import is_retry_topic, retry_topic
 from broker.pop.progress import PopProgress
@@ -56,6 +58,7 @@ class ReviveService:
         progress: PopProgress,
         loop: asyncio.AbstractEventLoop,
         clock_ms: Callable[[], int],
+        events: Events,
     ) -> None:
         self._metadata = metadata
         self._role = role
@@ -66,6 +69,7 @@ class ReviveService:
         self._progress = progress
         self._loop = loop
         self._clock_ms = clock_ms
+        self._events = events
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.revived = 0
@@ -90,12 +94,15 @@ class ReviveService:
         self._timer = None
         if not self._role.writable:
             return
+        since = time.monotonic()
         for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):
+            self._events.revive_out.add((checkpoint.group, checkpoint.topic, "0", "CK"))
             try:
                 self._revive(checkpoint)
             except (Refusal, StoreError) as error:
                 self._put_back(checkpoint, error)
         self._progress.send()
+        self._events.scan_ms.observe(int(1000 * (time.monotonic() - since)))
         self.look_out()
 
     def _revive(self, checkpoint: Checkpoint) -> None:
@@ -115,6 +122,7 @@ class ReviveService:
                 self._put_back(checkpoint, outcome)
             else:
                 self.revived += len(drafts)
+                self._events.revive_retries.add((group, topic, "PUT_OK"), len(drafts))
 
         for draft in drafts[:-1]:
             self._appender.add(draft)

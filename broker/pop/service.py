@@ -15,6 +15,7 @@ from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
 from broker.filter_turns import FilterTurns
 from broker.metadata import Metadata, Propose
+from broker.metrics.counting import Counting
 from broker.offsets import ConsumerOffsets
 from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
@@ -30,7 +31,6 @@ from broker.role import Role
 from broker.send_target import SendTargets
 from broker.server import Serve
 from broker.state import ReplicatedState
-from broker.statistics import Statistics
 from ledgermq.remoting.codes import RequestCode
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
@@ -55,7 +55,7 @@ class PopService:
         targets: SendTargets,
         drafts: DraftMaker,
         appender: Appender,
-        statistics: Statistics,
+        counting: Counting,
         propose: Propose,
         is_start_at_hand: Callable[[ConsumeQueue], bool],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
@@ -64,15 +64,17 @@ class PopService:
         turns: FilterTurns,
     ) -> None:
         self._clock_ms = clock_ms
-        self.progress = PopProgress(state, offsets, role, propose, loop)
+        self.progress = PopProgress(state, offsets, role, propose, loop, counting.events)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)
         checks = PopChecks(config, metadata)
-        reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms)
-        self.revive = ReviveService(metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms)
-        self.take = TakeRequests(config, metadata, checks, role, reader, self.held, statistics, self._alarms, turns)
-        self.acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed)
+        reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
+        self.revive = ReviveService(
+            metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms, counting.events
+        )
+        self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
+        self.acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
         self.looks = LookRequests(metadata, checks, role, store, reader, self.held, self._held_looks)
         self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)
 

@@ -20,7 +20,6 @@ from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
 from broker.settings import TopicConfig
-from broker.statistics import GROUP_GET_NUMS, GROUP_GET_SIZE, Statistics
 from broker.subscription import SQL, TAG, Subscription, make_subscription
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -53,7 +52,6 @@ class TakeRequests:
         role: Role,
         reader: PopReader,
         held: HeldPops,
-        statistics: Statistics,
         alarms: OrderAlarms,
         turns: FilterTurns,
     ) -> None:
@@ -63,7 +61,6 @@ class TakeRequests:
         self._role = role
         self._reader = reader
         self._held = held
-        self._statistics = statistics
         self._alarms = alarms
         self._turns = turns
         self._random = random.Random()
@@ -96,6 +93,8 @@ class TakeRequests:
             self._answer_nothing(connection, command, ResponseCode.POLLING_FULL)
         elif hold is Hold.TOO_LATE:
             self._answer_nothing(connection, command, ResponseCode.POLLING_TIMEOUT)
+        else:
+            command.is_held = True
 
     def _serve_again(self, connection: Connection, command: Command, deadline_ms: int) -> bool:
         try:
@@ -201,9 +200,6 @@ class TakeRequests:
         size = sum(map(len, taking.records))
         self.messages_out += len(taking.records)
         self.bytes_out += size
-        key = f"{taking.topic}@{taking.group}"
-        self._statistics.counter(GROUP_GET_NUMS, key).add(len(taking.records))
-        self._statistics.counter(GROUP_GET_SIZE, key).add(size)
         connection.respond(command, ResponseCode.SUCCESS, _header(taking), taking.records, remark="FOUND")
 
     def _answer_nothing(self, connection: Connection, command: Command, code: int) -> None:

@@ -44,9 +44,26 @@ class Command:
         language: name of the sender's language; unknown names are kept.
         version: ordinal of the sender's RocketMQ version.
         header_type: JSON_HEADER or BINARY_HEADER: how it was, or is to be, encoded.
+        since: set by a server that measures: when it began to serve it, seconds of the monotonic clock.
+        is_held: set together with it: whether the answer waits for something to come.
     """
 
-    __slots__ = ("body", "code", "ext", "flag", "header_type", "language", "opaque", "remark", "version")
+    __slots__ = (
+        "body",
+        "code",
+        "ext",
+        "flag",
+        "header_type",
+        "is_held",
+        "language",
+        "opaque",
+        "remark",
+        "since",
+        "version",
+    )
+
+    since: float
+    is_held: bool
 
     def __init__(
         self,

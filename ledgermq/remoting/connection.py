@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ledgermq.message.errors import InvalidHostError
 from ledgermq.message.hosts import encode_host
@@ -45,6 +45,14 @@ class RequestHandler(Protocol):
 
     def on_closed(self, connection: "Connection") -> None:
         """Nothing more will come or go. Called once for each `on_connected`."""
+
+
+@runtime_checkable
+class AnswerWatcher(Protocol):
+    """A request handler that wants to know what was answered."""
+
+    def on_answered(self, command: "Command", code: int) -> None:
+        """A request is answered, but for those that were by `Connection.answer`; called for one-way ones, too."""
 
 
 class Connection(asyncio.Protocol):
@@ -86,6 +94,7 @@ class Connection(asyncio.Protocol):
         self.attributes: dict[str, Any] = {}
         self.in_flight = 0
         self._handler = handler
+        self._watcher = handler if isinstance(handler, AnswerWatcher) else None
         self._limits = limits
         self._admit = admit
         self._on_lost = on_lost
@@ -151,6 +160,8 @@ class Connection(asyncio.Protocol):
         remark: str | None = None,
     ) -> None:
         """Answer a request; nothing for a one-way one. A body in pieces is not joined before the write."""
+        if self._watcher is not None:
+            self._watcher.on_answered(command, code)
         if command.flag & ONEWAY_FLAG:
             return
         pieces = [body] if isinstance(body, (bytes, memoryview)) else body

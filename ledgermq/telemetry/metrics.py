@@ -16,6 +16,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from ledgermq.telemetry.families import Number, escape, number
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -24,8 +26,6 @@ LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SERIES_MAX = 10_000
-
-Number = int | float
 
 
 class MetricError(ValueError):
@@ -97,7 +97,7 @@ class Histogram:
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
-            yield "_bucket", f'le="{_number(bound)}"', total
+            yield "_bucket", f'le="{number(bound)}"', total
         yield "_sum", "", self._sum
         yield "_count", "", total
 
@@ -161,12 +161,12 @@ class Registry:
         """All series as Prometheus text, families and series in the order in which they were made."""
         lines: list[str] = []
         for name, family in self._families.items():
-            lines.append(f"# HELP {name} {_escape(family.explanation)}")
+            lines.append(f"# HELP {name} {escape(family.explanation)}")
             lines.append(f"# TYPE {name} {family.kind}")
             for labels, metric in family.series.items():
                 for suffix, further, value in metric.samples():
                     joined = ",".join(filter(None, (labels, further)))
-                    lines.append(f"{name}{suffix}{'{' + joined + '}' if joined else ''} {_number(value)}")
+                    lines.append(f"{name}{suffix}{'{' + joined + '}' if joined else ''} {number(value)}")
         lines.append("")
         return "\n".join(lines)
 
@@ -174,7 +174,7 @@ class Registry:
         all_labels = self._labels | dict(labels or {})
         metric = make()
         family = self._family(name, explanation, metric.kind, tuple(all_labels))
-        text = ",".join(f'{key}="{_escape(value, quote=True)}"' for key, value in all_labels.items())
+        text = ",".join(f'{key}="{escape(value, quote=True)}"' for key, value in all_labels.items())
         if (known := family.series.get(text)) is not None and type(known) is type(metric):
             return known
         if len(family.series) >= self._series_max:
@@ -200,19 +200,6 @@ def _check_names(name: str, label_names: tuple[str, ...]) -> None:
     for label in label_names:
         if not _LABEL.fullmatch(label) or label.startswith("__") or label == "le":
             raise MetricError(f"metric {name}: label name {label!r} is reserved or not of the form {_LABEL.pattern}")
-
-
-def _escape(text: str, *, quote: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quote else text
-
-
-def _number(value: Number) -> str:
-    if isinstance(value, int):
-        return str(int(value))
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if math.isnan(value) else repr(value)
 
 
 def _read_safely(read: Callable[[], Number]) -> Number:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.appender import Appender
+from broker.metrics.calls import Calls
 from broker.send_answers import SendAnswers
 from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -15,6 +16,9 @@ from tests.broker.conftest import STORE_HOST, Desk, MemoryClient
 
 Outcome = AppendReceipt | Refusal
 RECEIPT = AppendReceipt(generation=5, copies=3, durable_copies=2)
+
+
+def _ignore(_entries: object, _outcome: object, _since: float) -> None: ...
 
 
 class ScriptedStore:
@@ -38,7 +42,12 @@ def draft(queue_offset: int) -> QueuedDraft:
 
 async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
     store, heard = ScriptedStore(), list[Outcome]()
-    appender = Appender(store.put, lambda _answers, _outcome: None, asyncio.get_running_loop())
+    appender = Appender(
+        store.put,
+        _ignore,
+        _ignore,
+        asyncio.get_running_loop(),
+    )
     first = [draft(n) for n in range(3)]
     for one in first:
         appender.add(one, heard.append)
@@ -59,7 +68,12 @@ async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
 async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: Exception, cause: Cause) -> None:
     store, heard = ScriptedStore(), list[Outcome]()
     store.error = error
-    appender = Appender(store.put, lambda _answers, _outcome: None, asyncio.get_running_loop())
+    appender = Appender(
+        store.put,
+        _ignore,
+        _ignore,
+        asyncio.get_running_loop(),
+    )
     appender.add(draft(0), heard.append)
     await asyncio.sleep(0)
     (refusal,) = heard
@@ -74,7 +88,7 @@ async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: E
 async def answered(client: MemoryClient, outcome: Outcome, header_type: int = JSON_HEADER) -> Command:
     command = Command(310, 9, ext={}, header_type=header_type)
     client.connection.in_flight += 1
-    SendAnswers(STORE_HOST)([(client.connection, command, draft(7), b"KEY")], outcome)
+    SendAnswers(STORE_HOST, Calls())([(client.connection, command, draft(7), b"KEY")], outcome, 0.0)
     return await client.answer_to(9)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.appender import Appender
+from broker.metrics.counting import Counting
 from broker.send_answers import SendAnswers
 from broker.state import ReplicatedState, StateChange
 from broker.timer_deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
@@ -25,8 +26,11 @@ class Bench:
         self.store.start()
         self.state = ReplicatedState()
         self.proposed: list[tuple[StateChange, Callable[[Refusal | None], None]]] = []
-        appender = Appender(self.store.put, SendAnswers(HOST), loop)
-        self.deliveries = Deliveries(self.log, self.state, appender, lambda *one: self.proposed.append(one), loop)
+        counting = Counting("c", 100, loop.time)
+        appender = Appender(self.store.put, SendAnswers(HOST, counting.calls), counting.settled, loop)
+        self.deliveries = Deliveries(
+            self.log, self.state, appender, lambda *one: self.proposed.append(one), loop, counting.arrivals
+        )
         self.done: list[bool] = []
 
     def draft(self, origin: int, sys_flag: int = 0) -> QueuedDraft:

@@ -1,0 +1,175 @@
+"""What comes in, by topic, queue and kind of message: counted once a committed batch, taken together later.
+
+    committed batch -> draft.tally.append(draft.size)              per message: two look-ups, one append
+    tick (SETTLE_SECONDS) -> sorted sizes -> counts, bytes, buckets of sizes -> `Statistics`, /metrics
+
+A tally is a list of sizes in bytes that were not added up yet. What is refused is never counted, nor what the broker
+writes for itself.
+
+Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (getMessageType), `store/.../BrokerStatsManager`.
+"""
+
+import enum
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+from broker import names
+from broker.metrics.tallies import Distribution
+from broker.statistics import (
+    BROKER_PUT_NUMS,
+    QUEUE_PUT_NUMS,
+    QUEUE_PUT_SIZE,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+    Counter,
+    Statistics,
+)
+from ledgermq.telemetry.families import Buckets
+from store.message_store import QueuedDraft
+
+SETTLE_SECONDS: Final = 0.25
+SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+_SETTLE_MAX: Final = 2000
+
+
+class MessageKind(enum.StrEnum):
+    """Kinds of messages as labels tell them."""
+
+    NORMAL = "normal"
+    FIFO = "fifo"
+    DELAY = "delay"
+    TRANSACTION = "transaction"
+
+
+_WAITING_KINDS: Final = {
+    names.HALF_TOPIC: MessageKind.TRANSACTION,
+    names.SCHEDULE_TOPIC: MessageKind.DELAY,
+    names.TIMER_TOPIC: MessageKind.DELAY,
+}
+
+
+Place = tuple[str, int, MessageKind]
+"""Topic, queue id, kind of message."""
+
+
+class Tally(list[int]):
+    """Sizes in bytes of messages that one queue took, not added up yet.
+
+    Attributes:
+        series: where they are added.
+        counters: of numbers and of bytes, by topic and by queue.
+        fifo: for those that a sharding key keeps in order, once there were some.
+    """
+
+    __slots__ = ("counters", "fifo", "place", "series")
+
+    def __init__(self, place: Place, series: Distribution, counters: tuple[tuple[Counter, Counter], ...]) -> None:
+        super().__init__()
+        self.place = place
+        self.series = series
+        self.counters = counters
+        self.fifo: Tally | None = None
+
+
+class Arrivals:
+    """All tallies, and the sums by topic and kind.
+
+    Args:
+        statistics: gets sums by topic and queue.
+        cluster: its name, under which `Statistics` keeps the broker's sum.
+        limit: most pairs of topic and kind that are told apart.
+    """
+
+    def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
+        self._statistics = statistics
+        self._broker_counter = statistics.counter(BROKER_PUT_NUMS, cluster)
+        self._limit = limit
+        self._tallies: dict[Place, Tally] = {}
+        self._series: dict[tuple[str, MessageKind] | None, Distribution] = {}
+        self._open: list[Tally] = []
+
+    def tally(self, topic: str, queue_id: int) -> Tally:
+        """For what senders put into a queue."""
+        return self.tally_of((topic, queue_id, _WAITING_KINDS.get(topic, MessageKind.NORMAL)))
+
+    def fifo_tally(self, tally: Tally | None) -> Tally | None:
+        """For those of them that a sharding key keeps in order; of half messages that they are such counts more."""
+        if tally is None:
+            return None
+        if tally.fifo is None:
+            topic, queue_id, kind = tally.place
+            is_half = kind is MessageKind.TRANSACTION
+            tally.fifo = tally if is_half else self.tally_of((topic, queue_id, MessageKind.FIFO))
+        return tally.fifo
+
+    def tally_of(self, place: Place) -> Tally:
+        """For messages of one kind in one queue."""
+        found = self._tallies.get(place)
+        if found is None:
+            found = self._tallies[place] = self._made(place)
+        return found
+
+    def count(self, drafts: Iterable[QueuedDraft]) -> None:
+        """These are committed. The hot path."""
+        opened = self._open
+        for draft in drafts:
+            tally = draft.tally
+            if tally is not None:
+                if not tally:
+                    opened.append(tally)
+                tally.append(draft.size)
+
+    def settle(self) -> bool:
+        """Add up what was counted, at most `_SETTLE_MAX` tallies of it; says whether some are left."""
+        opened, self._open = self._open[:_SETTLE_MAX], self._open[_SETTLE_MAX:]
+        for tally in opened:
+            count, size = len(tally), sum(tally)
+            _add_sizes(tally.series, tally, size)
+            tally.clear()
+            for nums, sizes in tally.counters:
+                nums.add(count, count)
+                sizes.add(size, count)
+            self._broker_counter.add(count, count)
+        return bool(self._open)
+
+    def series(self) -> list[tuple[tuple[str, MessageKind] | None, Buckets]]:
+        """Sizes by topic and kind, as settled; None for topics beyond the limit."""
+        return [(key, distribution.buckets()) for key, distribution in list(self._series.items()) if distribution.count]
+
+    def forget_topic(self, topic: str) -> None:
+        """It is gone; so is what was counted of it."""
+        for pair in [key for key in self._tallies if key[0] == topic]:
+            del self._tallies[pair]
+        for kind in MessageKind:
+            self._series.pop((topic, kind), None)
+
+    def _made(self, place: Place) -> Tally:
+        topic, queue_id, kind = place
+        counter, key = self._statistics.counter, f"{topic}@{queue_id}"
+        by_topic = counter(TOPIC_PUT_NUMS, topic), counter(TOPIC_PUT_SIZE, topic)
+        by_queue = counter(QUEUE_PUT_NUMS, key), counter(QUEUE_PUT_SIZE, key)
+        return Tally(place, self._distribution(topic, kind), (by_topic, by_queue))
+
+    def _distribution(self, topic: str, kind: MessageKind) -> Distribution:
+        found = self._series.get((topic, kind))
+        if found is None:
+            key = (topic, kind) if len(self._series) < self._limit else None
+            found = self._series.setdefault(key, Distribution(SIZE_BOUNDS))
+        return found
+
+
+def _add_sizes(distribution: Distribution, sizes: Tally, total: int) -> None:
+    distribution.sum += total
+    if len(sizes) == 1:
+        distribution.counts[bisect_right(SIZE_BOUNDS, sizes[0] - 1)] += 1
+        return
+    sizes.sort()
+    before = 0
+    for index, bound in enumerate(SIZE_BOUNDS):
+        below = bisect_right(sizes, bound)
+        distribution.counts[index] += below - before
+        before = below
+        if below == len(sizes):
+            return
+    distribution.counts[-1] += len(sizes) - before

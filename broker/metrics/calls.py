@@ -1,0 +1,130 @@
+"""How long requests took, by request and response code; and how long appends took.
+
+    most requests:  served (time noted) ... answered      one look-up and one search each
+    sends:          a batch begins ... is settled         once a batch, for all its senders
+
+A batch's time is from its first message's arrival to the answers: flush and replication are in it.
+
+Source: apache/rocketmq `remoting/.../metrics/RemotingMetricsManager.java`, `store/.../StoreStatsService.java`.
+"""
+
+import math
+import time
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from broker.metrics.tallies import Distributions, Key
+from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name, response_name
+from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.telemetry.families import Buckets
+
+LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+SEND_CODES: Final = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    }
+)
+STORED_CODES: Final = (
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+"""Codes of messages that are stored, though not as safely as they should be: clients count them as sent."""
+_CODES_MAX: Final = 2000
+
+_SPREAD_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_SPREAD_NAMES: Final = (
+    "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s",
+    "5~10s", "10s~",
+)  # fmt: skip
+_FINE_MS: Final = (
+    *range(1, 20), *range(20, 100, 5), *range(100, 500, 25), *range(500, 1000, 100), *range(1000, 11_000, 1000)
+)  # fmt: skip
+
+
+class AppendTimes:
+    """How long messages took to be stored, from their arrival to the answer.
+
+    Attributes:
+        failed: messages that were not stored after all.
+        max_ms: the longest time so far.
+    """
+
+    def __init__(self) -> None:
+        self._spread = [0] * (len(_SPREAD_MS) + 1)
+        self._fine = [0] * (len(_FINE_MS) + 1)
+        self.failed = 0
+        self.max_ms = 0
+
+    def add(self, elapsed_ms: float, count: int) -> None:
+        """`count` messages of one batch."""
+        self._spread[bisect_left(_SPREAD_MS, int(elapsed_ms))] += count
+        self._fine[bisect_right(_FINE_MS, elapsed_ms)] += count
+        self.max_ms = max(self.max_ms, int(elapsed_ms))
+
+    def spread(self) -> dict[str, int]:
+        """Messages by how long they took, under the names that RocketMQ gives the ranges."""
+        return dict(zip(_SPREAD_NAMES, self._spread, strict=True))
+
+    def percentile_ms(self, share: float) -> float:
+        """Upper bound of the time that this share of the messages took at most; 0 without any."""
+        total = sum(self._fine)
+        if not total:
+            return 0.0
+        place = bisect_left(list(accumulate(self._fine)), math.ceil(total * share))
+        return float(_FINE_MS[min(place, len(_FINE_MS) - 1)])
+
+
+class Calls:
+    """Latencies of all requests.
+
+    Attributes:
+        appends: see there.
+        told_apart: whether senders use more than one request code, so that they must be counted one by one.
+    """
+
+    def __init__(self) -> None:
+        self.appends = AppendTimes()
+        self.told_apart = False
+        self._latencies = Distributions(LATENCY_BOUNDS_MS, _CODES_MAX)
+
+    def sent(self, commands: list[Command] | None, count: int, code: int, since: float) -> None:
+        """A batch of sends is answered with `code`; the commands matter only where codes are told apart."""
+        elapsed_ms = 1000 * (time.monotonic() - since)
+        if commands is None:
+            self._latencies.of((RequestCode.SEND_MESSAGE_V2, code, False, "success")).observe(elapsed_ms, count)
+            return
+        for request, number in Counter(command.code for command in commands).items():
+            self._latencies.of((request, code, False, "success")).observe(elapsed_ms, number)
+
+    def answered(self, command: Command, code: int) -> None:
+        """A request whose `since` was noted is answered."""
+        result = "oneway" if command.flag & ONEWAY_FLAG else "success"
+        elapsed_ms = 1000 * (time.monotonic() - command.since)
+        self._latencies.of((command.code, code, command.is_held, result)).observe(elapsed_ms)
+
+    def refused(self, command: Command, code: int) -> None:
+        """A send is refused before it came into a batch."""
+        self._latencies.of((command.code, code, False, "success")).observe(0)
+
+    def latencies(self) -> Iterator[tuple[Key, Buckets]]:
+        """By request, response, whether it was held, and result, as labels tell them."""
+        for key, buckets in self._latencies.items():
+            if key:
+                request, response, is_held, result = key
+                yield (_request(int(request)), _response(int(response)), str(is_held).lower(), result), buckets
+            else:
+                yield key, buckets
+
+
+def _request(code: int) -> str:
+    return request_name(code).lower()
+
+
+def _response(code: int) -> str:
+    return response_name(code).lower()

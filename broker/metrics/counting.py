@@ -1,0 +1,49 @@
+"""All that a broker counts while it serves, in one hand."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from broker.metrics.arrivals import Arrivals
+from broker.metrics.calls import STORED_CODES, Calls
+from broker.metrics.departures import Departures
+from broker.metrics.events import Events
+from broker.statistics import Statistics
+from ledgermq.remoting.refusal import Refusal
+from store.message_store import QueuedDraft
+from store.replicated_log import AppendReceipt
+
+
+class Counting:
+    """Counters of one broker.
+
+    Args:
+        cluster: the cluster's name.
+        limit: most label sets of one metric.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, cluster: str, limit: int, clock: Callable[[], float]) -> None:
+        self.statistics = Statistics(clock)
+        self.arrivals = Arrivals(self.statistics, cluster, limit)
+        self.statistics.before_reading = self.arrivals.settle
+        self.departures = Departures(self.statistics, cluster, limit)
+        self.calls = Calls()
+        self.events = Events(limit)
+
+    def settled(self, drafts: Sequence[QueuedDraft], outcome: AppendReceipt | Refusal, since: float) -> None:
+        """A batch that began at `since` (seconds, monotonic) is in the log, or is not."""
+        if isinstance(outcome, Refusal) and outcome.code not in STORED_CODES:
+            self.calls.appends.failed += len(drafts)
+            return
+        self.arrivals.count(drafts)
+        self.calls.appends.add(1000 * (time.monotonic() - since), len(drafts))
+
+    def settle(self) -> None:
+        """Add up what came in lately; to be called every `arrivals.SETTLE_SECONDS`."""
+        self.arrivals.settle()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone; so is what was counted of it."""
+        self.arrivals.forget_topic(topic)
+        self.departures.forget_topic(topic)
+        self.statistics.forget_topic(topic)

@@ -1,0 +1,101 @@
+"""What goes out, by topic, queue and group: counted once an answer.
+
+    pull -> Given of (topic, group, queue): counters of `Statistics`, sums for /metrics
+    POP  -> the same, but queues are not told apart
+
+Source: apache/rocketmq `broker/.../processor/DefaultPullMessageResultHandler.java`, `PopMessageProcessor.java`,
+`store/.../stats/BrokerStatsManager.java`.
+"""
+
+from broker import names
+from broker.metrics.tallies import Counts, Key
+from broker.statistics import (
+    BROKER_GET_NUMS,
+    GROUP_GET_LATENCY,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    QUEUE_GET_NUMS,
+    QUEUE_GET_SIZE,
+    Statistics,
+)
+
+
+class Given:
+    """Counts what one group gets of one queue."""
+
+    __slots__ = ("_departures", "_key", "_latency", "_nums", "_sizes")
+
+    def __init__(self, departures: "Departures", statistics: Statistics, place: tuple[str, str, int]) -> None:
+        topic, group, queue_id = place
+        counter = statistics.counter
+        by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
+        self._departures = departures
+        self._key: Key | None = None if names.is_retry_or_dead_letter(topic) else (topic, group)
+        self._nums = counter(GROUP_GET_NUMS, by_group), counter(QUEUE_GET_NUMS, by_queue)
+        self._sizes = counter(GROUP_GET_SIZE, by_group), counter(QUEUE_GET_SIZE, by_queue)
+        self._latency = counter(GROUP_GET_LATENCY, f"{queue_id}@{by_group}")
+
+    def add(self, count: int, size_bytes: int, latency_ms: int) -> None:
+        """An answer of `count` messages that was read in `latency_ms`."""
+        for counter in self._nums:
+            counter.add(count)
+        for counter in self._sizes:
+            counter.add(size_bytes)
+        self._latency.add(latency_ms)
+        departures = self._departures
+        departures.read_ms_max = max(departures.read_ms_max, latency_ms)
+        departures.add_pulled(self._key, count, size_bytes)
+
+
+class Departures:
+    """All that was given.
+
+    Args:
+        cluster: its name, under which `Statistics` keeps the broker's sum.
+        limit: most pairs of topic and group that are told apart.
+
+    Attributes:
+        pulled, pulled_bytes: by topic and group; pulls of retry topics and dead letters are not in them.
+        read_ms_max: the longest time that a read for a pull took.
+        popped, popped_bytes: by topic, group and whether it came from the retry topic.
+    """
+
+    def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
+        self._statistics = statistics
+        self._broker = statistics.counter(BROKER_GET_NUMS, cluster)
+        self._given: dict[tuple[str, str, int], Given] = {}
+        self.read_ms_max = 0
+        self.pulled, self.pulled_bytes = Counts(limit), Counts(limit)
+        self.popped, self.popped_bytes = Counts(limit), Counts(limit)
+
+    def given(self, topic: str, group: str, queue_id: int) -> Given:
+        """Where pulls of one group from one queue are counted."""
+        place = topic, group, queue_id
+        found = self._given.get(place)
+        if found is None:
+            found = self._given[place] = Given(self, self._statistics, place)
+        return found
+
+    def add_pulled(self, key: Key | None, count: int, size_bytes: int) -> None:
+        """A pull's answer; the key is None where it is not told apart."""
+        self._broker.add(count)
+        if key is not None:
+            self.pulled.add(key, count)
+            self.pulled_bytes.add(key, size_bytes)
+
+    def add_popped(self, topic: str, group: str, count: int, size_bytes: int, *, is_retry: bool) -> None:
+        """A part of a POP answer that came from the topic, or from the group's retry topic of it."""
+        self._broker.add(count)
+        place = f"{topic}@{group}"
+        self._statistics.counter(GROUP_GET_NUMS, place).add(count)
+        self._statistics.counter(GROUP_GET_SIZE, place).add(size_bytes)
+        key = topic, group, str(is_retry).lower()
+        self.popped.add(key, count)
+        self.popped_bytes.add(key, size_bytes)
+
+    def forget_topic(self, topic: str) -> None:
+        """It is gone; so is what was counted of it."""
+        for place in [place for place in self._given if place[0] == topic]:
+            del self._given[place]
+        for counts in (self.pulled, self.pulled_bytes, self.popped, self.popped_bytes):
+            counts.forget(0, topic)

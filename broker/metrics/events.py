@@ -1,0 +1,64 @@
+"""What happens rarely enough to be counted by its labels where it happens.
+
+Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java`, `PopMetricsManager.java`,
+`store/.../metrics/DefaultStoreMetricsManager.java`.
+"""
+
+import time
+from typing import Final
+
+from broker.metrics.tallies import Counts, Distribution, Distributions
+
+CREATE_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
+FINISH_BOUNDS_MS: Final = (5, 60, 600, 3600, 43_200, 86_400)
+"""Seconds are meant upstream, and milliseconds counted."""
+DELAY_BOUNDS_S: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
+SCAN_BOUNDS_MS: Final = (1, 10, 100, 1000, 2000, 3000)
+
+
+class Events:
+    """All of them.
+
+    Args:
+        limit: most label sets of each.
+
+    Attributes:
+        dead_letters: by topic (of the message's origin) and group.
+        commits, rollbacks: by topic.
+        finish_ms: from a half message's store time to its commit, by topic.
+        timers_in, timers_out: taken into the wheel and delivered, by topic.
+        delay_s: how far away a timer's time was when it was stored, by topic.
+        revive_in: POP answers and acknowledgements that were recorded, by group, topic, CK or ACK, and status.
+        revive_out: the same when they come to their end, by group, topic, CK or ACK, and queue.
+        revive_retries: messages put into retry topics, by group, topic and status.
+        scan_ms: how long looks at what is due of POP took.
+        topic_created_ms, group_created_ms: by status (and whether it is the system's).
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.dead_letters = Counts(limit)
+        self.commits, self.rollbacks = Counts(limit), Counts(limit)
+        self.finish_ms = Distributions(FINISH_BOUNDS_MS, limit)
+        self.timers_in, self.timers_out = Counts(limit), Counts(limit)
+        self.delay_s = Distributions(DELAY_BOUNDS_S, limit)
+        self.revive_in, self.revive_out = Counts(limit), Counts(limit)
+        self.revive_retries = Counts(limit)
+        self.scan_ms = Distribution(SCAN_BOUNDS_MS)
+        self.topic_created_ms = Distributions(CREATE_BOUNDS_MS, limit)
+        self.group_created_ms = Distributions(CREATE_BOUNDS_MS, limit)
+
+    def topic_created(self, topic_is_system: bool, is_done: bool, since: float) -> None:
+        """A request to make or change a topic, begun at `since` (seconds, monotonic), ended."""
+        self.topic_created_ms.of((_status(is_done), str(topic_is_system).lower())).observe(_ms_since(since))
+
+    def group_created(self, is_done: bool, since: float) -> None:
+        """The same for a consumer group."""
+        self.group_created_ms.of((_status(is_done),)).observe(_ms_since(since))
+
+
+def _status(is_done: bool) -> str:
+    return "success" if is_done else "failure"
+
+
+def _ms_since(since: float) -> int:
+    return int(1000 * (time.monotonic() - since))

@@ -1,0 +1,94 @@
+"""Counts and histograms by labels, with a bound on how many label sets one metric may have.
+
+A key is a tuple of label values (text or int) in the metric's own order. What comes with a new key when there are
+`limit` of them is counted under `OVERFLOW`, as OpenTelemetry does, so that the sums stay true.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ledgermq.telemetry.families import Buckets
+
+Key = tuple[str | int, ...]
+OVERFLOW: Final[Key] = ()
+
+
+class Counts:
+    """Sums by key."""
+
+    __slots__ = ("_limit", "_sums")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sums: dict[Key, int] = {}
+
+    def add(self, key: Key, amount: int = 1) -> None:
+        sums = self._sums
+        if key in sums:
+            sums[key] += amount
+        else:
+            place = key if len(sums) < self._limit else OVERFLOW
+            sums[place] = sums.get(place, 0) + amount
+
+    def items(self) -> list[tuple[Key, int]]:
+        """As they are now."""
+        return list(self._sums.items())
+
+    def forget(self, position: int, value: str) -> None:
+        """Drop the keys that have this value at this position."""
+        for key in [key for key in self._sums if len(key) > position and key[position] == value]:
+            del self._sums[key]
+
+
+class Distribution:
+    """One histogram: observations by upper bound, and their sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Count `value` `count` times; a bound belongs to the bucket below it."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.sum += value * count
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def buckets(self) -> Buckets:
+        """As it is now."""
+        return Buckets(self.bounds, tuple(self.counts), self.sum)
+
+
+class Distributions:
+    """Histograms by key, all with the same bounds."""
+
+    __slots__ = ("_bounds", "_by_key", "_limit")
+
+    def __init__(self, bounds: Sequence[float], limit: int) -> None:
+        self._bounds = bounds
+        self._limit = limit
+        self._by_key: dict[Key, Distribution] = {}
+
+    def of(self, key: Key) -> Distribution:
+        """The histogram of a key, made when it is new."""
+        found = self._by_key.get(key)
+        if found is None:
+            place = key if len(self._by_key) < self._limit else OVERFLOW
+            found = self._by_key.setdefault(place, Distribution(self._bounds))
+        return found
+
+    def items(self) -> Iterator[tuple[Key, Buckets]]:
+        """As they are when the iteration comes to them."""
+        for key, distribution in list(self._by_key.items()):
+            yield key, distribution.buckets()
+
+    def forget(self, position: int, value: str) -> None:
+        """Drop the keys that have this value at this position."""
+        for key in [key for key in self._by_key if len(key) > position and key[position] == value]:
+            del self._by_key[key]
