@@ -11,8 +11,6 @@ SEEDS ?= 20000
 JOBS ?= 2
 IMAGES ?= 50
 ROUNDS ?= 100
-GROUPS_RAFT := send,pull,lite,consume,protocol,query,cluster
-GROUPS_STANDALONE := send,pull,lite,consume,protocol,query
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -68,14 +66,14 @@ crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times i
 	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
 	$(BIN)/python -m chaos.crash.kill_loop --mode raft --rounds $(ROUNDS)
 
-interop: $(BIN)/.runtime ## the real Java client against our clusters: raft with nodes killed, and standalone (Java 17, Maven)
-	scripts/interop raft --cases $(GROUPS_RAFT)
-	scripts/interop standalone --cases $(GROUPS_STANDALONE)
+interop: $(BIN)/.runtime ## the real Java clients, both versions, all groups, on clusters of ours, beside the real broker's score (Java 17, Maven)
+	scripts/interop usual
 
-interop-all: $(BIN)/.runtime ## every group of the conformance suite, with both client versions
-	scripts/interop raft
-	scripts/interop raft --client 4.9.8
-	scripts/interop standalone
+interop-all: $(BIN)/.runtime ## the same, with ACL and TLS in every mode and with both clients
+	scripts/interop whole
+
+interop-real: $(BIN)/.runtime ## the real broker's score anew, into tests/interop/real.tsv (some forty minutes)
+	scripts/interop record
 
 race: $(BIN)/.runtime ## side by side with RocketMQ in one run (Java 17, Maven, Go)
 	benchmarks/race raft

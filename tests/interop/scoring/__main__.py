@@ -1,0 +1,93 @@
+"""Run the conformance suite on clusters of LedgerMQ, and show its scores beside the real broker's.
+
+    scripts/interop CLUSTER [--client VERSION] [--cases P,..] [options of tests/interop/run]
+    scripts/interop usual | whole             what `make interop` and `make interop-all` run
+    scripts/interop record [COLUMN...]        run the real RocketMQ 5.3.3, and keep its scores in real.tsv
+
+CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing or
+two-brokers. Exit status: 0 nothing is owed, 1 a case is not passed that the real broker passes, 2 a cluster or the
+suite did not run.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+
+from tests.interop.scoring import ours, real
+from tests.interop.scoring.outcomes import Outcome, Results
+from tests.interop.scoring.reference import Reference
+from tests.interop.scoring.runs import CLIENTS, COUNTERPARTS, Run, cases_for, recorded, usual, whole
+from tests.interop.scoring.suite import NotRunError, Target, run_suite
+from tests.interop.scoring.table import owed, side_by_side, summary
+
+JOBS = "8"
+Row = tuple[str, Results, dict[str, Outcome], float]
+
+
+def main(words: list[str]) -> int:
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if missing:
+        print(f"interop: {missing[0]} is not on the PATH; Java 17 and Maven are needed", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # clusters are stopped on the way out
+    parser = argparse.ArgumentParser(
+        prog="scripts/interop", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=[*COUNTERPARTS, "usual", "whole", "record"], metavar="WHAT")
+    parser.add_argument("--client", choices=CLIENTS, default=CLIENTS[0])
+    parser.add_argument("--cases", help="patterns of cases, as tests/interop/run takes them")
+    args, rest = parser.parse_known_args(words)
+    try:
+        if args.what == "record":
+            return record(rest)
+        plans = {"usual": usual, "whole": whole}
+        one = [Run(args.what, args.client, args.cases or cases_for(args.what))] if args.what in COUNTERPARTS else []
+        return judge(one or plans[args.what](), rest)
+    except NotRunError as error:
+        print(f"interop: {error}", file=sys.stderr)
+        return 2
+
+
+def judge(runs: list[Run], options: list[str]) -> int:
+    """Run all of them, show the scores; 1 when anything is owed."""
+    reference = Reference.load()
+    rows: list[Row] = []
+    for run in runs:
+        print(f"==== {run.title}: {run.cases}", flush=True)
+        began = time.monotonic()
+        with ours.up(run.cluster) as target:
+            results = run_suite(target, run.client, ["--cases", run.cases, *options])
+        scores = reference.columns.get(run.column, {})
+        rows.append((run.title, results, scores, time.monotonic() - began))
+        print(*side_by_side(f"{run.title}; the real broker: {run.column}", results, scores), sep="\n", flush=True)
+    print(*summary(rows), sep="\n", flush=True)
+    return int(any(owed(results, scores) for _, results, scores, _ in rows))
+
+
+def record(columns: list[str]) -> int:
+    """Run the real broker for these columns, or all, and keep what it scores."""
+    for run in recorded():
+        if columns and run.column not in columns:
+            continue
+        print(f"==== the real broker, {run.column}: {run.cases}", flush=True)
+        with real.up(COUNTERPARTS[run.cluster]) as target:
+            results = _fair(target, run)
+        reference = Reference.load()
+        reference.put(run.column, results)
+        reference.save()
+    return 0
+
+
+def _fair(target: Target, run: Run) -> Results:
+    """What failed is run again, alone: a busy machine is not the broker's fault."""
+    results = run_suite(target, run.client, ["--cases", run.cases, "--jobs", JOBS])
+    failed = [case for case, result in results.items() if result.outcome is Outcome.FAIL]
+    if failed:
+        results |= run_suite(target, run.client, ["--cases", ",".join(failed), "--jobs", "1"])
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

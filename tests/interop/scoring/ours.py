@@ -1,0 +1,134 @@
+"""A cluster of LedgerMQ, up for a block: standalone, raft, with ACL, with TLS, or two brokers of different names."""
+
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.interop.scoring.suite import (
+    PROJECT,
+    SECRET,
+    SETTINGS,
+    USER,
+    NotRunError,
+    Target,
+    await_brokers,
+    fault_options,
+)
+
+LEDGERMQ = str(PROJECT / ".venv" / "bin" / "ledgermq") if (PROJECT / ".venv").exists() else "ledgermq"
+STOP_LIMIT_S = 60.0
+
+
+@contextlib.contextmanager
+def up(kind: str) -> Iterator[Target]:
+    """The cluster of this kind; `TMPDIR` holds its files.
+
+    Raises:
+        NotRunError: it did not come up.
+    """
+    work = Path(tempfile.mkdtemp(prefix="ledgermq-interop."))
+    mode, _, extra = kind.partition("-")
+    settings = dict(SETTINGS)
+    options: tuple[str, ...] = ()
+    if extra == "acl":
+        settings |= _acl_settings()
+        options = ("--acl", f"{USER}:{SECRET}")
+    elif extra.startswith("tls"):
+        settings |= _tls_settings(work, "enforcing" if extra == "tls-enforcing" else "permissive")
+        options = ("--tls",)
+    try:
+        with _running("standalone" if kind == "two-brokers" else mode, settings, work) as namesrv:
+            faults = _fault_options(work / "cluster") if kind != "standalone" and extra in ("", "brokers") else ()
+            target = Target(namesrv, (*options, *faults))
+            if kind == "two-brokers":
+                with _second_broker(work, namesrv):
+                    yield target
+            else:
+                yield target
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _running(mode: str, settings: dict[str, str], work: Path) -> Iterator[str]:
+    words = [LEDGERMQ, "cluster", "up", "--mode", mode, "--dir", str(work / "cluster"), "--json"]
+    for key, value in settings.items():
+        words += ["--conf", f"{key}={value}"]
+    log = work / "up.log"
+    with log.open("w") as errors, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            if not line:
+                raise NotRunError(f"the cluster did not come up: {log.read_text()}")
+            yield json.loads(line)["namesrv"]
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _fault_options(directory: Path) -> tuple[str, ...]:
+    cluster = f"{LEDGERMQ} cluster"
+    return fault_options(
+        f"{cluster} status --addresses --dir {directory}",
+        f"{cluster} kill {{address}} --dir {directory}",
+        f"{cluster} start {{address}} --dir {directory}",
+    )
+
+
+def _acl_settings() -> dict[str, str]:
+    user = json.dumps({"username": USER, "password": SECRET})
+    return {"authenticationEnabled": "true", "authorizationEnabled": "true", "initAuthenticationUser": user}
+
+
+def _tls_settings(work: Path, mode: str) -> dict[str, str]:
+    key, certificate = work / "tls.key", work / "tls.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    words += ["-subj", "/CN=interop", "-addext", "subjectAltName=IP:127.0.0.1"]
+    words += ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True)
+    return {
+        "tls.server.mode": mode,
+        "tls.server.certPath": str(certificate),
+        "tls.server.keyPath": str(key),
+        "tls.client.trustCertPath": str(certificate),
+        "useTLS": "true",
+    }
+
+
+@contextlib.contextmanager
+def _second_broker(work: Path, namesrv: str) -> Iterator[None]:
+    """broker-b, registered beside the cluster's broker-a, with the same settings."""
+    first = next((work / "cluster" / "n0").glob("*.conf")).read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in first if "=" in line)
+    port, health = _free_ports()
+    settings |= {"brokerName": "broker-b", "listenPort": str(port), "healthPort": str(health)}
+    settings["storePathRootDir"] = str(work / "second" / "store")
+    conf = work / "second.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    with (work / "second.log").open("w") as log:
+        process = subprocess.Popen([LEDGERMQ, "broker", "-c", str(conf)], stdout=log, stderr=log, text=True)
+    try:
+        await_brokers(namesrv, 2)
+        yield
+    finally:
+        _end(process)
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]

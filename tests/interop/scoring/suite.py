@@ -1,0 +1,73 @@
+"""`tests/interop/run` on a cluster that is up, and what came of it."""
+
+import asyncio
+import dataclasses
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ledgermq.client.admin import Admin
+from ledgermq.client.errors import LedgerMQError
+from tests.interop.scoring.outcomes import Results, read_results
+
+PROJECT = Path(__file__).resolve().parents[3]
+RUN = PROJECT / "tests" / "interop" / "run"
+
+# What the suite asks of a broker, and RocketMQ's defaults leave off.
+SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
+REGISTER_LIMIT_S = 60.0
+USER, SECRET = "interop", "interop-secret"
+
+
+class NotRunError(Exception):
+    """A cluster did not come up, or the suite did not run to its end; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Where the suite connects to, and the options that this cluster wants of it."""
+
+    namesrv: str
+    options: tuple[str, ...] = ()
+
+
+def fault_options(nodes: str, kill: str, restart: str) -> tuple[str, ...]:
+    """Options for a cluster whose nodes may be killed; `{address}` stands in the commands."""
+    return ("--nodes-command", nodes, "--kill-command", kill, "--restart-command", restart)
+
+
+def run_suite(target: Target, client: str, options: list[str]) -> Results:
+    """Run it, its lines to standard output; further options as `tests/interop/run` takes them.
+
+    Raises:
+        NotRunError: it did not finish, whatever its cases did.
+    """
+    with tempfile.TemporaryDirectory(prefix="ledgermq-scores.") as folder:
+        file = Path(folder) / "results.json"
+        words = [str(RUN), "--namesrv", target.namesrv, "--client", client, "--json", str(file), *target.options]
+        status = subprocess.run([*words, *options], cwd=PROJECT).returncode
+        if status not in (0, 1) or not file.exists():
+            raise NotRunError(f"the suite ended with status {status}")
+        return read_results(file)
+
+
+def await_brokers(namesrv: str, count: int) -> None:
+    """Wait until so many broker names have a master that takes part.
+
+    Raises:
+        NotRunError: they have not registered in time.
+    """
+    deadline = time.monotonic() + REGISTER_LIMIT_S
+    while asyncio.run(_leaders(namesrv)) < count:
+        if time.monotonic() > deadline:
+            raise NotRunError(f"{count} brokers have not registered at {namesrv} in {REGISTER_LIMIT_S:g} s")
+        time.sleep(0.2)
+
+
+async def _leaders(namesrv: str) -> int:
+    try:
+        async with Admin(namesrv) as admin:
+            return len((await admin.cluster()).leaders())
+    except LedgerMQError:
+        return 0

@@ -1,0 +1,57 @@
+"""What is owed: a case of ours is judged by what the real broker makes of the same case."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.interop.scoring.outcomes import Outcome, Result, Results, read_results
+from tests.interop.scoring.reference import Reference
+from tests.interop.scoring.table import owed, side_by_side, summary
+
+
+@pytest.mark.parametrize("real", [Outcome.OK, Outcome.KNOWN])
+@pytest.mark.parametrize("ours", [Outcome.FAIL, Outcome.SKIP])
+def test_what_the_real_broker_passes_or_is_known_to_fail_is_owed_when_failed_or_skipped(
+    real: Outcome, ours: Outcome
+) -> None:
+    assert owed({"send/sync": Result(ours)}, {"send/sync": real}).keys() == {"send/sync"}
+
+
+def test_what_passes_is_never_owed() -> None:
+    assert owed({"send/sync": Result(Outcome.OK)}, {}) == {}
+
+
+@pytest.mark.parametrize("real", [{}, {"a/b": Outcome.SKIP}])
+def test_a_failure_of_a_case_that_the_real_broker_was_not_asked_is_owed_a_skip_is_not(
+    real: dict[str, Outcome],
+) -> None:
+    assert owed({"a/b": Result(Outcome.FAIL)}, real).keys() == {"a/b"}
+    assert owed({"a/b": Result(Outcome.SKIP)}, real) == {}
+
+
+def test_a_failure_that_the_real_broker_shares_is_not_owed() -> None:
+    assert owed({"a/b": Result(Outcome.FAIL)}, {"a/b": Outcome.FAIL}) == {}
+
+
+def test_of_several_rounds_the_worst_counts(tmp_path: Path) -> None:
+    rounds = [{"id": "a/b", "outcome": outcome, "text": outcome} for outcome in ("ok", "FAIL", "skip")]
+    (tmp_path / "results.json").write_text(json.dumps({"cases": rounds}))
+    assert read_results(tmp_path / "results.json") == {"a/b": Result(Outcome.FAIL, "FAIL")}
+
+
+def test_the_table_names_what_is_owed_with_its_reason() -> None:
+    ours: Results = {"send/sync": Result(Outcome.OK), "send/async": Result(Outcome.FAIL, "expected 1, got 2")}
+    lines = side_by_side("a run", ours, {"send/sync": Outcome.OK, "send/async": Outcome.OK})
+    assert lines[2].split() == ["send", "2", "1", "1", "0", "2", "0", "0", "0"]
+    assert lines[-1].split(maxsplit=5)[:3] == ["OWED", "FAIL", "send/async"]
+    assert lines[-1].endswith("expected 1, got 2")
+    assert summary([("a run", ours, {}, 1.0)])[1].split()[2:5] == ["1/1/0", "0/0/0", "1"]
+
+
+def test_the_reference_file_is_read_as_written(tmp_path: Path) -> None:
+    reference = Reference({})
+    reference.put("single/5.3.3", {"timer/recall": Result(Outcome.OK), "send/sync": Result(Outcome.KNOWN)})
+    reference.put("single/4.9.8", {"send/sync": Result(Outcome.OK)})
+    reference.save(tmp_path / "real.tsv")
+    assert Reference.load(tmp_path / "real.tsv").columns == reference.columns
