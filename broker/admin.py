@@ -178,7 +178,7 @@ class AdminRequests:
         try:
             group = GroupConfig.from_json(loads(command.body))
         except JsonError as error:
-            raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
         names.check_group_name(group.name)
         before = self._metadata.group(group.name)
         attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
@@ -307,10 +307,10 @@ def _entries(command: Command, name: str) -> list[Any]:
     try:
         body = loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
     entries = body.get(name) if isinstance(body, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: {name} is {str(entries)[:100]!r}, not a list")
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(entries)[:100]!r}, not a list")
     return entries
 
 
@@ -319,7 +319,7 @@ def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicC
     filter_type = fields.get("topicFilterType", "SINGLE_TAG")
     if filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
         raise Refusal(
-            Cause.INVALID_PARAMETER, f"field topicFilterType is {filter_type[:40]!r}, not SINGLE_TAG or MULTI_TAG"
+            Cause.MALFORMED_FIELD, f"field topicFilterType is {filter_type[:40]!r}, not SINGLE_TAG or MULTI_TAG"
         )
     return TopicConfig(
         name=name,

@@ -112,7 +112,9 @@ class ClientRequests:
     def check_client_config(self, connection: Connection, command: Command) -> None:
         """46: whether the broker can filter by a subscription."""
         body = _json_body(command)
-        subscription = body.get("subscriptionData") if isinstance(body, dict) else None
+        if not isinstance(body, dict):
+            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
+        subscription = body.get("subscriptionData")
         if subscription is not None:
             parsed = Subscription.from_json(subscription)
             check_usable(parsed, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
@@ -196,7 +198,7 @@ class ClientRequests:
         try:
             _, offset = parse_offset_message_id(message_id)
         except InvalidMessageIdError as error:
-            raise Refusal(Cause.INVALID_PARAMETER, f"field msgId: {error}") from error
+            raise Refusal(Cause.MALFORMED_FIELD, f"field msgId: {error}") from error
         record = visible_record(self._store, offset)
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset} (msgId {message_id})")
@@ -237,7 +239,7 @@ def _json_body(command: Command) -> Any:
     try:
         return loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
 
 
 def _lock_body(command: Command) -> tuple[str, str, list[QueueId]]:
@@ -246,4 +248,4 @@ def _lock_body(command: Command) -> tuple[str, str, list[QueueId]]:
         queues = [QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in body["mqSet"]]
         return str(body["consumerGroup"]), str(body["clientId"]), queues
     except (KeyError, TypeError, ValueError) as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body has no good {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error

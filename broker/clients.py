@@ -103,10 +103,10 @@ class Heartbeat:
         """Read the body of a HEART_BEAT.
 
         Raises:
-            Refusal: INVALID_PARAMETER or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
+            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
         """
         if not isinstance(value, Mapping):
-            raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: the body is no JSON object but {type(value).__name__}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is no JSON object but {type(value).__name__}")
         producers = (_text(entry, "groupName") for entry in _entries(value, "producerDataSet"))
         consumers = (_consumer_data(entry) for entry in _entries(value, "consumerDataSet"))
         return cls(_text(value, "clientID"), tuple(producers), tuple(consumers))
@@ -216,12 +216,12 @@ def _consumer_data(entry: Mapping[str, Any]) -> ConsumerData:
 def _text(value: Mapping[str, Any], name: str) -> str:
     found = value.get(name)
     if not isinstance(found, str) or not found:
-        raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {name} is {str(found)[:100]!r}, not a text")
+        raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: {name} is {str(found)[:100]!r}, not a text")
     return found
 
 
 def _entries(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     found = value.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
-        raise Refusal(Cause.INVALID_PARAMETER, f"heartbeat: {name} is {str(found)[:100]!r}, not a list of objects")
+        raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: {name} is {str(found)[:100]!r}, not a list of objects")
     return found

@@ -23,7 +23,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.fields import SEND_NAMES
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import AppendReceipt
 
 PUSH_TIMEOUT_SECONDS: Final = 10.0
@@ -60,6 +60,8 @@ class RequestReply:
     def reply(self, connection: Connection, command: Command) -> None:
         """Push it to the requester, then store it. A reply whose topic or queue is refused is not pushed either."""
         fields = command.ext if "b" in command.ext else shortened(command.ext)
+        if "b" not in fields:
+            raise Refusal(Cause.INVALID_PARAMETER, "field b (topic) is missing")
         self._send.check(fields)
         self._spawn(self._pass_on(connection, command, fields))
 

@@ -34,7 +34,7 @@ from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_p
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import I64_MAX, integer, long
+from ledgermq.remoting.fields import I64_MAX, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_queue import BatchQueue
 from store.message_store import QueuedDraft
@@ -43,6 +43,11 @@ from store.replicated_log import AppendReceipt
 _HOST_V6_EXTRA: Final = 12
 Header = tuple[int, int, int]
 """System flag, born time in ms, reconsume times."""
+
+Numbers = tuple[int, int, int]
+"""System flag, reconsume times, flag."""
+
+_NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a handful
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _TAGS: Final = b"TAGS\x01"
@@ -96,6 +101,7 @@ class SendProcessor:
         is_v6 = len(store_host) == 20
         self._store_flags = STORE_HOST_V6 if is_v6 else 0
         self._store_extra = _HOST_V6_EXTRA if is_v6 else 0
+        self._read_numbers: dict[tuple[str | None, ...], Numbers] = {}
 
     def send_v1(self, connection: Connection, command: Command) -> None:
         """Code 10: the same fields under long names."""
@@ -108,11 +114,15 @@ class SendProcessor:
         self._send(connection, command, fields if "b" in fields else shortened(fields))
 
     def check(self, fields: Mapping[str, str]) -> None:
-        """The checks of topic and queue of a send with these (short) fields.
+        """The checks of header, topic and queue of a send with these (short) fields.
 
         Raises:
             Refusal: it would be refused.
         """
+        for name in ("a", "c"):
+            text(fields, name)
+        long(fields, "g")
+        self._numbers(fields, ())
         if (fields.get("b"), fields.get("e")) not in self._known:
             self._checked_target(fields)
 
@@ -142,14 +152,14 @@ class SendProcessor:
         try:
             messages = split_batch(command.body)
         except MalformedBatchError as error:
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"malformed batch: {error}") from error
+            raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
         if not messages:
-            raise Refusal(Cause.MESSAGE_ILLEGAL, "a batch without messages")
+            raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
         if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
             self._send_inner_batch(connection, command, fields, target, messages)
             return
         born = _born_host(connection)
-        header = self._header(born, fields)
+        header, _ = self._header(born, fields)
         draft, mark = self._draft, self._stamp
         drafts: list[QueuedDraft] = []
         for flag, body, properties in messages:
@@ -194,9 +204,9 @@ class SendProcessor:
         key = find_property(properties, b"UNIQ_KEY") or b""
         properties += b"%b\x01%d\x02" % (INNER_NUM.encode(), len(messages))
         born = _born_host(connection)
-        sys_flag, born_timestamp, reconsume_times = self._header(born, fields)
+        (sys_flag, born_timestamp, reconsume_times), flag = self._header(born, fields)
         header = (sys_flag | INNER_BATCH | NEED_UNWRAP, born_timestamp, reconsume_times)
-        draft = self._draft(target, born, header, integer(fields, "h", 0), command.body, properties)
+        draft = self._draft(target, born, header, flag, command.body, properties)
         more = {"batchUniqId": key.decode(errors="replace")}
         self._append_alone(connection, command, target, draft, key, more)
 
@@ -223,10 +233,9 @@ class SendProcessor:
         if target.needs_key:
             check_key(properties)
         born = connection.attributes.get("born_host") or _born_host(connection)
-        header = self._header(born, fields)
+        header, flag = self._header(born, fields)
         if header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue):
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {fields['b']} takes no records with messages inside")
-        flag = 0 if fields.get("h") == "0" else integer(fields, "h", 0)
         if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
             parked = self._parking.park(target, properties, header[2])
             if parked is not None:
@@ -289,17 +298,31 @@ class SendProcessor:
 
         self._appender.listeners.append(done)
 
-    def _header(self, born: BornHost, fields: Mapping[str, str]) -> Header:
-        """What the header says of all messages of a request."""
-        sys_flag = 0 if fields.get("f") == "0" else integer(fields, "f", 0) & ~(HOST_MASK | TRANSACTION_MASK)
+    def _header(self, born: BornHost, fields: Mapping[str, str]) -> tuple[Header, int]:
+        """What the header says of all messages of a request, and the flag of a single one."""
+        get = fields.get
+        words = (get("f"), get("j"), get("h"), get("d"), get("l"))
+        sys_flag, reconsume_times, flag = self._read_numbers.get(words) or self._numbers(fields, words)
         try:
             born_timestamp = int(fields["g"])
         except (KeyError, ValueError):
             born_timestamp = -1
         if not 0 <= born_timestamp <= I64_MAX:
             born_timestamp = long(fields, "g")
-        reconsume_times = 0 if fields.get("j", "0") == "0" else integer(fields, "j", low=0)
-        return sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times
+        return (sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times), flag
+
+    def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
+        """The small numbers of a header, all checked as upstream does, also those that nothing hangs on here."""
+        integer(fields, "d")
+        if fields.get("l"):
+            integer(fields, "l")
+        sys_flag = integer(fields, "f") & ~(HOST_MASK | TRANSACTION_MASK)
+        numbers = (sys_flag, integer(fields, "j", 0, low=0), integer(fields, "h"))
+        if len(self._read_numbers) >= _NUMBERS_MAX:
+            self._read_numbers.clear()
+        if words:
+            self._read_numbers[words] = numbers
+        return numbers
 
     def _draft(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from broker import names
 from broker.auth.guard import Guard
 from broker.clients import ClientTable
+from broker.header_forms import FORMS
 from broker.metrics.calls import SEND_CODES
 from broker.metrics.counting import Counting
 from broker.unserved import not_served
@@ -37,7 +38,7 @@ class BrokerRequestHandler:
     """
 
     def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard, counting: Counting) -> None:
-        self._table = {code: serve if code in SEND_CODES else _timed(serve) for code, serve in table.items()}
+        self._table = {code: serve if code in SEND_CODES else _timed(code, serve) for code, serve in table.items()}
         self._counting = counting
         self._guard = guard if guard.is_needed else None
         self._clients = clients
@@ -45,7 +46,7 @@ class BrokerRequestHandler:
 
     def serve(self, code: int, serve: Serve) -> None:
         """Serve one more request code."""
-        self._table[code] = _timed(serve)
+        self._table[code] = _timed(code, serve)
 
     @property
     def codes(self) -> frozenset[int]:
@@ -95,10 +96,15 @@ class BrokerRequestHandler:
         self._clients.connection_closed(connection)
 
 
-def _timed(serve: Serve) -> Serve:
+def _timed(code: int, serve: Serve) -> Serve:
+    """`serve`, asked only with a header as it must be; begins the measure of its time."""
+    form = FORMS.get(code)
+
     def run(connection: Connection, command: Command) -> None:
         command.since = time.monotonic()
         command.is_held = False
+        if form is not None:
+            form.check(command.ext)
         serve(connection, command)
 
     return run

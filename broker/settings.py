@@ -81,7 +81,7 @@ class TopicConfig:
         """Read RocketMQ's JSON; fields that older releases do not write have their defaults.
 
         Raises:
-            Refusal: INVALID_PARAMETER, naming the field that is missing or bad.
+            Refusal: MALFORMED_FIELD, naming the field that is missing or bad.
         """
         reader = _Reader("topic config", value)
         filter_type = reader.text("topicFilterType", "SINGLE_TAG")
@@ -152,7 +152,7 @@ class GroupConfig:
         """Read RocketMQ's JSON; fields that older releases do not write have their defaults.
 
         Raises:
-            Refusal: INVALID_PARAMETER, naming the field that is missing or bad.
+            Refusal: MALFORMED_FIELD, naming the field that is missing or bad.
         """
         reader = _Reader("group config", value)
         return cls(
@@ -201,12 +201,12 @@ class _Reader:
 
     def __init__(self, what: str, value: Any) -> None:
         if not isinstance(value, Mapping):
-            raise Refusal(Cause.INVALID_PARAMETER, f"{what} is not a JSON object but {type(value).__name__}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"{what} is not a JSON object but {type(value).__name__}")
         self._what = what
         self.members: Mapping[str, Any] = value
 
     def bad(self, name: str, value: Any, wanted: str) -> Refusal:
-        return Refusal(Cause.INVALID_PARAMETER, f"{self._what}: field {name} is {str(value)[:100]!r}, not {wanted}")
+        return Refusal(Cause.MALFORMED_FIELD, f"{self._what}: field {name} is {str(value)[:100]!r}, not {wanted}")
 
     def text(self, name: str, default: str | None = None) -> str:
         value = self.members.get(name, default)

@@ -69,10 +69,10 @@ class Subscription:
         """Read a subscription of a heartbeat.
 
         Raises:
-            Refusal: INVALID_PARAMETER or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
+            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
         """
         if not isinstance(value, Mapping) or not isinstance(value.get("topic"), str):
-            raise Refusal(Cause.INVALID_PARAMETER, f"a subscription without a topic: {str(value)[:200]}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"a subscription without a topic: {str(value)[:200]}")
         return make_subscription(
             value["topic"],
             str(value.get("subString") or ALL),

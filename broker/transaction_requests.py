@@ -9,6 +9,7 @@ Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from broker import names
 from broker.config import BrokerConfig
@@ -41,6 +42,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt
 
+_DECISIONS: Final = (0, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
 _NOT_FOUND = "Find prepared transaction message failed"
 _NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
@@ -78,6 +80,8 @@ class TransactionRequests:
         long(fields, "tranStateTableOffset")
         long(fields, "commitLogOffset")
         decision = integer(fields, "commitOrRollback")
+        if decision not in _DECISIONS:
+            raise Refusal(Cause.MALFORMED_FIELD, f"field commitOrRollback is {decision}, none of {_DECISIONS}")
         if not self._role.writable:
             refusal = self._role.refusal()
             connection.respond(command, ResponseCode.SLAVE_NOT_AVAILABLE, refusal.ext, remark=refusal.remark)

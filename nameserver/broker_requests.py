@@ -89,7 +89,7 @@ class BrokerRequests:
     def _registration(self, connection: Connection, command: Command) -> Registration:
         ext = command.ext
         if (wanted := long(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
-            raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, header says {wanted}")
+            raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, field bodyCrc32 says {wanted}")
         name = filled(ext, "brokerName")
         return Registration(
             cluster=filled(ext, "clusterName"),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import filled, long, optional_boolean
+from ledgermq.remoting.fields import filled, long, optional_boolean, text
 from ledgermq.remoting.java_json import java_json, standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
@@ -63,7 +63,7 @@ class ClientRequests:
         config = self._config()
         if config.wait_for_service and self._age_s() < config.wait_for_service_seconds:
             raise Refusal(Cause.SYSTEM_ERROR, "name server not ready")
-        topic = filled(command.ext, "topic")
+        topic = text(command.ext, "topic")
         wait_ms = min(long(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
         if wait_ms and self._table.version(topic) == long(command.ext, "knownVersion", 0):
             self._waiters.hold(connection, command, wait_ms / 1000)
@@ -76,7 +76,7 @@ class ClientRequests:
         Raises:
             Refusal: TOPIC_NOT_EXIST, with RocketMQ's words.
         """
-        topic = filled(command.ext, "topic")
+        topic = text(command.ext, "topic")
         acting = self._config().support_acting_master
         route = self._table.route_with_acting_masters(topic) if acting else self._table.route(topic)
         if route is None:

@@ -31,6 +31,7 @@ from nameserver.core.model import Member
 from nameserver.core.routes import RouteTable
 from nameserver.departures import Departures
 from nameserver.figures import Figures
+from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
 from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
@@ -143,6 +144,8 @@ class NameServer:
 
     def _answer(self, connection: Connection, command: Command, handler: Handler) -> None:
         try:
+            if form := FORMS.get(command.code):
+                form.check(command.ext)
             answer = handler(connection, command)
         except Refusal as refusal:
             _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)

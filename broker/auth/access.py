@@ -97,7 +97,7 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     """All that the request touches; each must be allowed.
 
     Raises:
-        Refusal: INVALID_PARAMETER, the body that names what is touched cannot be read.
+        Refusal: MALFORMED_FIELD, the body that names what is touched cannot be read.
     """
     code, fields = command.code, command.ext
     by_fields = _BY_FIELDS.get(code)
@@ -252,20 +252,20 @@ def _body(command: Command) -> Mapping[str, Any]:
     try:
         value = loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body of request {command.code}: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"the body of request {command.code}: {error}") from error
     return _object(value)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body holds {type(value).__name__} where an object belongs")
+        raise Refusal(Cause.MALFORMED_FIELD, f"the body holds {type(value).__name__} where an object belongs")
     return value
 
 
 def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     items = value.get(name) or []
     if not isinstance(items, list):
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} of the body is no list")
+        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} of the body is no list")
     return [_object(item) for item in items]
 
 

@@ -81,10 +81,10 @@ class UserChange:
     def from_json(cls, value: Any) -> "UserChange":
         """Read a `UserInfo`; errors as `User.from_json`."""
         if not isinstance(value, Mapping):
-            raise Refusal(Cause.INVALID_PARAMETER, f"the user is no JSON object but {type(value).__name__}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"the user is no JSON object but {type(value).__name__}")
         password = value.get("password") or ""
         if not isinstance(password, str):
-            raise Refusal(Cause.INVALID_PARAMETER, "field password is not a text")
+            raise Refusal(Cause.MALFORMED_FIELD, "field password is not a text")
         kind = _word(value, "userType", (SUPER, NORMAL))
         return cls(password, kind, _word(value, "userStatus", (ENABLE, DISABLE)))
 
@@ -268,12 +268,12 @@ def _word(value: Mapping[str, Any], name: str, known: Iterable[str]) -> str:
     word = value.get(name)
     found = _known(word, known)
     if word and found is None:
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known)}")
+        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} is {str(word)[:100]!r}, not one of {', '.join(known)}")
     return found or ""
 
 
 def _texts(value: Mapping[str, Any], name: str) -> list[str]:
     texts = value.get(name) or []
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refusal(Cause.INVALID_PARAMETER, f"field {name} is not a list of texts")
+        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} is not a list of texts")
     return texts

@@ -102,10 +102,11 @@ class AuthRequests:
     def update_user(self, connection: Connection, command: Command) -> None:
         """3002: what the body leaves out stays."""
         name = self._begin_change(command)
+        change = UserChange.from_json(_body(command))
         present = self._state.users.get(name)
         if present is None:
             raise refused("The user is not exist")
-        user = UserChange.from_json(_body(command)).update(present)
+        user = change.update(present)
         if present.is_super or user.is_super:
             self._guard.check_super(command, "update")
         self._change(connection, command, StateChange(users={name: user}))
@@ -276,7 +277,9 @@ def _only(acl: Acl, resource: str) -> Acl:
 
 
 def _body(command: Command) -> Any:
+    if not command.body:
+        raise Refusal(Cause.MALFORMED_FIELD, f"request {command.code} has no body")
     try:
-        return loads(command.body) if command.body else {}
+        return loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body of request {command.code}: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"the body of request {command.code}: {error}") from error

@@ -189,7 +189,7 @@ def _acks(command: Command) -> list[_Ack]:
         return [_batch(entry, broker) for entry in body.get("acks") or ()]
     except (JsonError, ValueError, TypeError, LookupError, AttributeError) as error:
         remark = f"{command.name}: the body has no good acks: {type(error).__name__}: {error}"
-        raise Refusal(Cause.INVALID_PARAMETER, remark[:500]) from error
+        raise Refusal(Cause.MALFORMED_FIELD, remark[:500]) from error
 
 
 def _batch(entry: Any, broker: str) -> _Ack:

@@ -81,7 +81,7 @@ class AssignmentRequests:
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = RequestMode(str(body.get("mode") or PULL), _share_count(body))
         if mode.mode not in (PULL, POP):
-            raise Refusal(Cause.INVALID_PARAMETER, f"mode is {mode.mode[:_SHOWN_MAX]!r}, neither PULL nor POP")
+            raise Refusal(Cause.MALFORMED_FIELD, f"mode is {mode.mode[:_SHOWN_MAX]!r}, neither PULL nor POP")
         if is_retry_topic(topic):
             raise Refusal(Cause.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._metadata.topic(topic) is None:
@@ -134,21 +134,21 @@ def _body(command: Command) -> dict[str, Any]:
     try:
         body = loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
     if not isinstance(body, dict):
-        raise Refusal(Cause.INVALID_PARAMETER, f"{command.name}: the body is no JSON object")
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
     return body
 
 
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body has no good {name}")
+        raise Refusal(Cause.MALFORMED_FIELD, f"the body has no good {name}")
     return value
 
 
 def _share_count(body: dict[str, Any]) -> int:
     value = body.get("popShareQueueNum", 0)
     if type(value) is not int or not I32_MIN <= value <= I32_MAX:
-        raise Refusal(Cause.INVALID_PARAMETER, f"popShareQueueNum is {str(value)[:_SHOWN_MAX]}, not a number")
+        raise Refusal(Cause.MALFORMED_FIELD, f"popShareQueueNum is {str(value)[:_SHOWN_MAX]}, not a number")
     return value

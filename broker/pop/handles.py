@@ -56,7 +56,7 @@ def parse_handle(text: str) -> Handle:
     """Read the field `extraInfo`.
 
     Raises:
-        Refusal: INVALID_PARAMETER, not a handle.
+        Refusal: MALFORMED_FIELD, not a handle.
     """
     parts = text.split(" ")
     if len(parts) < _FIELDS_MIN:
@@ -89,13 +89,13 @@ def real_topic(topic: str, group: str, retry: str) -> str:
     """The topic that a retry flag means.
 
     Raises:
-        Refusal: INVALID_PARAMETER, an unknown flag.
+        Refusal: MALFORMED_FIELD, an unknown flag.
     """
     if retry == "0":
         return topic
     if retry in ("1", "2"):
         return retry_topic(topic, group, is_v2=retry == "2")
-    raise Refusal(Cause.INVALID_PARAMETER, f"retry flag {retry[:_SHOWN_MAX]!r} is none of 0, 1, 2")
+    raise Refusal(Cause.MALFORMED_FIELD, f"retry flag {retry[:_SHOWN_MAX]!r} is none of 0, 1, 2")
 
 
 def retry_flag(topic: str) -> str:
@@ -126,4 +126,4 @@ def count_info(topic: str, queue_id: int, counts: Sequence[tuple[int, int]], lea
 
 
 def _bad(text: str) -> Refusal:
-    return Refusal(Cause.INVALID_PARAMETER, f"field extraInfo is no POP handle: {text[:_SHOWN_MAX]!r}")
+    return Refusal(Cause.MALFORMED_FIELD, f"field extraInfo is no POP handle: {text[:_SHOWN_MAX]!r}")

@@ -41,7 +41,7 @@ def text(fields: Fields, name: str) -> str:
     """A field that must be there.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the field.
+        Refusal: MALFORMED_FIELD, naming the field.
     """
     value = fields.get(name)
     if value is None:
@@ -53,7 +53,7 @@ def filled(fields: Fields, name: str) -> str:
     """A field that must be there and not be empty.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the field.
+        Refusal: MALFORMED_FIELD, naming the field.
     """
     value = fields.get(name)
     if not value:
@@ -65,7 +65,7 @@ def integer(fields: Fields, name: str, default: int | None = None, *, low: int =
     """A decimal number in `[low, high]`; `default` (when given) stands for a missing field.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the field and its value.
+        Refusal: MALFORMED_FIELD, naming the field and its value.
     """
     value = fields.get(name)
     if value is None and default is not None:
@@ -77,7 +77,7 @@ def integer(fields: Fields, name: str, default: int | None = None, *, low: int =
     number = int(value)
     if not low <= number <= high:
         remark = f"field {_shown(name)} is out of range: {number} is not in [{low}, {high}]"
-        raise Refusal(Cause.INVALID_PARAMETER, remark)
+        raise Refusal(Cause.MALFORMED_FIELD, remark)
     return number
 
 
@@ -96,7 +96,7 @@ def optional_boolean(fields: Fields, name: str) -> bool | None:
     """`true` or `false` in any case; None when it is missing.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the field and its value.
+        Refusal: MALFORMED_FIELD, naming the field and its value.
     """
     value = fields.get(name)
     if value is None:
@@ -110,7 +110,7 @@ def address(fields: Fields, name: str) -> str:
     """A field that is `host:port`.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the field and its value.
+        Refusal: MALFORMED_FIELD, naming the field and its value.
     """
     value = filled(fields, name)
     host, colon, port = value.rpartition(":")
@@ -120,11 +120,11 @@ def address(fields: Fields, name: str) -> str:
 
 
 def _missing(name: str) -> Refusal:
-    return Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is missing")
+    return Refusal(Cause.MALFORMED_FIELD, f"field {_shown(name)} is missing")
 
 
 def _bad(name: str, value: str, what: str) -> Refusal:
-    return Refusal(Cause.INVALID_PARAMETER, f"field {_shown(name)} is {what}: {value[:_SHOWN_MAX]!r}")
+    return Refusal(Cause.MALFORMED_FIELD, f"field {_shown(name)} is {what}: {value[:_SHOWN_MAX]!r}")
 
 
 def _shown(name: str) -> str:

@@ -39,6 +39,7 @@ class Cause(enum.Enum):
     QUERY_NOT_FOUND = (22, "query-not-found")
     POLLING_TIMEOUT = (210, "polling-timeout")
     NOT_SUPPORTED = (3, "not-supported")
+    MALFORMED_FIELD = (1, "malformed-field")  # the code of Java's exception when it cannot read a header field
     SYSTEM_ERROR = (1, "system-error")
 
     @property

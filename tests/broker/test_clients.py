@@ -126,8 +126,8 @@ async def test_a_pull_without_expression_filters_by_the_heartbeat(client: Memory
         (RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "none"}, 206),
         (RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "none"}, 1),
         (RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "none", "clientId": "c"}, 1),
-        (RequestCode.HEART_BEAT, {}, 29),
-        (RequestCode.LOCK_BATCH_MQ, {}, 29),
+        (RequestCode.HEART_BEAT, {}, 1),
+        (RequestCode.LOCK_BATCH_MQ, {}, 1),
     ],
 )
 async def test_questions_about_nobody_have_a_code_and_a_remark(
@@ -152,7 +152,7 @@ NO_HEARTBEATS = [
 @pytest.mark.parametrize("body", NO_HEARTBEATS)
 async def test_a_heartbeat_that_is_none_is_refused(client: MemoryClient, body: bytes) -> None:
     answer = await client.ask(RequestCode.HEART_BEAT, {}, body)
-    assert answer.code == 29
+    assert answer.code == 1
     assert answer.remark
 
 

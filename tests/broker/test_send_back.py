@@ -90,7 +90,7 @@ async def test_a_dead_letter_is_not_there_before_its_topic_can_be_found(desk: De
     [
         ({"offset": 3}, 1, "look message by offset failed, 3"),
         ({"group": "a.b"}, 29, "illegal characters"),
-        ({"delayLevel": "x"}, 29, "delayLevel"),
+        ({"delayLevel": "x"}, 1, "delayLevel"),
     ],
 )
 async def test_what_cannot_be_sent_back_is_refused(

@@ -21,7 +21,7 @@ def test_good_fields_become_values() -> None:
 def test_a_number_that_is_none_or_too_large_is_refused_by_its_name(value: str) -> None:
     with pytest.raises(Refusal, match="queueId") as caught:
         fields.integer({"queueId": value}, "queueId")
-    assert caught.value.cause is Cause.INVALID_PARAMETER
+    assert caught.value.cause is Cause.MALFORMED_FIELD
     assert len(caught.value.remark) < 300
 
 

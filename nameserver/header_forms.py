@@ -1,0 +1,24 @@
+"""What the headers of requests must hold: names and types of upstream's, with the code of a missing field where not 1.
+
+Source: apache/rocketmq `remoting/.../protocol/header/namesrv/*RequestHeader.java` (5.3); codes as the real one answers.
+"""
+
+from ledgermq.remoting.header_form import forms
+
+FORMS = forms("""
+100 namespace key value
+101 namespace@22 key@22
+102 namespace key
+103 brokerName brokerAddr clusterName brokerId:l heartbeatTimeoutMillis:l? bodyCrc32:l?
+104 brokerName brokerAddr clusterName brokerId:l
+105 topic@17
+205 brokerName
+216 topic
+217 topic
+219 namespace@22
+224 cluster
+322 brokerAddr clusterName
+327 brokerName
+901 clusterName brokerName
+904 clusterName brokerAddr brokerId:l?
+""")

@@ -1,0 +1,180 @@
+"""A broker with everything on and a nameserver, as child processes that a test can watch."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tests.java_store.nodes import free_ports
+
+LIMIT_S: Final = 60.0
+_COMPLAINT: Final = re.compile(r"Traceback|\bERROR\b|never retrieved|Unclosed|unhandled", re.IGNORECASE)
+_ALLOWED: Final = re.compile(r"no connection can be accepted")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+_BROKER: Final = {
+    "brokerName": "broker-a",
+    "brokerClusterName": "DefaultCluster",
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "autoCreateTopicEnable": "true",
+    "enablePropertyFilter": "true",
+    "maxTopics": "400",
+    "mappedFileSizeCommitLog": "16777216",
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "mappedFileSizeTimerLog": "1048576",
+    "fileReservedTime": "1",
+    "diskMaxUsedSpaceRatio": "95",
+    "diskSpaceCleanForciblyRatio": "85",
+    "diskSpaceWarningLevelRatio": "90",
+}
+
+
+class Node:
+    """One process: its log, its memory, the processor time it has used."""
+
+    def __init__(self, kind: str, folder: Path, argv: Sequence[str]) -> None:
+        self.kind = kind
+        self.log = folder / f"{kind}.log"
+        self._out = self.log.open("wb")
+        self.process = subprocess.Popen(argv, stdout=self._out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def wait_until_up(self) -> None:
+        """Until it says so.
+
+        Raises:
+            AssertionError: it ended, or said nothing within a minute.
+        """
+        deadline = time.monotonic() + LIMIT_S
+        while b" is up" not in self.log.read_bytes():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()[-2000:]
+            time.sleep(0.05)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time used so far, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that is not a file's."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"RssAnon:\s+(\d+)", status)
+        return int(found[1]) * 1024 if found else 0
+
+    def complaints(self) -> list[str]:
+        """Lines of its log that no input may cause, each with what follows."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        bad = [i for i, line in enumerate(lines) if _COMPLAINT.search(line) and not _ALLOWED.search(line)]
+        return ["\n".join(lines[i : i + 30]) for i in bad[:3]]
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(5)
+        self._out.close()
+
+
+class NodePair:
+    """Both, from `with` to its end.
+
+    Args:
+        folder: theirs.
+        conf: more settings of the broker.
+        python: how to start a node, for brokers with planted faults.
+    """
+
+    def __init__(self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "cli")) -> None:
+        self.folder = folder
+        self._conf = conf or {}
+        self._start = [sys.executable, "-P", *python]
+        self.nodes: list[Node] = []
+
+    def __enter__(self) -> "NodePair":
+        self.nameserver_port, self.broker_port = free_ports(2)
+        self.health_ports = {"N": self.nameserver_port + 1, "B": self.broker_port + 3}
+        names = {
+            "listenPort": self.nameserver_port,
+            "healthPort": self.health_ports["N"],
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": self.folder / "kv.json",
+        }
+        broker = {
+            **_BROKER,
+            "listenPort": self.broker_port,
+            "healthPort": self.health_ports["B"],
+            "namesrvAddr": f"127.0.0.1:{self.nameserver_port}",
+            "storePathRootDir": self.folder / "store",
+            **self._conf,
+        }
+        try:
+            self.nodes.append(self._node("nameserver", names))
+            self.nodes[0].wait_until_up()
+            self.nodes.append(self._node("broker", broker))
+            self.nodes[1].wait_until_up()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in reversed(self.nodes):
+            node.end()
+
+    def _node(self, kind: str, conf: dict[str, object] | dict[str, str]) -> Node:
+        path = self.folder / f"{kind}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+        return Node(kind, self.folder, [*self._start, kind, "-c", str(path)])
+
+    @property
+    def nameserver(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def broker(self) -> Node:
+        return self.nodes[1]
+
+    def port(self, server: str) -> int:
+        """Of `B` or `N`."""
+        return self.broker_port if server == "B" else self.nameserver_port
+
+    def node(self, server: str) -> Node:
+        return self.broker if server == "B" else self.nameserver
+
+    def complaints(self) -> list[str]:
+        """Of both logs; and that a node has ended."""
+        ended = [f"the {node.kind} has ended" for node in self.nodes if not node.is_alive]
+        return ended + [line for node in self.nodes for line in node.complaints()]
+
+    def metric(self, server: str, name: str) -> float:
+        """A figure of /metrics, summed over its labels; 0 when it is not there."""
+        url = f"http://127.0.0.1:{self.health_ports[server]}/metrics"
+        with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:
+            text = answer.read().decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{name}[{{ ]", line))
+
+
+def dial(port: int, limit_s: float) -> socket.socket:
+    """A connection to a port of this machine."""
+    return socket.create_connection(("127.0.0.1", port), limit_s)
