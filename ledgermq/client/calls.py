@@ -79,7 +79,7 @@ class Answered(NamedTuple):
     attempts: int
 
 
-class Retry(NamedTuple):
+class FailedTry(NamedTuple):
     """A try that has failed, and after which there will be another: for who wants to hear of it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Retry(NamedTuple):
     failure: LedgerMQError
 
 
-OnRetry = Callable[[Retry], None]
+OnRetry = Callable[[FailedTry], None]
 OnTry = Callable[[Target, float, LedgerMQError | None], None]
 """Told of each try: where it went, how long it took (s), how it failed."""
 
@@ -203,7 +203,7 @@ class Calls:
             await self._after_failure(plan, target, outcome, course, attempts)
             failed_broker = target.broker
             if self._on_retry is not None:
-                self._on_retry(Retry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
+                self._on_retry(FailedTry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
 
     async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
         number = self._number = self._number + 1
@@ -304,9 +304,10 @@ class LeaderPlan:
         code: request code.
         ext: header fields.
         accepted: response codes that count as an answer.
+        body: of the request.
     """
 
-    __slots__ = ("_broker", "_code", "_ext", "_routes", "accepted", "topic")
+    __slots__ = ("_body", "_broker", "_code", "_ext", "_routes", "accepted", "topic")
 
     def __init__(
         self,
@@ -316,6 +317,7 @@ class LeaderPlan:
         code: int,
         ext: dict[str, str],
         accepted: frozenset[int] = SUCCESS,
+        body: bytes = b"",
     ) -> None:
         self.topic = topic
         self.accepted = accepted
@@ -323,6 +325,7 @@ class LeaderPlan:
         self._broker = broker
         self._code = code
         self._ext = ext
+        self._body = body
 
     def choose(self, failed_broker: str | None) -> Target | None:
         """The leader as known now."""
@@ -331,7 +334,7 @@ class LeaderPlan:
         return None if address is None else Target(self._broker, -1, address)
 
     def command(self, target: Target) -> Command:
-        return Command(self._code, ext=self._ext)
+        return Command(self._code, ext=self._ext, body=self._body)
 
     def describe(self) -> str:
         return f"{Command(self._code).name} of topic {self.topic!r} at broker {self._broker}"

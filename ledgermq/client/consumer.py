@@ -1,32 +1,39 @@
 """The consumer: a member of a group, which shares the queues of its topics among its members.
 
-Membership ── our queues ──> QueueReader per queue ── buffers ──> async for message in consumer
-                                   ^ start, commit ── QueueOffsets at the leader
+Membership ── our queues ──> AssignedQueues: a QueueReader each ──> async for message in consumer
+                                   ^ start, commit                └─> consumer.run(handler)
+                                   └── QueueOffsets at the leaders, or LocalOffsets in broadcasting
 """
 
 import asyncio
-import collections
 import contextlib
-import functools
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+import signal
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
+from ledgermq.client.assigned import AssignedQueues, OnQueuesChanged
 from ledgermq.client.commits import Commits
-from ledgermq.client.errors import ClosedError, LedgerMQError
-from ledgermq.client.membership import Membership
+from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
+from ledgermq.client.handling import CONCURRENCY, TIMEOUT_S, Handler, Handling, HandlingOptions, KeyOf, Order
+from ledgermq.client.local_offsets import DEFAULT_DIR, LocalOffsets
+from ledgermq.client.membership import Everything, Membership
 from ledgermq.client.message import Message
 from ledgermq.client.outgoing import check_group
 from ledgermq.client.prefetch import Prefetch
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.queue_reader import QueueReader
 from ledgermq.client.route import MessageQueue, TopicRoute
+from ledgermq.client.sending_back import TO_DEAD_LETTERS, SendingBack, delay_level
+from ledgermq.client.serving import Serving
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.client.start_position import Start, check_start, find_start
-from ledgermq.client.subscribing import Topics, consumer_heartbeat, subscribe
-from ledgermq.client.subscription import RETRY_TOPIC_PREFIX
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.client.start_position import Start, check_start, wire_name
+from ledgermq.client.subscribing import Mode, Topics, consumer_heartbeat, subscribe
+from ledgermq.client.topic_figures import TopicFigures
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -37,38 +44,55 @@ _log: Final = logging.getLogger(__name__)
 AUTO_COMMIT_S: Final = 5.0
 PREFETCH_MESSAGES: Final = 1000
 PREFETCH_BYTES: Final = 64 * 1024 * 1024
-TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
-LEAVING_DEADLINE_S: Final = 5.0
-HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
+CLIENT_VERSION: Final = "V5_3_3"  # the protocol's that is spoken
+BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's: the next life finds the offsets of this one
+
+
+class _Parts(NamedTuple):
+    """What an open consumer is made of."""
+
+    commits: Commits
+    queues: AssignedQueues
+    membership: Membership | Everything
+    serving: Serving
+    following: asyncio.Task[None]
 
 
 class Consumer:
     """Reads messages as a member of a group; Python and Java members share a group.
 
         async with Consumer("127.0.0.1:9876", "shop", "orders") as consumer:
-            async for message in consumer:
+            async for message in consumer:                    # one after another
                 print(message.tags, message.body)
 
-    **At least once.** A message counts as handled when the next one is asked for, when `commit` is called, or when
-    the `async with` block ends without an exception. What is handled is committed every `auto_commit_s`, by `commit`,
-    when a queue goes to another member, and on closing. What was not committed is delivered again to whoever reads
-    the queue next; within a queue the order is kept. One task iterates over a consumer.
+        async with Consumer("127.0.0.1:9876", "shop", "orders") as consumer:
+            await consumer.run(handle, concurrency=16)        # side by side, failures are tried again
+
+    **At least once.** Iterating, a message counts as handled when the next one is asked for, when `commit` is called,
+    or when the `async with` block ends without an exception; with a handler, when that returns. What is handled is
+    committed every `auto_commit_s`, by `commit`, when a queue goes to another member, and on closing. What was not
+    committed is delivered again to whoever reads the queue next; within a queue the order is kept. One task iterates
+    over a consumer.
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
         group: consumer group; all its members subscribe to the same topics.
-        topics: a topic, several, or tag expressions by topic: `{"orders": "fruit || nuts", "returns": "*"}`.
+        topics: a topic, several, or by topic a tag expression or an `Sql` condition: `{"orders": "fruit || nuts"}`.
+        mode: `clustering`: the members share the messages; `broadcasting`: each gets all of them.
         start: where to begin in a queue from which the group has never committed.
         auto_commit_s: how often what is handled is committed; None: only by `commit`, and never by itself.
         prefetch_messages: read ahead per queue.
         prefetch_bytes: read ahead in all.
+        on_assigned: told of queues that have become ours; a function or a coroutine function.
+        on_revoked: told of queues that go to others, before what is handled of them is committed.
+        offsets_dir: in broadcasting, where this member keeps its offsets; RocketMQ's own place by default.
         attempt_timeout_s: for one try of a request.
         deadline_s: for a request with its retries, such as `commit`.
         tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
         credentials: signs every request, for brokers that ask who sends it.
 
     Raises:
-        InvalidArgumentError: an address, a name, an expression or the start is malformed.
+        InvalidArgumentError: an address, a name, an expression, the mode or the start is malformed.
     """
 
     def __init__(
@@ -77,10 +101,14 @@ class Consumer:
         group: str,
         topics: Topics,
         *,
+        mode: Mode = "clustering",
         start: Start = "first",
         auto_commit_s: float | None = AUTO_COMMIT_S,
         prefetch_messages: int = PREFETCH_MESSAGES,
         prefetch_bytes: int = PREFETCH_BYTES,
+        on_assigned: OnQueuesChanged | None = None,
+        on_revoked: OnQueuesChanged | None = None,
+        offsets_dir: Path | None = None,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
@@ -88,10 +116,16 @@ class Consumer:
     ) -> None:
         check_group(group)
         check_start(start)
+        if mode not in ("clustering", "broadcasting"):
+            raise InvalidArgumentError(f"mode is {mode!r}, not 'clustering' or 'broadcasting'")
         self._group = group
+        self._mode: Mode = mode
         self._start = start
         self._auto_commit_s = auto_commit_s
-        self._subscriptions = subscribe(group, topics)
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._offsets_dir = offsets_dir or DEFAULT_DIR.expanduser()
+        self._subscriptions = subscribe(group, topics, mode)
         self._session = Session(
             namesrv,
             content=self._heartbeat,
@@ -102,17 +136,14 @@ class Consumer:
             deadline_s=deadline_s,
             tls=tls,
             credentials=credentials,
+            instance=BROADCASTING_INSTANCE if mode == "broadcasting" else None,
         )
         self._prefetch = Prefetch(prefetch_messages, prefetch_bytes)
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
-        self._ready: collections.deque[QueueReader] = collections.deque()
-        self._turn_left = TURN_COUNT
+        self._figures = TopicFigures(time.monotonic)
+        self._parts: _Parts | None = None
         self._in_hand: set[QueueReader] = set()
-        self._more = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._membership: Membership | None = None
-        self._commits: Commits | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._started_ms = 0
 
     # -- opening and closing
 
@@ -128,27 +159,107 @@ class Consumer:
         await self.close()
 
     async def start(self) -> None:
-        """Open it, for those who do not use `async with`: from now on a member, reading ahead."""
+        """Open it, for those who do not use `async with`: from now on a member, reading ahead.
+
+        Raises:
+            UndecodableError: in broadcasting, the file of offsets cannot be read.
+        """
         await self._session.open()
-        self._commits = Commits(self._group, QueueOffsets(self._session.calls, self._session.routes))
-        self._membership = Membership(self._session, self._group, self._subscriptions, self._take_over)
+        try:
+            parts = self._parts = self._make_parts()
+        except LedgerMQError:
+            await self._session.close()
+            raise
+        self._started_ms = time.time_ns() // 1_000_000
+        self._stopping = False
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
-        self._tasks = [self._spawn(self._membership.run(), f"membership of {self._group}")]
         if self._auto_commit_s is not None:
-            self._tasks.append(self._spawn(self._commits.run(self._auto_commit_s, self._all_readers), "commits"))
+            parts.queues.spawn(parts.commits.run(self._auto_commit_s, parts.queues.readers), "commits")
 
     async def close(self) -> None:
         """Stop reading, commit what is handled, leave the group. A second call does nothing."""
-        if not self._session.is_open:
+        parts = self._parts
+        if parts is None:
             return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._give_up(list(self._readers))
-        self._membership = None
-        self._more.set()
+        self.stop()
+        await parts.queues.cancel(parts.following)
+        await parts.queues.close()
+        self._parts = None
         await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
+
+    def stop(self) -> None:
+        """Give no further message: iteration ends, and `run` returns when its handlers have. Still open after that."""
+        self._stopping = True
+        if self._parts is not None:
+            if self._parts.serving.handling is not None:
+                self._parts.serving.handling.stop()
+            self._parts.queues.wake()
+
+    # -- handling
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = CONCURRENCY,
+        order: Order = "none",
+        key: KeyOf | None = None,
+        tries_max: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+        stop_on: Iterable[signal.Signals] = (),
+    ) -> None:
+        """Let a coroutine function handle every message, until `stop` or `close` is called.
+
+        A message whose handler raises is tried again: after a delay, sent back to the broker, or in its place where an
+        order is asked for. `Retry` says when, `DeadLetter` that it is hopeless. What has used up its tries goes to
+        `%DLQ%<group>`.
+
+        Args:
+            handler: is given one message.
+            concurrency: how many may be in hand at once.
+            order: `none`; `key`: those of one key one after another; `queue`: those of one queue, under its lock.
+            key: of a message, for `order="key"`; by default its sharding key, else its first business key.
+            tries_max: None: as the group's settings say (16), with an order 16.
+            timeout_s: a handler that takes longer is cancelled, and has failed.
+            stop_on: signals at which to `stop`, such as `signal.SIGTERM`.
+
+        Raises:
+            InvalidArgumentError: an option makes no sense, or the handler is not a coroutine function.
+            ClosedError: not open, or it runs already.
+            LedgerMQError: a queue cannot be read for a reason that does not pass.
+        """
+        options = HandlingOptions(concurrency, order, key, tries_max, timeout_s)
+        options.check()
+        parts = self._opened()
+        if parts.serving.handling is not None:
+            raise ClosedError("a handler runs already: one at a time")
+        back = SendingBack(self._session, self._group) if self._mode == "clustering" else None
+        handling = parts.serving.handling = Handling(parts.queues, handler, back, options, self._figures)
+        try:
+            if order == "queue" and self._mode == "clustering":
+                await parts.queues.lock_all()
+            with self._stopped_by(stop_on):
+                if not self._stopping:
+                    await handling.run()
+        finally:
+            parts.serving.handling = None
+
+    async def retry(self, message: Message, after_s: float | None = None) -> None:
+        """Send a message back: the group gets it again after about that time, at most 2 h; this copy is handled.
+
+        Raises:
+            LedgerMQError: it could not be sent back: leave it unhandled.
+        """
+        await self._send_back(message, delay_level(after_s))
+
+    async def dead_letter(self, message: Message) -> None:
+        """Put a message among the group's dead letters; this copy is handled.
+
+        Raises:
+            LedgerMQError: it could not be sent there: leave it unhandled.
+        """
+        await self._send_back(message, TO_DEAD_LETTERS)
 
     # -- reading
 
@@ -156,17 +267,17 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message; waits for one. Ends when the consumer is closed.
+        """The next message; waits for one. Ends when the consumer is stopped or closed.
 
         Raises:
             LedgerMQError: a queue cannot be read for a reason that does not pass (permission, unknown group).
         """
         self._finish()
-        while not self._ready:
-            if not self._session.is_open:
-                raise StopAsyncIteration
-            await self._wait_more()
-        return self._take()
+        while (parts := self._parts) is not None and not self._stopping:
+            if parts.queues.has_message:
+                return self._take(parts)
+            await parts.queues.wait_more()
+        raise StopAsyncIteration
 
     async def get_many(self, count_max: int, wait_s: float = 1.0) -> list[Message]:
         """Up to `count_max` messages, those of one queue in order: as soon as there are any, else after `wait_s`.
@@ -176,148 +287,189 @@ class Consumer:
             LedgerMQError: as in iteration.
         """
         self._finish()
-        if not self._session.is_open:
-            raise ClosedError("the consumer is closed")
+        parts = self._opened()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not self._ready:
-                    await self._wait_more()
+                while not parts.queues.has_message and not self._stopping:
+                    await parts.queues.wait_more()
         messages: list[Message] = []
-        while self._ready and len(messages) < count_max:
-            messages.append(self._take())
+        while parts.queues.has_message and len(messages) < count_max and not self._stopping:
+            messages.append(self._take(parts))
         return messages
 
+    async def batches(self, max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:  # noqa: A002
+        """Lists of 1 to `max` messages; a list counts as handled when the next one is asked for.
+
+        Args:
+            max: at which a list is full.
+            wait_s: how long to wait for more once there is one.
+
+        Raises:
+            LedgerMQError: as in iteration.
+        """
+        async for message in self:
+            batch = [message]
+            deadline = asyncio.get_running_loop().time() + wait_s
+            while len(batch) < max and (parts := self._parts) is not None and not self._stopping:
+                if parts.queues.has_message:
+                    batch.append(self._take(parts))
+                    continue
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await parts.queues.wait_more()
+                except TimeoutError:
+                    break
+            yield batch
+
     async def commit(self) -> None:
-        """Commit everything that was delivered, the message in hand included.
+        """Commit everything that was delivered, the message in hand included; with a handler, what it has handled.
 
         Raises:
             LedgerMQError: a leader has not taken it in time; the offsets stay to be committed.
         """
-        if self._commits is None:
-            raise ClosedError("the consumer is not open: use it inside `async with`")
+        parts = self._opened()
         self._finish()
-        await self._commits.commit(self._all_readers())
+        await parts.commits.commit(parts.queues.readers())
+
+    # -- queues
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that are ours now."""
-        return frozenset(self._readers)
+        return frozenset(reader.queue for reader in (self._parts.queues.readers() if self._parts else ()))
 
-    # -- messages in, messages out
+    @property
+    def positions(self) -> Mapping[MessageQueue, int]:
+        """Of each queue that is ours, the smallest offset that is not handled, as far as known."""
+        readers = self._parts.queues.readers() if self._parts else []
+        return {reader.queue: reader.handled for reader in readers if reader.handled is not None}
 
-    def on_ready(self, reader: QueueReader) -> None:
-        """A reader has messages again."""
-        self._ready.append(reader)
-        self._more.set()
+    def pause(self, *queues: MessageQueue) -> None:
+        """Give no messages of these queues (of all that are ours, without any) until `resume`."""
+        self._opened().queues.pause(queues or self.assignment)
 
-    def on_failed(self, failure: BaseException) -> None:
-        """Something cannot go on: the program is told when it asks for more."""
-        self._failure = failure
-        self._more.set()
+    def resume(self, *queues: MessageQueue) -> None:
+        """Give messages of these queues (of all that are ours, without any) again."""
+        self._opened().queues.resume(queues or self.assignment)
 
-    async def _wait_more(self) -> None:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self._more.clear()
-        await self._more.wait()
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset of a queue of ours. It counts as handled up to there, and is committed so.
 
-    def _take(self) -> Message:
-        reader = self._ready[0]
-        message = reader.take()
+        Raises:
+            InvalidArgumentError: the queue is not ours, or the offset is negative.
+        """
+        if offset < 0:
+            raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
+        self._opened().queues.reader(queue).move(offset)
+
+    async def seek_to_time(self, when: datetime) -> None:
+        """Go on, in every queue that is ours, at the first message stored at or after a time.
+
+        Raises:
+            LedgerMQError: a leader does not tell where that is.
+        """
+        parts = self._opened()
+        readers, timestamp_ms = parts.queues.readers(), int(when.timestamp() * 1000)
+        offsets = await asyncio.gather(*(parts.commits.offsets.at_time(r.queue, timestamp_ms) for r in readers))
+        for reader, offset in zip(readers, offsets):
+            reader.move(offset)
+
+    # -- inside
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise ClosedError("the consumer is not open: use it inside `async with`")
+        return self._parts
+
+    def _make_parts(self) -> _Parts:
+        session, group = self._session, self._group
+        commits = Commits(group, self._offsets())
+        queues = AssignedQueues(
+            session,
+            group,
+            self._subscriptions,
+            self._start,
+            self._prefetch,
+            commits,
+            commits_on_leaving=self._auto_commit_s is not None,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+            figures=self._figures,
+        )
+        kind = Membership if self._mode == "clustering" else Everything
+        membership = kind(session, group, self._subscriptions, queues.take_over)
+        subscriptions = self._subscriptions.values()
+        serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
+        following = queues.spawn(membership.run(), f"membership of {group}")
+        return _Parts(commits, queues, membership, serving, following)
+
+    def _offsets(self) -> QueueOffsets:
+        session = self._session
+        if self._mode == "clustering":
+            return QueueOffsets(session.calls, session.routes)
+        return LocalOffsets(self._offsets_dir / session.client_id / self._group, session.calls, session.routes)
+
+    def _take(self, parts: _Parts) -> Message:
+        reader, message = parts.queues.take()
         self._in_hand.add(reader)
-        self._turn_left -= 1
-        if not reader.buffer:
-            self._ready.popleft()
-            self._turn_left = TURN_COUNT
-        elif self._turn_left <= 0:
-            self._ready.rotate(-1)
-            self._turn_left = TURN_COUNT
         return message
 
     def _finish(self) -> None:
-        if self._in_hand:
-            for reader in self._in_hand:
+        for reader in self._in_hand:
+            if not reader.backlog.is_dropped:
                 reader.finish()
-            self._in_hand.clear()
+        self._in_hand.clear()
 
-    # -- queues come and go
+    async def _send_back(self, message: Message, level: int) -> None:
+        self._opened()
+        if self._mode == "broadcasting":
+            raise InvalidArgumentError("nothing is sent back in broadcasting")
+        await SendingBack(self._session, self._group).send_back(message, level, None)
 
-    async def _take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
-        ours = set(queues)
-        lost = [queue for queue in self._readers if queue.topic == topic and queue not in ours]
-        new = [queue for queue in queues if queue not in self._readers]
-        if not lost and not new:
-            return
-        _log.info(
-            "group %s: %d queues of %s are ours, %d new, %d lost", self._group, len(ours), topic, len(new), len(lost)
-        )
-        await self._give_up(lost)
-        for queue in new:
-            self._begin(queue, 0.0 if alone else HANDOVER_S)
-
-    def _all_readers(self) -> list[QueueReader]:
-        return [reader for reader, _ in self._readers.values()]
-
-    def _begin(self, queue: MessageQueue, pause_s: float) -> None:
-        assert self._commits is not None, "made at start"
-        session, subscription = self._session, self._subscriptions[queue.topic]
-        reader = QueueReader(queue, subscription, self._group, session.remoting, session.routes, self._prefetch, self)
-        start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._start
-        search = functools.partial(find_start, self._commits.offsets, self._group, queue, start)
-        self._readers[queue] = reader, self._spawn(reader.run(search, pause_s), f"reader of {queue}")
-
-    async def _give_up(self, queues: Sequence[MessageQueue]) -> None:
-        """Stop reading these queues, and commit what is handled of them."""
-        given_up = [self._readers.pop(queue) for queue in queues]
-        for reader, task in given_up:
-            task.cancel()
-            reader.drop()
-            self._in_hand.discard(reader)
-            with contextlib.suppress(ValueError):
-                self._ready.remove(reader)
-        await asyncio.gather(*(task for _, task in given_up), return_exceptions=True)
-        if self._auto_commit_s is None:
-            return
-        assert self._commits is not None, "made at start"
+    @contextlib.contextmanager
+    def _stopped_by(self, signals: Iterable[signal.Signals]) -> Iterator[None]:
+        loop, caught = asyncio.get_running_loop(), list(signals)
+        for number in caught:
+            loop.add_signal_handler(number, self.stop)
         try:
-            await self._commits.commit([reader for reader, _ in given_up], LEAVING_DEADLINE_S)
-        except LedgerMQError as failure:
-            _log.warning("group %s: offsets of queues given up are not committed: %s", self._group, failure)
-
-    # -- tasks
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """None ends by itself; one that does has met what nobody thought of, and must not do so in silence."""
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None:
-            _log.error("%s ended: %r", task.get_name(), failure)
-            self.on_failed(failure)
+            yield
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
 
     # -- what others say
 
     def _on_request(self, connection: Connection, command: Command) -> None:
-        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
-        if self._membership is not None and command.ext.get("consumerGroup") == self._group:
-            self._membership.look()
-        connection.respond(command, ResponseCode.SUCCESS)
+        if self._parts is None:
+            raise Refusal(Cause.SHUTTING_DOWN, "the consumer is not open")
+        self._parts.serving.serve(connection, command)
 
     def _on_leader(self, broker: str, leader: str | None) -> None:
-        if self._membership is not None:
-            self._membership.leader_changed(broker, leader)
-        for queue, (reader, _) in self._readers.items():
-            if queue.broker == broker:
+        if self._parts is None:
+            return
+        self._parts.membership.leader_changed(broker, leader)
+        for reader in self._parts.queues.readers():
+            if reader.queue.broker == broker:
                 reader.leader_changed(leader)
 
     def _on_route(self, route: TopicRoute) -> None:
-        if self._membership is not None:
-            self._membership.look()
+        if self._parts is not None:
+            self._parts.membership.look()
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
-        return consumer_heartbeat(client_id, self._group, self._start, self._subscriptions.values())
+        return consumer_heartbeat(client_id, self._group, self._start, self._subscriptions.values(), self._mode)
+
+    def _settings(self) -> dict[str, str]:
+        """RocketMQ's names of what administrators read."""
+        is_ordered = self._parts is not None and self._parts.queues.locks is not None
+        return {
+            "PROP_CLIENT_VERSION": CLIENT_VERSION,
+            "PROP_CONSUMEORDERLY": str(is_ordered).lower(),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_NAMESERVER_ADDR": ";".join(self._session.nameservers.addresses) + ";",
+            "PROP_THREADPOOL_CORE_SIZE": "1",
+            "consumeFromWhere": wire_name(self._start),
+            "consumerGroup": self._group,
+            "messageModel": self._mode.upper(),
+        }

@@ -133,6 +133,36 @@ class Membership:
         return read_members(address, answer.body)
 
 
+class Everything:
+    """In broadcasting all queues of all topics are ours; otherwise as `Membership`."""
+
+    def __init__(
+        self, session: Session, group: str, subscriptions: Mapping[str, Subscription], on_queues: OnQueues
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._on_queues = on_queues
+        self._due = asyncio.Event()
+
+    def look(self) -> None:
+        """A route has changed."""
+        self._due.set()
+
+    def leader_changed(self, broker: str, leader: str | None) -> None:
+        """Whoever leads: all of its queues are ours."""
+
+    async def run(self) -> None:
+        """Follow the routes, until cancelled."""
+        while True:
+            self._due.clear()
+            for topic in self._subscriptions:
+                route = self._session.routes.route(topic)
+                if route is not None:
+                    await self._on_queues(topic, route.read_queues, True)
+            await self._due.wait()
+
+
 def read_members(address: str, body: bytes | memoryview) -> list[str]:
     """Client ids from the body of an answer to 38.
 

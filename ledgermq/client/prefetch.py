@@ -19,11 +19,15 @@ class Prefetch:
         self._waiting_count = 0
         self._freed = asyncio.Event()
 
-    async def wait_room(self, buffered_count: Callable[[], int]) -> None:
-        """Return when the reader with that many messages buffered may read on."""
+    def is_full(self, count: int) -> bool:
+        """Whether a reader with so many messages buffered must wait."""
+        return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
+
+    async def wait_room(self, is_full: Callable[[], bool]) -> None:
+        """Return when `is_full` says no: asked again whenever messages are taken, or `look` is called."""
         self._waiting_count += 1
         try:
-            while self._is_full(buffered_count()):
+            while is_full():
                 self._freed.clear()
                 await self._freed.wait()
         finally:
@@ -42,5 +46,7 @@ class Prefetch:
         ):
             self._freed.set()
 
-    def _is_full(self, count: int) -> bool:
-        return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
+    def look(self) -> None:
+        """Let those who wait ask again."""
+        if self._waiting_count:
+            self._freed.set()

@@ -14,7 +14,7 @@ from typing import Final
 
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.message import Message
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import LEADER_ID, MessageQueue
 from ledgermq.client.subscription import Subscription
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import TAGS, find_property
@@ -48,12 +48,14 @@ class Pulled:
         next_offset: where to go on.
         messages: those wanted, in order.
         is_reset: an administrator has moved the group; said once, so it must be believed.
+        suggested_id: broker id of the replica to pull from next; 0 for the leader.
     """
 
     code: int
     next_offset: int
     messages: list[Message]
     is_reset: bool = False
+    suggested_id: int = LEADER_ID
 
 
 def pull_command(group: str, queue: MessageQueue, offset: int, subscription: Subscription) -> Command:
@@ -70,7 +72,7 @@ def pull_command(group: str, queue: MessageQueue, offset: int, subscription: Sub
         "suspendTimeoutMillis": str(int(HOLD_S * 1000)),
         "subscription": subscription.expression,
         "subVersion": str(subscription.version),
-        "expressionType": "TAG",
+        "expressionType": subscription.kind,
         "bname": queue.broker,
     }
     return Command(RequestCode.PULL_MESSAGE, ext=ext)
@@ -83,8 +85,10 @@ def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Su
         UndecodableError: no next offset, or a corrupt record.
     """
     next_offset = _next_offset(address, answer.ext)
+    suggestion = answer.ext.get("suggestWhichBrokerId", "")
+    suggested_id = int(suggestion) if suggestion.isdecimal() else LEADER_ID
     if answer.code != ResponseCode.SUCCESS:
-        return Pulled(answer.code, next_offset, [], answer.remark == RESET_REMARK)
+        return Pulled(answer.code, next_offset, [], answer.remark == RESET_REMARK, suggested_id)
     try:
         records = decode_records(answer.body)
     except CorruptRecordError as error:
@@ -96,7 +100,7 @@ def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Su
         for record in records
         if record.queue_offset >= offset and (wants_all or subscription.wants(find_property(record.properties, tags)))
     ]
-    return Pulled(answer.code, next_offset, messages)
+    return Pulled(answer.code, next_offset, messages, suggested_id=suggested_id)
 
 
 def _next_offset(address: str, ext: Mapping[str, str]) -> int:

@@ -1,22 +1,20 @@
 """One queue, read ahead of the program, in order: from the group's offset, across leaders, without a gap.
 
-        handled                taken          next_offset
-    ------|----------------------|-----------------|------------>  queue offsets
-          | in the program's hand| in the buffer   | asked for next
-
-What is handled may be committed. A pull goes to the leader; when another node leads, it is asked again there from the
-same offset. A leader that calls our offset illegal because its queue ends before it is not believed at once: a node
-that has just been deposed, or not yet caught up, would send us back over messages that were committed long ago.
+A pull goes to the leader, or to the replica that the leader suggests; when another node leads, it is asked again there
+from the same offset. A leader that calls our offset illegal because its queue ends before it is not believed at once:
+a node that has just been deposed, or not yet caught up, would send us back over messages that were committed long ago.
 """
 
 import asyncio
-import collections
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ledgermq.client.back_off import back_off_s
+from ledgermq.client.backlog import Backlog
 from ledgermq.client.errors import (
     Action,
     BusyError,
@@ -29,9 +27,10 @@ from ledgermq.client.errors import (
 from ledgermq.client.message import Message
 from ledgermq.client.prefetch import Prefetch
 from ledgermq.client.pulling import PULL_CODES, TIMEOUT_S, Pulled, pull_command, read_pulled
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import LEADER_ID, MessageQueue
 from ledgermq.client.routes import Routes
-from ledgermq.client.subscription import Subscription
+from ledgermq.client.subscription import SQL92, Subscription
+from ledgermq.client.topic_figures import TopicFigures
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -40,23 +39,52 @@ from ledgermq.remoting.errors import RemotingError
 _log: Final = logging.getLogger(__name__)
 
 LEADERLESS_WAIT_S: Final = 0.05
+LEADERLESS_PATIENCE_S: Final = 2.0  # a replica is read from after that
 EMPTY_PAUSE_S: Final = 0.02
 GIVE_UP_PAUSE_S: Final = 1.0
 PATIENCE_S: Final = 10.0
 GOING_BACK_PAUSE_S: Final = 0.5
 GOING_BACK_DOUBTS: Final = 3
+SPAN_MAX: Final = 2000
+STRANGER_CODES: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
 
 FindStart = Callable[[], Awaitable[int]]
 
 
 class Owner(Protocol):
-    """The consumer, as its readers see it."""
+    """Whoever has the readers, as they see it."""
 
     def on_ready(self, reader: "QueueReader") -> None:
         """The reader's buffer was empty and is not any more."""
 
+    def on_emptied(self, reader: "QueueReader") -> None:
+        """What was in the reader's buffer is not wanted any more."""
+
+    def on_stranger(self, address: str) -> None:
+        """A broker does not know our subscription."""
+
     def on_failed(self, failure: LedgerMQError) -> None:
         """A queue cannot be read, and trying on has not helped."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Unix ms; 0 for never.
+
+    Attributes:
+        pulled_ms: when a broker last answered.
+        consumed_ms: when a handler last ended.
+    """
+
+    pulled_ms: int = 0
+    consumed_ms: int = 0
 
 
 class QueueReader:
@@ -64,9 +92,10 @@ class QueueReader:
 
     Attributes:
         queue: which.
-        buffer: messages that wait for the program.
-        handled: commit position: everything before it is handled; None until the start is known.
+        backlog: its messages.
         committed: what was last committed; None until the start is known.
+        times: when it was last active.
+        idle: set while no handler runs on one of its messages.
     """
 
     def __init__(
@@ -78,48 +107,88 @@ class QueueReader:
         routes: Routes,
         prefetch: Prefetch,
         owner: Owner,
+        figures: TopicFigures,
     ) -> None:
         self.queue = queue
-        self.buffer: collections.deque[Message] = collections.deque()
-        self.handled: int | None = None
+        self.backlog = Backlog()
         self.committed: int | None = None
+        self.times = Times()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running = 0
         self._subscription = subscription
         self._group = group
         self._remoting = remoting
         self._routes = routes
         self._prefetch = prefetch
         self._owner = owner
+        self._figures = figures
         self._loop = asyncio.get_running_loop()
-        self._next_offset = 0
-        self._taken = 0
         self._failures_count = 0
         self._failing_since: float | None = None
+        self._leaderless_since: float | None = None
         self._doubts = 0
+        self._suggested_id = LEADER_ID
         self._pull: asyncio.Task[Command] | None = None
         self._pulled_from: str | None = None
 
-    # -- for the consumer
+    # -- for the owner
+
+    @property
+    def handled(self) -> int | None:
+        """What may be committed; None until it is known where to begin."""
+        return self.backlog.handled
 
     def take(self) -> Message:
         """The next message; there is one."""
-        message = self.buffer.popleft()
-        self._taken = message.queue_offset + 1
-        self._prefetch.free(message.record.size, len(self.buffer))
+        message = self.backlog.take()
+        self._prefetch.free(message.record.size, len(self.backlog.buffer))
         return message
+
+    def done(self, message: Message) -> None:
+        """One that was taken is handled."""
+        self.backlog.done(message)
+        self._prefetch.look()
+
+    def handler_began(self) -> None:
+        """A handler has one of its messages."""
+        self._running += 1
+        self.idle.clear()
+
+    def handler_ended(self) -> None:
+        """It has it no more."""
+        self._running -= 1
+        self.times.consumed_ms = time.time_ns() // 1_000_000
+        if not self._running:
+            self.idle.set()
 
     def finish(self) -> None:
         """What was taken is handled."""
-        self.handled = self._taken if self.buffer else self._next_offset
+        self.backlog.all_done()
 
     def drop(self) -> None:
         """Forget what waits: the queue is no longer ours."""
-        while self.buffer:
-            self._prefetch.free(self.buffer.popleft().record.size, len(self.buffer))
+        self._free_buffer()
+        self.backlog.drop()
+
+    def move(self, offset: int) -> None:
+        """Go on at `offset`."""
+        self._free_buffer()
+        self.backlog.move(offset)
+        self._owner.on_emptied(self)
+        self._prefetch.look()
+        if self._pull is not None:
+            self._pull.cancel("moved")
 
     def leader_changed(self, leader: str | None) -> None:
         """Do not wait for an answer of a node that does not lead any more."""
+        self._suggested_id = LEADER_ID
         if leader is not None and self._pull is not None and self._pulled_from != leader:
             self._pull.cancel("another node leads")
+
+    def _free_buffer(self) -> None:
+        for count, message in enumerate(reversed(self.backlog.buffer), 1):
+            self._prefetch.free(message.record.size, len(self.backlog.buffer) - count)
 
     # -- the task
 
@@ -133,8 +202,8 @@ class QueueReader:
         await asyncio.sleep(pause_s)
         await self._begin(find_start)
         while True:
-            await self._prefetch.wait_room(self.buffer.__len__)
-            address = self._routes.leader(self.queue.broker)
+            await self._prefetch.wait_room(self._is_full)
+            address = self._source()
             if address is None:
                 await self._routes.changed(LEADERLESS_WAIT_S)
                 self._routes.refresh(self.queue.topic)
@@ -147,20 +216,42 @@ class QueueReader:
                 self._failures_count, self._failing_since = 0, None
                 await self._take_in(outcome, began_at)
 
+    def _is_full(self) -> bool:
+        return self._prefetch.is_full(len(self.backlog.buffer)) or self.backlog.span > SPAN_MAX
+
+    def _source(self) -> str | None:
+        """The replica that was suggested, else the leader, else, when there has been none for long, any replica."""
+        route = self._routes.route(self.queue.topic)
+        addresses = route.brokers[self.queue.broker].addresses if route and self.queue.broker in route.brokers else {}
+        if self._suggested_id != LEADER_ID and self._suggested_id in addresses:
+            return addresses[self._suggested_id]
+        leader = self._routes.leader(self.queue.broker)
+        if leader is not None:
+            self._leaderless_since = None
+            return leader
+        now = self._loop.time()
+        self._leaderless_since = self._leaderless_since or now
+        if now < self._leaderless_since + LEADERLESS_PATIENCE_S:
+            return None
+        return next(iter(addresses.values()), None)
+
     async def _begin(self, find_start: FindStart) -> None:
-        while self.handled is None:
+        while self.backlog.next_offset is None:
             try:
                 start = await find_start()
             except LedgerMQError as failure:
                 _log.warning("%s: where to begin is not known yet: %s", self.queue, failure)
                 await self._pause_after_refusal(failure)
             else:
-                self.handled = self.committed = self._taken = self._next_offset = start
+                self.committed = start
+                if self.backlog.next_offset is None:  # nobody has moved it meanwhile
+                    self.backlog.next_offset = start
         self._failing_since = None
 
     async def _pull_from(self, address: str) -> Pulled | LedgerMQError | None:
-        """What a pull brings, how it failed, or None when it was broken off because another node leads."""
-        offset = self._next_offset
+        """What a pull brings, how it failed, or None when it was broken off: another node leads, or we have moved."""
+        offset = self.backlog.next_offset
+        assert offset is not None, "it has begun"
         command = pull_command(self._group, self.queue, offset, self._subscription)
         self._pulled_from = address
         self._pull = pull = self._loop.create_task(self._remoting.request(address, command, TIMEOUT_S))
@@ -169,9 +260,10 @@ class QueueReader:
         finally:
             self._pull = None
             pull.cancel()
-        if pull.cancelled():
+        failure = None if pull.cancelled() else pull.exception()
+        if pull.cancelled() or self.backlog.next_offset != offset:
             return None
-        failure = pull.exception()
+        self.times.pulled_ms = time.time_ns() // 1_000_000
         if failure is not None:
             if isinstance(failure, RemotingError):
                 return unreachable_from(address, failure)
@@ -185,39 +277,44 @@ class QueueReader:
             return error
 
     async def _take_in(self, pulled: Pulled, began_at: float) -> None:
+        self._suggested_id = pulled.suggested_id
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
-            await self._move(pulled.next_offset, pulled.is_reset)
+            await self._correct(pulled.next_offset, pulled.is_reset)
             return
         self._doubts = 0
-        advanced = pulled.next_offset > self._next_offset
-        self._next_offset = max(self._next_offset, pulled.next_offset)
-        was_empty = not self.buffer
+        self._figures.pulled(self.queue.topic, self._loop.time() - began_at, len(pulled.messages))
+        before = self.backlog.next_offset or 0
+        self.backlog.next_offset = max(before, pulled.next_offset)
         if pulled.messages:
-            self.buffer.extend(pulled.messages)
+            was_empty = not self.backlog.buffer
+            self.backlog.add(pulled.messages)
             self._prefetch.add(sum(message.record.size for message in pulled.messages))
             if was_empty:
                 self._owner.on_ready(self)
-        elif was_empty and self.handled == self._taken:
-            self.handled = self._taken = self._next_offset  # what was filtered out needs no handling
-        if not advanced and self._loop.time() < began_at + EMPTY_PAUSE_S:
+        if self.backlog.next_offset == before and self._loop.time() < began_at + EMPTY_PAUSE_S:
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold requests
 
-    async def _move(self, offset: int, is_reset: bool) -> None:
+    async def _correct(self, offset: int, is_reset: bool) -> None:
         """The leader says that our offset is not in the queue, or moved by an administrator, and where to go on."""
-        if offset < self._next_offset and self._doubts < GOING_BACK_DOUBTS and not is_reset:
+        before = self.backlog.next_offset or 0
+        if is_reset:
+            _log.warning("%s: offset %d was reset, going on at %d", self.queue, before, offset)
+            self.move(offset)
+            return
+        if offset < before and self._doubts < GOING_BACK_DOUBTS:
             self._doubts += 1
             self._routes.refresh(self.queue.topic)
             await asyncio.sleep(GOING_BACK_PAUSE_S)
             return
-        why = "was reset" if is_reset else "is not in the queue"
-        _log.warning("%s: offset %d %s, going on at %d", self.queue, self._next_offset, why, offset)
+        _log.warning("%s: offset %d is not in the queue, going on at %d", self.queue, before, offset)
         self._doubts = 0
-        self._next_offset = offset
-        if not self.buffer and self.handled == self._taken:  # nothing that was read is still to be handled
-            self._taken = self.handled = offset
+        self.backlog.next_offset = offset
 
     async def _after_failure(self, address: str, failure: LedgerMQError) -> None:
-        if failure.action is Action.GIVE_UP:
+        self._suggested_id = LEADER_ID
+        if failure.code in STRANGER_CODES:
+            self._owner.on_stranger(address)
+        if failure.action is Action.GIVE_UP or self._is_unfilterable(failure):
             await self._pause_after_refusal(failure)
             return
         self._failures_count += 1
@@ -228,11 +325,17 @@ class QueueReader:
             pause_s = max(pause_s, failure.retry_after_s)
         await self._routes.leader_other_than(self.queue.broker, address, pause_s)
 
+    def _is_unfilterable(self, failure: LedgerMQError) -> bool:
+        """Java's broker answers SYSTEM_ERROR to a condition unless `enablePropertyFilter` is set."""
+        return self._subscription.kind == SQL92 and failure.code == ResponseCode.SYSTEM_ERROR
+
     async def _pause_after_refusal(self, failure: LedgerMQError) -> None:
         """A refusal for good may pass (a topic being created, a leader that is behind); if not, the program is told."""
         now = self._loop.time()
         if self._failing_since is None:
             self._failing_since = now
-        elif failure.action is Action.GIVE_UP and now - self._failing_since > PATIENCE_S:
+        elif now - self._failing_since > PATIENCE_S and (
+            failure.action is Action.GIVE_UP or self._is_unfilterable(failure)
+        ):
             self._owner.on_failed(failure)
         await asyncio.sleep(GIVE_UP_PAUSE_S)

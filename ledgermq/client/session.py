@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ledgermq.client.address import parse_addresses
-from ledgermq.client.calls import Calls, OnRetry, OnTry, Retry
+from ledgermq.client.calls import Calls, FailedTry, OnRetry, OnTry
 from ledgermq.client.errors import ClosedError
 from ledgermq.client.heartbeats import Heartbeats
 from ledgermq.client.identity import local_address_towards, make_client_id
@@ -207,7 +207,7 @@ def _source(tls: Tls) -> ContextSource | None:
 
 
 def _harmless(on_retry: OnRetry) -> OnRetry:
-    def tell(retry: Retry) -> None:
+    def tell(retry: FailedTry) -> None:
         try:
             on_retry(retry)
         except Exception:

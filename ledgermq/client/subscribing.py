@@ -5,43 +5,50 @@ Source: apache/rocketmq `remoting/.../protocol/heartbeat/{HeartbeatData,Consumer
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.outgoing import check_topic
 from ledgermq.client.start_position import Start, wire_name
-from ledgermq.client.subscription import ALL, RETRY_TOPIC_PREFIX, Subscription, parse_subscription
+from ledgermq.client.subscription import ALL, RETRY_TOPIC_PREFIX, Sql, Subscription, parse_subscription
 
-Topics = str | Iterable[str] | Mapping[str, str]
-"""A topic, several, or tag expressions by topic."""
+Topics = str | Iterable[str] | Mapping[str, str | Sql]
+"""A topic, several, or by topic what is wanted of it: a tag expression or a condition."""
+
+Mode = Literal["clustering", "broadcasting"]
+"""Whether the members of a group share the messages, or each gets all of them."""
 
 
-def subscribe(group: str, topics: Topics) -> dict[str, Subscription]:
-    """Subscriptions by topic; the group's retry topic is always among them, as all members subscribe to the same.
+def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str, Subscription]:
+    """Subscriptions by topic.
+
+    The group's retry topic is among them, as all members subscribe to the same; not in broadcasting, which retries
+    nothing.
 
     Raises:
         InvalidArgumentError: no topic, a malformed name or expression.
     """
     named = [topics] if isinstance(topics, str) else topics
-    expressions = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
+    expressions: dict[str, str | Sql] = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
     if not expressions:
         raise InvalidArgumentError("no topic to subscribe to")
     for topic in expressions:
         check_topic(topic)
-    expressions[RETRY_TOPIC_PREFIX + group] = ALL
+    if mode == "clustering":
+        expressions[RETRY_TOPIC_PREFIX + group] = ALL
     version = time.time_ns() // 1_000_000
     return {topic: parse_subscription(topic, expression, version) for topic, expression in expressions.items()}
 
 
 def consumer_heartbeat(
-    client_id: str, group: str, start: Start, subscriptions: Iterable[Subscription]
+    client_id: str, group: str, start: Start, subscriptions: Iterable[Subscription], mode: Mode = "clustering"
 ) -> dict[str, Any]:
     """HeartbeatData of one consumer."""
     data = {
         "consumeFromWhere": wire_name(start),
         "consumeType": "CONSUME_PASSIVELY",
         "groupName": group,
-        "messageModel": "CLUSTERING",
+        "messageModel": mode.upper(),
         "subscriptionDataSet": [subscription.to_wire() for subscription in subscriptions],
         "unitMode": False,
     }

@@ -1,7 +1,7 @@
-"""Which messages of a topic a consumer wants: `*`, or tags joined by `||`.
+"""Which messages of a topic a consumer wants: `*`, tags joined by `||`, or a condition on properties in SQL92.
 
 The broker compares hashes of tags, and may let a stranger with the same hash through; `wants` compares the strings.
-A message without a tag is wanted by `*` only.
+A message without a tag is wanted by `*` only. Conditions are the broker's alone (`enablePropertyFilter` there).
 
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer/PullAPIWrapper.java`.
 """
@@ -12,23 +12,34 @@ from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.hashing import java_string_hash
 
 ALL = "*"
+TAG = "TAG"
+SQL92 = "SQL92"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True)
+class Sql:
+    """A condition on a message's properties: `Sql("price > 5 AND colour IN ('red', 'blue')")`."""
+
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic and the tags wanted of it.
+    """A topic and what is wanted of it.
 
     Attributes:
         expression: as the user wrote it, `*` for everything.
-        tags: exact tags; empty for everything.
+        tags: exact tags; empty for everything, and for a condition.
         version: ms; all members of a group compare by it which subscription is newer.
+        kind: `TAG`, or `SQL92` when the expression is a condition.
     """
 
     topic: str
     expression: str
     tags: frozenset[bytes]
     version: int
+    kind: str = TAG
 
     def wants(self, tag: bytes | None) -> bool:
         """Whether a message with this tag (UTF-8) passes."""
@@ -40,7 +51,7 @@ class Subscription:
         return {
             "classFilterMode": False,
             "codeSet": [java_string_hash(tag) for tag in tags],
-            "expressionType": "TAG",
+            "expressionType": self.kind,
             "subString": self.expression,
             "subVersion": self.version,
             "tagsSet": tags,
@@ -48,12 +59,18 @@ class Subscription:
         }
 
 
-def parse_subscription(topic: str, expression: str, version: int) -> Subscription:
+def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subscription:
     """Read a tag expression: `*` or empty for all, else tags separated by `||`, blanks around them ignored.
 
+    A condition is left for the broker to read.
+
     Raises:
-        InvalidArgumentError: only separators, no tag.
+        InvalidArgumentError: only separators, no tag; an empty condition.
     """
+    if isinstance(expression, Sql):
+        if not expression.condition.strip():
+            raise InvalidArgumentError(f"the condition for topic {topic!r} is empty")
+        return Subscription(topic, expression.condition, frozenset(), version, SQL92)
     text = expression.strip()
     if text in ("", ALL):
         return Subscription(topic, ALL, frozenset(), version)

@@ -10,6 +10,7 @@ import pytest
 
 from ledgermq.client import Consumer, Message, MessageQueue, Producer, membership, queue_reader
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, PermissionDeniedError
+from ledgermq.client.membership import Membership
 from ledgermq.remoting.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeBroker, FakeCluster, eventually, hang_up, ignore, refuse
@@ -418,8 +419,8 @@ async def test_a_member_missing_from_the_list_tells_of_itself_before_it_gives_up
     async with Consumer(cluster.namesrv, "g", "T") as consumer:
         await eventually(lambda: len(owned(consumer)) == 2)
         broker.members["g"].clear()  # as after a restart
-        assert consumer._membership is not None
-        consumer._membership.look()
+        assert consumer._parts is not None
+        consumer._parts.membership.look()
         await eventually(lambda: len(broker.members["g"]) == 1)
         assert len(owned(consumer)) == 2
 
@@ -475,9 +476,10 @@ async def test_a_notice_that_comes_with_the_close_does_not_hold_it_up(cluster: F
     await cluster.add(topics={"T": 1})
     consumer = Consumer(cluster.namesrv, "g", "T")
     await consumer.start()
-    await eventually(lambda: consumer._membership is not None and bool(consumer._readers))
-    membership = consumer._membership
-    assert membership is not None
+    await eventually(lambda: bool(consumer.assignment))
+    assert consumer._parts is not None
+    membership = consumer._parts.membership
+    assert isinstance(membership, Membership)
     await eventually(lambda: bool(membership._due._waiters), "it waits for the next look")
     membership.look()
     async with asyncio.timeout(LIMIT_S):

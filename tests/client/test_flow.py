@@ -89,8 +89,8 @@ async def test_a_lane_is_held_by_one_at_a_time_and_forgotten_after_the_last() ->
 async def test_a_reader_with_nothing_buffered_always_has_room_and_the_others_wait_for_bytes() -> None:
     prefetch = Prefetch(messages_max=10, bytes_max=100)
     prefetch.add(200)
-    await prefetch.wait_room(lambda: 0)
-    waiting = asyncio.ensure_future(prefetch.wait_room(lambda: 3))
+    await prefetch.wait_room(lambda: prefetch.is_full(0))
+    waiting = asyncio.ensure_future(prefetch.wait_room(lambda: prefetch.is_full(3)))
     await settle()
     assert not waiting.done()
     prefetch.free(150, 7)
@@ -100,7 +100,7 @@ async def test_a_reader_with_nothing_buffered_always_has_room_and_the_others_wai
 async def test_a_buffer_is_filled_again_when_half_of_it_is_taken() -> None:
     prefetch = Prefetch(messages_max=10, bytes_max=1000)
     buffered = 10
-    waiting = asyncio.ensure_future(prefetch.wait_room(lambda: buffered))
+    waiting = asyncio.ensure_future(prefetch.wait_room(lambda: prefetch.is_full(buffered)))
     for buffered in range(9, 4, -1):
         await settle()
         assert not waiting.done()

@@ -1,0 +1,274 @@
+"""Handlers: many messages in hand at once, in the order asked for, each done, sent back or tried again.
+
+| order | side by side | a failure |
+|---|---|---|
+| none | any messages | is sent back, and comes again after a delay, among others |
+| key | messages of different keys | is tried again in its place; its key waits, other keys go on |
+| queue | messages of different queues, each queue under its broker's lock | is tried again in its place |
+
+What has used up its tries becomes a dead letter. An offset is committed once everything before it is handled.
+"""
+
+import asyncio
+import collections
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ledgermq.client.assigned import AssignedQueues
+from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
+from ledgermq.client.message import Message
+from ledgermq.client.queue_reader import QueueReader
+from ledgermq.client.sending_back import BROKER_DECIDES, TO_DEAD_LETTERS, TRIES_MAX, SendingBack, delay_level
+from ledgermq.client.topic_figures import TopicFigures
+from ledgermq.message.properties import SHARDING_KEY
+
+_log: Final = logging.getLogger(__name__)
+
+Handler = Callable[[Message], Awaitable[None]]
+"""Handles one message; it is handled when this returns, and not when it raises."""
+
+Order = Literal["none", "key", "queue"]
+"""Which messages are handled one after another: none, those of one key, those of one queue."""
+
+KeyOf = Callable[[Message], Hashable]
+"""The key of a message; those with the key None are in no order."""
+
+CONCURRENCY: Final = 16
+TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
+WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn
+AGAIN_AFTER_S: Final = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
+AGAIN_AFTER_MAX_S: Final = 30.0
+NOT_SENT_BACK_S: Final = 5.0
+
+
+class Retry(Exception):
+    """Raised by a handler: not now, let me have this message again.
+
+    Args:
+        after_s: when. Sent back, it comes after the shortest of RocketMQ's delays that is not less (1 s to 2 h);
+            in order, it is tried again after that time, at most 30 s. None: as the broker decides, or after 1 s.
+    """
+
+    def __init__(self, after_s: float | None = None) -> None:
+        super().__init__("again" if after_s is None else f"again after {after_s:g} s")
+        self.after_s = after_s
+
+
+class DeadLetter(Exception):
+    """Raised by a handler: this message can never be handled; put it into the group's dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlingOptions:
+    """How handlers run; see `Consumer.run`."""
+
+    concurrency: int = CONCURRENCY
+    order: Order = "none"
+    key: KeyOf | None = None
+    tries_max: int | None = None
+    timeout_s: float = TIMEOUT_S
+
+    def check(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            InvalidArgumentError: names it.
+        """
+        if self.concurrency < 1 or self.timeout_s <= 0 or (self.tries_max is not None and self.tries_max < 0):
+            raise InvalidArgumentError(
+                f"concurrency {self.concurrency}, timeout_s {self.timeout_s:g}, tries_max {self.tries_max}"
+            )
+        if self.order not in ("none", "key", "queue"):
+            raise InvalidArgumentError(f"order is {self.order!r}, not 'none', 'key' or 'queue'")
+        if self.key is not None and self.order != "key":
+            raise InvalidArgumentError(f"a key is given, and the order is {self.order!r}")
+
+
+def key_of(message: Message) -> Hashable:
+    """The sharding key, else the first business key; None without both."""
+    sharding_key = message.properties.get(SHARDING_KEY)
+    if sharding_key is not None:
+        return sharding_key
+    return message.keys[0] if message.keys else None
+
+
+class Handling:
+    """Runs one handler over a consumer's messages.
+
+    Args:
+        queues: where messages come from.
+        handler: whose they are.
+        back: sends back what failed; None where nothing is retried (broadcasting).
+        options: order, concurrency and the like.
+        figures: what became of them, by topic.
+    """
+
+    def __init__(
+        self,
+        queues: AssignedQueues,
+        handler: Handler,
+        back: SendingBack | None,
+        options: HandlingOptions,
+        figures: TopicFigures,
+    ) -> None:
+        self._queues = queues
+        self._handler = handler
+        self._back = back
+        self._options = options
+        self._figures = figures
+        self._key = options.key or key_of
+        self._lanes: dict[Hashable, collections.deque[tuple[QueueReader, Message]]] = {}
+        self._runnable: collections.deque[tuple[QueueReader, Message]] = collections.deque()
+        self._taken_count = 0
+        self._window = options.concurrency * (WINDOW_PER_HANDLER if options.order == "key" else 1)
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Handle messages until `stop`, or until cancelled; handlers under way are cancelled with it.
+
+        Raises:
+            LedgerMQError: a queue cannot be read for a reason that does not pass.
+        """
+        workers = [asyncio.ensure_future(self._work()) for _ in range(self._options.concurrency)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            self.stop()
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Begin with no further message; `run` returns when those in hand are through."""
+        self._stopping.set()
+        self._queues.wake()
+
+    async def handle_once(self, message: Message) -> BaseException | None:
+        """Let the handler have a message; what it raised.
+
+        Raises:
+            InvalidArgumentError: the handler cannot be awaited.
+        """
+        try:
+            async with asyncio.timeout(self._options.timeout_s):
+                answer = self._handler(message)
+                if inspect.isawaitable(answer):
+                    await answer
+                    return None
+        except Exception as error:
+            return error
+        raise InvalidArgumentError(f"handler {self._handler!r} is not a coroutine function: use `async def`")
+
+    # -- messages in turn
+
+    async def _work(self) -> None:
+        while (taken := await self._next()) is not None:
+            reader, message = taken
+            reader.handler_began()
+            try:
+                if await self._see_through(reader, message):
+                    reader.done(message)
+            finally:
+                reader.handler_ended()
+                self._pass_on(reader, message)
+
+    async def _next(self) -> tuple[QueueReader, Message] | None:
+        while not self._stopping.is_set():
+            while self._runnable:
+                reader, message = self._runnable.popleft()
+                if not reader.backlog.is_dropped:
+                    return reader, message
+                self._pass_on(reader, message)
+            if self._taken_count < self._window and self._queues.has_message:
+                taken = self._queues.take()
+                self._taken_count += 1
+                if self._may_begin(*taken):
+                    return taken
+                continue
+            await self._queues.wait_more()
+        return None
+
+    def _may_begin(self, reader: QueueReader, message: Message) -> bool:
+        """Whether it is its turn; if not, it will be."""
+        if self._options.order == "queue":
+            self._queues.hold(reader)
+        elif self._options.order == "key" and (key := self._key(message)) is not None:
+            lane = self._lanes.get(key)
+            if lane is not None:
+                lane.append((reader, message))
+                return False
+            self._lanes[key] = collections.deque()
+        return True
+
+    def _pass_on(self, reader: QueueReader, message: Message) -> None:
+        """Whoever has waited for this message to be through may begin."""
+        self._taken_count -= 1
+        if self._options.order == "queue":
+            if not reader.backlog.is_dropped:
+                self._queues.release(reader)
+        elif self._options.order == "key" and (key := self._key(message)) is not None:
+            lane = self._lanes[key]
+            if lane:
+                self._runnable.append(lane.popleft())
+            else:
+                del self._lanes[key]
+        self._queues.wake()
+
+    # -- one message
+
+    async def _see_through(self, reader: QueueReader, message: Message) -> bool:
+        """Handle it, whatever it takes; False when it stays unhandled: we stop, or its queue has gone."""
+        tries = message.reconsume_times
+        while True:
+            began_at = time.perf_counter()
+            failure = await self.handle_once(message)
+            self._figures.handled(message.topic, time.perf_counter() - began_at, failure is None)
+            if failure is None:
+                return True
+            tries += 1
+            again_s = await self._after_failure(message, failure, tries)
+            if again_s is None:
+                return True
+            if not await self._wait_for_another_try(reader, again_s):
+                return False
+
+    async def _after_failure(self, message: Message, failure: BaseException, tries: int) -> float | None:
+        """What helps: seconds after which to try again here, or None when it is somebody else's now."""
+        if not isinstance(failure, Retry | DeadLetter):
+            _log.error("handling %r failed: %r", message, failure, exc_info=failure)
+        after_s = failure.after_s if isinstance(failure, Retry) else None
+        is_in_order = self._options.order != "none"
+        tries_max = self._options.tries_max
+        if isinstance(failure, DeadLetter):
+            level = TO_DEAD_LETTERS
+        elif not is_in_order:
+            level = BROKER_DECIDES if after_s is None else delay_level(after_s)
+        elif tries > (TRIES_MAX if tries_max is None else tries_max):
+            level = TO_DEAD_LETTERS
+        else:
+            return min(AGAIN_AFTER_S if after_s is None else after_s, AGAIN_AFTER_MAX_S)
+        return await self._give_back(message, level)
+
+    async def _give_back(self, message: Message, level: int) -> float | None:
+        if self._back is None:
+            _log.warning("%r is given up: nothing is retried in broadcasting", message)
+            return None
+        try:
+            await self._back.send_back(message, level, self._options.tries_max)
+        except LedgerMQError as error:
+            _log.warning("%r is tried again here, since it cannot be sent back: %s", message, error)
+            return NOT_SENT_BACK_S
+        return None
+
+    async def _wait_for_another_try(self, reader: QueueReader, seconds: float) -> bool:
+        if not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+        return not self._stopping.is_set() and not reader.backlog.is_dropped

@@ -1,0 +1,76 @@
+"""What a consumer has done lately, by topic: rates over the last minute, as administrators ask for them (307)."""
+
+import collections
+from collections.abc import Callable
+from typing import Final
+
+SLICE_S: Final = 10.0
+SLICES: Final = 6
+_RATE_S: Final = SLICE_S * SLICES
+
+
+class _Slice:
+    """Ten seconds of one topic."""
+
+    __slots__ = ("began_at", "failed", "ok", "pulled", "pulls", "spent_pulling_s", "spent_s")
+
+    def __init__(self, began_at: float) -> None:
+        self.began_at = began_at
+        self.ok = 0
+        self.failed = 0
+        self.spent_s = 0.0
+        self.pulls = 0
+        self.pulled = 0
+        self.spent_pulling_s = 0.0
+
+
+class TopicFigures:
+    """Counts.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._slices: dict[str, collections.deque[_Slice]] = {}
+        self._failed: collections.Counter[str] = collections.Counter()
+
+    def handled(self, topic: str, spent_s: float, is_ok: bool) -> None:
+        """A handler has ended."""
+        now = self._now(topic)
+        now.spent_s += spent_s
+        if is_ok:
+            now.ok += 1
+        else:
+            now.failed += 1
+            self._failed[topic] += 1
+
+    def pulled(self, topic: str, spent_s: float, count: int) -> None:
+        """A pull has brought so many messages."""
+        now = self._now(topic)
+        now.pulls += 1
+        now.pulled += count
+        now.spent_pulling_s += spent_s
+
+    def to_wire(self, topic: str) -> dict[str, float]:
+        """RocketMQ's ConsumeStatus: rates per second, times in ms, failures since the start."""
+        oldest = self._clock() - _RATE_S
+        slices = [one for one in self._slices.get(topic, ()) if one.began_at >= oldest]
+        handled = sum(one.ok + one.failed for one in slices)
+        pulls = sum(one.pulls for one in slices)
+        return {
+            "consumeFailedMsgs": self._failed[topic],
+            "consumeFailedTPS": sum(one.failed for one in slices) / _RATE_S,
+            "consumeOKTPS": sum(one.ok for one in slices) / _RATE_S,
+            "consumeRT": 1000 * sum(one.spent_s for one in slices) / handled if handled else 0.0,
+            "pullRT": 1000 * sum(one.spent_pulling_s for one in slices) / pulls if pulls else 0.0,
+            "pullTPS": sum(one.pulled for one in slices) / _RATE_S,
+        }
+
+    def _now(self, topic: str) -> _Slice:
+        slices = self._slices.setdefault(topic, collections.deque(maxlen=SLICES))
+        now = self._clock()
+        if not slices or now >= slices[-1].began_at + SLICE_S:
+            slices.append(_Slice(now))
+        return slices[-1]
