@@ -86,10 +86,14 @@ class AckRequests:
         for topic, group, handle, bits in acks:
             if self._store.queues.find(topic, handle.queue_id) is None:
                 continue
+            if not handle.is_ordered:
+                if self._progress.checkpoints.ack_all(_key(topic, group, handle), bits):
+                    self._progress.changed()
+                continue
             first, end = self._bounds(topic, handle.queue_id)
             for index in _set_bits(bits):
                 if first <= handle.start + index <= end:
-                    self._ack(topic, group, handle, handle.start + index)
+                    self._ack_ordered(topic, group, handle.queue_id, handle.start + index, handle.pop_ms)
         connection.respond(command, ResponseCode.SUCCESS)
 
     def change_invisible(self, connection: Connection, command: Command) -> None:

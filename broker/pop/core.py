@@ -111,14 +111,40 @@ class Checkpoints:
     def ack(self, key: str, offset: int) -> bool:
         """A message needs not come again; false when it is not open (any more)."""
         checkpoint = self._open.get(key)
-        if checkpoint is None or offset not in checkpoint.offsets:
+        if checkpoint is None:
             return False
-        bit = 1 << checkpoint.offsets.index(offset)
-        if checkpoint.acked & bit:
+        offsets = checkpoint.offsets
+        index = offset - offsets[0]  # its place, where there are no gaps
+        if not 0 <= index < len(offsets) or offsets[index] != offset:
+            if offset not in offsets:
+                return False
+            index = offsets.index(offset)
+        return self._acknowledge(key, checkpoint, 1 << index)
+
+    def ack_all(self, key: str, bits: int) -> bool:
+        """As `ack`, of the messages at `start + i` for each bit i; false when none of them is open."""
+        checkpoint = self._open.get(key)
+        if checkpoint is None:
             return False
-        acked = checkpoint.acked | bit
-        is_whole = acked == (1 << len(checkpoint.offsets)) - 1
-        self._set(key, None if is_whole else checkpoint._replace(acked=acked))
+        offsets, start = checkpoint.offsets, checkpoint.start
+        if start <= offsets[0] and offsets[-1] - offsets[0] == len(offsets) - 1:
+            mine = bits >> (offsets[0] - start) & ((1 << len(offsets)) - 1)
+        else:
+            places = enumerate(offsets)
+            mine = sum(1 << index for index, offset in places if offset >= start and bits >> (offset - start) & 1)
+        return self._acknowledge(key, checkpoint, mine)
+
+    def _acknowledge(self, key: str, checkpoint: Checkpoint, bits: int) -> bool:
+        bits &= ~checkpoint.acked
+        if not bits:
+            return False
+        acked = checkpoint.acked | bits
+        self._count(checkpoint, -bits.bit_count())
+        if acked == (1 << len(checkpoint.offsets)) - 1:
+            del self._open[key]
+        else:
+            self._open[key] = Checkpoint._make((*checkpoint[:-1], acked))
+        self._unsent[key] = None
         return True
 
     def open_count(self, topic: str, group: str, queue_id: int) -> int:
@@ -177,15 +203,20 @@ class Checkpoints:
 
     def _set(self, key: str, checkpoint: Checkpoint | None) -> None:
         before = self._open.pop(key, None)
-        for sign, one in ((-1, before), (1, checkpoint)):
-            if one is not None:
-                place = one.topic, one.group, one.queue_id
-                self._counts[place] = self._counts.get(place, 0) + sign * one.open_count
-                if not self._counts[place]:
-                    del self._counts[place]
+        if before is not None:
+            self._count(before, -before.open_count)
         if checkpoint is not None:
+            self._count(checkpoint, checkpoint.open_count)
             self._open[key] = checkpoint
         self._unsent[key] = None
+
+    def _count(self, checkpoint: Checkpoint, more: int) -> None:
+        place = checkpoint[:3]  # topic, group, queue
+        count = self._counts.get(place, 0) + more
+        if count:
+            self._counts[place] = count
+        else:
+            self._counts.pop(place, None)
 
     def _is_due_then(self, due_ms: int, key: str) -> bool:
         checkpoint = self._open.get(key)

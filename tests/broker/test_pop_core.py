@@ -48,9 +48,20 @@ class CheckpointMachine(RuleBasedStateMachine):
             assert not self.table.ack(key, offset)
             del self.model[key, offset]
 
+    @rule(data=st.data(), distances=st.sets(st.integers(0, 40)))
+    def ack_many(self, data: st.DataObject, distances: set[int]) -> None:
+        if self.model:
+            key = data.draw(st.sampled_from(sorted({key for key, _ in self.model})))
+            start = int(key.split("@")[3])
+            mine = {pair for pair in self.model if pair[0] == key and pair[1] - start in distances}
+            assert self.table.ack_all(key, sum(1 << distance for distance in distances)) is bool(mine)
+            for pair in mine:
+                del self.model[pair]
+
     @rule()
     def ack_what_nobody_took(self) -> None:
         assert not self.table.ack("T@g@0@0@0", 0)
+        assert not self.table.ack_all("T@g@0@0@0", 1)
 
     @rule(wait=st.integers(0, 60), is_stored=st.booleans())
     def come_again(self, wait: int, is_stored: bool) -> None:
