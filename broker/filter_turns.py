@@ -7,11 +7,11 @@ A read itself ends within a slice (`store.queue_reader.FILTER_SLICE_S`), so a tu
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 
 from store.queue_reader import FILTER_SLICE_S
+from store.time_slice import TimeSlice
 
 Read = Callable[[], None]
 
@@ -22,8 +22,7 @@ class FilterTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._line: deque[Read] = deque()
-        self._is_turn = False
-        self._turn_end = 0.0
+        self._turn: TimeSlice | None = None
 
     def __len__(self) -> int:
         """How many wait."""
@@ -31,28 +30,28 @@ class FilterTurns:
 
     def run(self, read: Read) -> None:
         """Read now, or in a later turn; what `read` raises is its caller's or the loop's."""
-        if self._line or (self._is_turn and time.monotonic() > self._turn_end):
+        if self._line or (self._turn is not None and self._turn.is_over()):
             self._line.append(read)
             return
-        if not self._is_turn:
+        if self._turn is None:
             self._begin_turn()
         read()
 
     def run_later(self, read: Read) -> None:
         """Read in a later turn, behind all that wait."""
         self._line.append(read)
-        if not self._is_turn:
+        if self._turn is None:
             self._begin_turn()
 
-    def _begin_turn(self) -> None:
-        self._is_turn = True
-        self._turn_end = time.monotonic() + FILTER_SLICE_S
+    def _begin_turn(self) -> TimeSlice:
+        self._turn = TimeSlice(FILTER_SLICE_S)
         self._loop.call_soon(self._next_turn)
+        return self._turn
 
     def _next_turn(self) -> None:
-        self._is_turn = False
+        self._turn = None
         if not self._line:
             return
-        self._begin_turn()
-        while self._line and time.monotonic() <= self._turn_end:
+        turn = self._begin_turn()
+        while self._line and not turn.is_over():
             self._line.popleft()()

@@ -5,7 +5,6 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3)
 
 import enum
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,12 +13,15 @@ from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError, RecordUnavailableError
 from store.replicated_log import ReplicatedLog
 from store.tag_codes import TagCodes
+from store.time_slice import TimeSlice
 
 TagsFilter = Callable[[int], bool]
 RecordFilter = Callable[[memoryview], bool]
 
 FILTER_SLICE_S = 0.002
-"""How long one `get` asks a record filter; what it has by then is its answer, and the next one goes on behind it."""
+"""CPU seconds for which one `get` asks a record filter; what it has by then is its answer, the next one goes on."""
+
+_CLOCK_RECORDS = 4
 
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Of the machine."""
@@ -102,7 +104,7 @@ def read_queue(
 ) -> GetResult:
     """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
 
-    With `matches` for at most `FILTER_SLICE_S`, but one record in any case.
+    With `matches` for about `FILTER_SLICE_S`, but some records in any case.
 
     `accepts` is asked with a unit's tags code, `matches` with the record itself.
 
@@ -190,7 +192,8 @@ def _collect_wanted(
     count = len(units) // UNIT_SIZE
     numbers = accepts.candidates(units) if type(accepts) is TagCodes else iter(range(count))
     end = count  # units looked at
-    deadline = None if matches is None else time.monotonic() + FILTER_SLICE_S
+    time_slice = None if matches is None else TimeSlice(FILTER_SLICE_S)
+    asked = 0
     for number in numbers:
         physical_offset, size, tags_code = unpack(units, number * UNIT_SIZE)
         if records and (len(records) >= max_count or total + size > max_bytes):
@@ -211,7 +214,8 @@ def _collect_wanted(
         if matches is None or matches(record):
             records.append(record)
             total += size
-        if deadline is not None and time.monotonic() > deadline:
+        asked += 1
+        if time_slice is not None and asked % _CLOCK_RECORDS == 0 and time_slice.is_over():
             end = number + 1
             break
     result.status = GetStatus.FOUND if records else status

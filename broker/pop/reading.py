@@ -7,7 +7,6 @@ Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java` (popMsgF
 """
 
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -26,6 +25,7 @@ from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_re
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.queue_reader import FILTER_SLICE_S, GetResult, GetStatus
+from store.time_slice import TimeSlice
 
 POP_CK: Final = "POP_CK"
 
@@ -46,7 +46,7 @@ class Taking:
         rest: messages that were seen to be there and are not taken.
         free_ms: when the first queue that gave nothing in order does again.
         is_unfinished: filters let nothing through so far, and there is more behind.
-        read_until: on the monotonic clock, when filters have been asked long enough for one turn; 0: not yet begun.
+        time_slice: for which filters are asked in this turn; None: not begun.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class Taking:
     rest: int = 0
     free_ms: int | None = None
     is_unfinished: bool = False
-    read_until: float = 0.0
+    time_slice: TimeSlice | None = None
     records: list[memoryview | bytes] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     offsets: list[str] = field(default_factory=list)
@@ -148,10 +148,9 @@ class PopReader:
         """Whether the queues before took this turn's time for costly filters."""
         if taking.wanted is None or taking.wanted.record_filter is None:
             return False
-        now = time.monotonic()
-        if not taking.read_until:
-            taking.read_until = now + FILTER_SLICE_S
-        return now > taking.read_until
+        if taking.time_slice is None:
+            taking.time_slice = TimeSlice(FILTER_SLICE_S)
+        return taking.time_slice.is_over()
 
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
         """What a group would get next of a queue, without taking it; errors as `take`."""

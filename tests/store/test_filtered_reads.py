@@ -61,13 +61,13 @@ async def test_a_slow_filter_ends_the_read_early_and_the_next_one_goes_on_there(
 
     def slow(record: memoryview) -> bool:
         asked.append(body_of(record))
-        end = time.monotonic() + FILTER_SLICE_S / 4
-        while time.monotonic() < end:
+        end = time.thread_time() + FILTER_SLICE_S / 4
+        while time.thread_time() < end:
             pass
         return False
 
     result = tagged.store.get(tagged.queue(), 0, 4, 1 << 20, None, slow)
     assert result.status is GetStatus.NO_MATCHED_MESSAGE
-    assert 1 <= len(asked) == result.next_offset < 10
+    assert 4 <= len(asked) == result.next_offset < 20
     tagged.store.get(tagged.queue(), result.next_offset, 4, 1 << 20, None, slow)
     assert asked == [b"%d" % number for number in range(len(asked))]
