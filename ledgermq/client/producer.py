@@ -372,6 +372,8 @@ class Producer:
             LedgerMQError: the request could not be sent, as in `send`.
         """
         producing = self._opened()
+        producing.outbox.assembly.where(topic, None, None)  # a name that is none is refused
+        check_body(body)
 
         def send(kind: Kind) -> asyncio.Future[SendResult]:
             sending = producing.outbox.send(topic, body, **options, deadline_s=timeout_s, kind=kind)

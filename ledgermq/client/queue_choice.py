@@ -65,7 +65,7 @@ class QueueChoice:
     def _healthy(self, faults: FaultWatch, ring: _Ring, failed_broker: str | None) -> Target | None:
         """One of an available broker, else of one that can be reached; None when there is neither."""
         targets, strategy, now_ms = ring.targets, faults.strategy, faults.now_ms
-        reachable: Target | None = None
+        reachable: tuple[int, Target] | None = None
         for _ in targets:
             target = targets[ring.next % len(targets)]
             ring.next += 1
@@ -74,8 +74,11 @@ class QueueChoice:
             if strategy.is_available(target.broker, now_ms):
                 return target
             if reachable is None and strategy.is_reachable(target.broker):
-                reachable = target
-        return reachable
+                reachable = ring.next, target
+        if reachable is None:
+            return None
+        ring.next, target = reachable  # go on behind it
+        return target
 
     def at(self, queue: MessageQueue) -> Target | None:
         """The leader of this queue's broker; None while there is none."""

@@ -75,6 +75,7 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
             timer_precision_ms=100,
             transaction_timeout_ms=500,
             transaction_check_interval_ms=100,
+            transaction_check_max=1000,
         )
     )
     try:
