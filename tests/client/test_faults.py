@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import FaultStrategy, Producer
-from ledgermq.client.calls import Retry, Target
+from ledgermq.client.calls import FailedTry, Target
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -108,7 +108,7 @@ async def test_a_failing_broker_is_passed_over_and_probed(
     monkeypatch.setattr("ledgermq.client.fault_watch.ROUND_S", 0.05)
     (a,) = await cluster.add("a", topics={"T": 2})
     (b,) = await cluster.add("b", topics={"T": 2})
-    retries: list[Retry] = []
+    retries: list[FailedTry] = []
     strategy = FaultStrategy(probe=True)
     async with Producer(cluster.namesrv, faults=strategy, on_retry=retries.append) as producer:
         await producer.queues("T")
@@ -127,7 +127,7 @@ async def test_a_hook_that_fails_hurts_nobody(cluster: FakeCluster, caplog: pyte
     (broker,) = await cluster.add(topics={"T": 1})
     broker.plan(RequestCode.SEND_MESSAGE_V2, refuse(2, "busy"))
 
-    def fail(retry: Retry) -> None:
+    def fail(retry: FailedTry) -> None:
         raise ValueError(retry.what)
 
     async with Producer(cluster.namesrv, on_retry=fail) as producer:
