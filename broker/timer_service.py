@@ -251,6 +251,8 @@ class TimerService:
             self._due.loaded_ms = max(self._due.loaded_ms, self._floor(self._clock_ms()))
         while self._due.loaded_ms <= self._clock_ms() + _LEAD_MS and len(self._due) < _LOADED_MAX:
             if self._loading is None:
+                last_ms = self._floor(self._clock_ms() + _LEAD_MS)
+                self._due.loaded_ms = self.index.skip_empty(self._due.loaded_ms, last_ms)
                 self._loading = self._load_slot(self._due.loaded_ms)
             for _ in self._loading:
                 if time.monotonic() > deadline:

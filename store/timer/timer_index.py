@@ -199,6 +199,12 @@ class TimerIndex:
                 return
             position = unit.previous
 
+    def skip_empty(self, slot_ms: int, before_ms: int) -> int:
+        """A slot in `[slot_ms, before_ms]` such that those before it hold nothing; a slice's worth at a time."""
+        if slot_ms >= before_ms or self._wheel is None:
+            return slot_ms
+        return self._wheel.skip_empty(slot_ms, before_ms)
+
     def count_at(self, slot_ms: int) -> int:
         """How many wait in a slot."""
         slot = self._wheel.get(slot_ms) if self._wheel is not None else None
@@ -210,6 +216,9 @@ class TimerIndex:
         if self._wheel is None:
             self.read_ms = max(self.read_ms, read_ms)
         while self.read_ms < read_ms:
+            self.read_ms = self.skip_empty(self.read_ms, read_ms)
+            if self.read_ms == read_ms:
+                return True
             for unit in self.units_at(self.read_ms):
                 self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
             self.read_ms += self.precision_ms

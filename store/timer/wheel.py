@@ -30,6 +30,7 @@ SLOT_COUNT: Final = 2 * SLOTS_A_WEEK
 
 _SLOT = struct.Struct(">qqqii")
 _BLANK = bytes(_SLOT.size)
+_SKIPPED_MAX: Final = 4096  # 128 KiB of slots: well below a slice of the loop
 
 
 class Slot(NamedTuple):
@@ -84,6 +85,19 @@ class TimerWheel:
         time = time_ms // self._precision_ms
         at = time % self._slot_count * _SLOT.size
         self._buffer[at : at + _SLOT.size] = _BLANK if slot is None else _SLOT.pack(time, *slot)
+
+    def skip_empty(self, time_ms: int, before_ms: int) -> int:
+        """The first time in `[time_ms, before_ms)` whose slot is in use, or how far the search came.
+
+        Both are multiples of the precision. At most some thousands of slots are passed over; no more than a round.
+        """
+        start = time_ms // self._precision_ms
+        first = start % self._slot_count
+        stop = min(first + (before_ms - time_ms) // self._precision_ms, first + _SKIPPED_MAX, self._slot_count)
+        slots = numpy.frombuffer(self._buffer, ">i8", (stop - first) * 4, first * _SLOT.size)[::4]
+        used = numpy.flatnonzero(slots == numpy.arange(start, start + stop - first))
+        del slots  # it would keep the mapping open
+        return (start + (int(used[0]) if len(used) else stop - first)) * self._precision_ms
 
     def slots_beyond(self, end: int) -> dict[int, Slot]:
         """By their time in ms: slots whose last unit lies at or past `end` of the timer log."""
