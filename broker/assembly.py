@@ -14,14 +14,15 @@ import logging
 import socket
 
 from broker import cold_data, statistics
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, MetricsExporter
 from broker.live_config import LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
 from broker.metrics.arrivals import SETTLE_SECONDS
 from broker.metrics.own import flush_histogram, register_metrics
-from broker.parts import Parts
+from broker.metrics.page import MetricsPage
+from broker.parts import Parts, wall_clock_ms
 from broker.registration import Registration
 from broker.runtime_info import SAMPLE_SECONDS
 from broker.state_saver import StateSaver
@@ -75,7 +76,9 @@ class Broker:
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
-        self._health = HealthServer(self.registry, self._ready)
+        self._health = HealthServer(self._metrics_page, self._ready)
+        self._prometheus: HealthServer | None = None
+        self._page: MetricsPage | None = None
         self._tls = config.tls.incoming()
         self._client = RemotingClient(tls=config.tls.outgoing())
         self._port = config.listen_port
@@ -94,6 +97,11 @@ class Broker:
     def address(self) -> str:
         """`host:port` that clients dial; known after `start`."""
         return self._address
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of RocketMQ's page; 0 when it is not served."""
+        return self._prometheus.port if self._prometheus is not None else 0
 
     @property
     def health_port(self) -> int:
@@ -135,6 +143,7 @@ class Broker:
         self._parts.auth_requests.forward = self._client.request
         await self._listen()
         self._run_timers(timers)
+        await self._serve_metrics()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -162,7 +171,9 @@ class Broker:
             await self._saver.close()
         if self._open is not None:
             await self._open.close()
-        await self._health.close()
+        for pages in (self._prometheus, self._health):
+            if pages is not None:
+                await pages.close()
         self._lag.close()
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
@@ -200,6 +211,17 @@ class Broker:
         except OSError as error:
             log.warning("clients' VIP channel is not served: %s", error)
             self._vip_server = None
+
+    async def _serve_metrics(self) -> None:
+        """The page has everything from now on; RocketMQ's own is served beside it if that is wanted."""
+        config = self._config
+        self._page = page = MetricsPage(config, self.registry, self.parts, self._address, wall_clock_ms)
+        if config.metrics_exporter is MetricsExporter.PROM:
+            self._prometheus = HealthServer(page.theirs, self._ready)
+            await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
+
+    async def _metrics_page(self) -> bytes:
+        return await (self._page.whole() if self._page is not None else self.registry.page())
 
     def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
         return RemotingServer(parts.handler, limits=limits, tls=self._tls, takes_plain=self._config.tls.takes_plain)

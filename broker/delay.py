@@ -103,10 +103,20 @@ class DelayService:
             if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
                 self._look_in(queue.queue_id, 0)
 
+    def figures(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells of delay levels: the next queue offset, and the queue's end."""
+        table: dict[str, str] = {}
+        for index, offset in sorted(self._offsets().items()):
+            queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+            table[f"scheduleMessageOffset_{index + 1}"] = f"{offset},{queue.max_offset if queue else 0}"
+        return table
+
+    def _offsets(self) -> dict[int, int]:
+        return self._state.offsets.get(_PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
+
     def all_offsets(self, connection: Connection, command: Command) -> None:
         """45: the next queue offset of each level, as the file `config/delayOffset.json` has it."""
-        queues = self._state.offsets.get(_PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
-        levels = number_map({index + 1: offset for index, offset in sorted(queues.items())})
+        levels = number_map({index + 1: offset for index, offset in sorted(self._offsets().items())})
         version = dumps(DataVersion(state_version=self._role.generation).to_json())
         body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)

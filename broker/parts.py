@@ -236,7 +236,7 @@ class Parts:
         self.client_requests = ClientRequests(
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
         )
-        self.runtime = RuntimeInfo(self.totals, self.timer.figures, store, config.store_dir)
+        self.runtime = RuntimeInfo(config, self.totals, counting, self._waiting_figures, store)
         self.admin = AdminRequests(
             config,
             state,
@@ -263,13 +263,17 @@ class Parts:
 
     def totals(self) -> Totals:
         """Counts since the start."""
+        self.counting.settle()
         return Totals(
-            self.answers.messages,
-            self.store.log.max_offset,
+            self.counting.arrivals.messages,
+            self.counting.arrivals.size_bytes,
             self.pull.messages_out + self.pop.take.messages_out,
             self.pull.found,
             self.pull.missed,
         )
+
+    def _waiting_figures(self) -> dict[str, str]:
+        return self.timer.figures() | self.delay.figures()
 
     def describe(self) -> Announcement:
         """What nameservers are told."""

@@ -232,7 +232,8 @@ class PullProcessor:
         if status is GetStatus.FOUND:
             self.found += 1
             self.messages_out += result.count
-            pull.given.add(result.count, result.size_bytes, int(1000 * (time.monotonic() - since)))
+            elapsed_ms = int(1000 * (time.monotonic() - since))
+            pull.given.add(result.count, result.size_bytes, result.next_offset, elapsed_ms)
             if self._config.slave_read or self._config.cold_data_control:
                 self._look_where(pull, result)
             self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)

@@ -5,20 +5,24 @@ Counts are plain ints elsewhere; once a second they are sampled here, and a rate
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (prepareRuntimeInfo).
 """
 
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
+from broker.config import BrokerConfig, LogMode
 from broker.log_choice import backlog
+from broker.metrics.counting import Counting
+from broker.metrics.oldest import OldestMessage
+from store.cleaning.disk_space import disk_space
 from store.message_store import MessageStore
 
 SAMPLE_SECONDS = 1.0
 _SPANS_SECONDS = (10, 60, 600)
+_NO_POOL = (1 << 31) - 1
 _VERSION = 479
 _VERSION_TEXT = "V5_3_3"
+_CAPACITIES = {"send": "10000", "pull": "100000", "litePull": "100000", "query": "20000", "ack": "100000"}
 
 
 class Totals(NamedTuple):
@@ -36,21 +40,23 @@ class RuntimeInfo:
 
     Args:
         totals: the present counts.
-        timers: the table's part about timers.
-        disk: a directory on the store's file system.
+        waiting: the table's part about timers and delay levels.
     """
 
     def __init__(
         self,
+        config: BrokerConfig,
         totals: Callable[[], Totals],
-        timers: Callable[[], dict[str, str]],
+        counting: Counting,
+        waiting: Callable[[], dict[str, str]],
         store: MessageStore,
-        disk: Path,
     ) -> None:
+        self._config = config
         self._totals = totals
-        self._timers = timers
+        self._counting = counting
+        self._waiting = waiting
         self._store = store
-        self._disk = disk
+        self._oldest = OldestMessage(store)
         self._started_ms = time.time_ns() // 1_000_000
         self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SPANS_SECONDS[-1] + 1)
         self._day = time.localtime().tm_yday
@@ -67,38 +73,49 @@ class RuntimeInfo:
 
     def table(self, writable: bool) -> dict[str, str]:
         """Every key that mqadmin and the dashboard look for, as text."""
-        return (
-            self._store_part() | self._rates() | self._days() | _queues() | self._constants(writable) | self._timers()
-        )
+        return {
+            **self._store_part(),
+            **self._disk(),
+            **self._rates(),
+            **self._days(),
+            **_queues(),
+            **self._constants(writable),
+            **self._waiting(),
+        }
 
     def _store_part(self) -> dict[str, str]:
-        totals, log = self._totals(), self._store.log
-        usage = shutil.disk_usage(self._disk)
-        ratio = f"{usage.used / usage.total:.2f}" if usage.total else "0"
-        waiting = backlog(log)
-        no_pool = (1 << 31) - 1
+        totals, log, appends = self._totals(), self._store.log, self._counting.calls.appends
         average = totals.bytes_in / totals.messages_in if totals.messages_in else 0.0
+        spread = " ".join(f"[{span}]:{count}" for span, count in appends.spread().items())
         return {
             "putMessageTimesTotal": str(totals.messages_in),
             "putMessageSizeTotal": str(totals.bytes_in),
             "putMessageAverageSize": str(average),
-            "putMessageFailedTimes": "0",
-            "putMessageEntireTimeMax": "0",
-            "putMessageDistributeTime": "",
-            "getMessageEntireTimeMax": "0",
-            "putLatency99": "0.00",
-            "putLatency999": "0.00",
+            "putMessageFailedTimes": str(appends.failed),
+            "putMessageEntireTimeMax": str(appends.max_ms),
+            "putMessageDistributeTime": f"{spread} ",
+            "getMessageEntireTimeMax": str(self._counting.departures.read_ms_max),
+            "putLatency99": f"{appends.percentile_ms(0.99):.2f}",
+            "putLatency999": f"{appends.percentile_ms(0.999):.2f}",
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(log.confirm_offset),
-            "commitLogDiskRatio": ratio,
-            "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_gib(usage.total)}, Free : {_gib(usage.free)}.",
             "dispatchBehindBytes": str(log.confirm_offset - self._store.dispatched_offset),
             "dispatchMaxBuffer": "0",
-            "remainHowManyDataToCommit": _readable(waiting.uncommitted_bytes),
-            "remainHowManyDataToFlush": _readable(waiting.unflushed_bytes),
+        }
+
+    def _disk(self) -> dict[str, str]:
+        config, waiting = self._config, backlog(self._store.log)
+        path = config.raft_log_path if config.mode is LogMode.RAFT else config.commit_log_path
+        log, queues = disk_space(path), disk_space(config.store_dir)
+        return {
+            "commitLogDiskRatio": str(log.ratio),
+            f"commitLogDiskRatio_{path}": str(log.ratio),
+            "consumeQueueDiskRatio": str(queues.ratio),
+            "commitLogDirCapacity": f"Total : {readable(queues.total)}, Free : {readable(queues.usable)}.",
+            "remainHowManyDataToCommit": readable(waiting.uncommitted_bytes),
+            "remainHowManyDataToFlush": readable(waiting.unflushed_bytes),
             "remainTransientStoreBufferNumbs": str(
-                no_pool if waiting.free_buffer_count is None else waiting.free_buffer_count
+                _NO_POOL if waiting.free_buffer_count is None else waiting.free_buffer_count
             ),
         }
 
@@ -147,7 +164,7 @@ class RuntimeInfo:
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_TEXT,
             "startAcceptSendRequestTimeStamp": "0",
-            "earliestMessageTimeStamp": "-1",
+            "earliestMessageTimeStamp": str(self._oldest.stored_ms),
             "pageCacheLockTimeMills": "0",
         }
 
@@ -155,18 +172,14 @@ class RuntimeInfo:
 def _queues() -> dict[str, str]:
     """Sizes of the Java broker's thread pools: there are none here, so nothing ever waits in one."""
     table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
-    for name in ("send", "pull", "litePull", "query", "ack"):
+    for name, capacity in _CAPACITIES.items():
         table[f"{name}ThreadPoolQueueSize"] = "0"
-        table[f"{name}ThreadPoolQueueCapacity"] = "100000"
+        table[f"{name}ThreadPoolQueueCapacity"] = capacity
         table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
     return table
 
 
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):.1f} GiB"
-
-
-def _readable(size_bytes: int) -> str:
+def readable(size_bytes: int) -> str:
     """As RocketMQ writes sizes: 0 B, 1.5 KiB, 12.0 GiB."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):

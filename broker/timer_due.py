@@ -121,6 +121,10 @@ class DueTimers:
             if not known:
                 del self._by_key[due.timer.key]
 
+    def overdue_count(self, now_ms: int) -> int:
+        """Timers whose time is over and that were not taken."""
+        return sum(1 for due_ms, _, _ in self._heap if due_ms <= now_ms) if self._heap else 0
+
     def next_due_ms(self) -> int | None:
         """When the earliest one is due."""
         return self._heap[0][0] if self._heap else None

@@ -118,6 +118,13 @@ class TimerService:
             "timerDequeueTps": f"{self._rates[1]:.1f}",
         }
 
+    def overdue(self, now_ms: int) -> tuple[int, int]:
+        """How many timers are late, and how late the first of them is, ms; only the node that leads knows."""
+        first_ms = self._due.next_due_ms()
+        if not self._is_leading or first_ms is None or first_ms >= now_ms:
+            return 0, 0
+        return self._due.overdue_count(now_ms), now_ms - first_ms
+
     def sync(self) -> None:
         """Take over the progress of the node that leads; to be called now and then."""
         now_s, seen = self._loop.time(), (self.follower.count, self.delivered)

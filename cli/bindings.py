@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import FlushMode
-from cli import values
+from cli import metric_values, values
 from ledgermq.remoting.tls import ClientAuth, TlsMode
 
 
@@ -182,6 +182,12 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "maxTransferBytesOnMessageInMemory": Binding("max_pull_bytes", values.positive),
     "maxTransferCountOnMessageInMemory": Binding("max_pull_count", values.positive),
     "messageIndexEnable": Binding("index_enable"),
+    "metricsExporterType": Binding("metrics_exporter", metric_values.metrics_exporter),
+    "metricsInDelta": Binding("metrics_in_delta"),
+    "metricsLabel": Binding("metrics_labels", metric_values.metric_labels, metric_values.show_metric_labels),
+    "metricsOtelCardinalityLimit": Binding("metrics_label_sets_max", values.positive),
+    "metricsPromExporterHost": Binding("metrics_host"),
+    "metricsPromExporterPort": Binding("metrics_port", values.port),
     "messageIndexSafe": Binding("index_safe"),
     "namesrvAddr": Binding("namesrv_addrs", values.address_list),
     "popInflightMessageThreshold": Binding("pop_open_limit", values.not_negative),

@@ -80,7 +80,8 @@ def _gather(*tables: tuple[str, str]) -> Mapping[str, Key]:
     return keys
 
 
-_METRICS = "\n".join(line for line in broker.TABLE.splitlines() if line.startswith("metric"))
+_METRICS = "\n".join(line.replace("|*|", "|f|") for line in broker.TABLE.splitlines() if line.startswith("metric"))
+"""A controller has them, too."""
 
 BROKER_KEYS = _gather(
     (OURS, ours.BROKER_TABLE),

@@ -58,7 +58,7 @@ class NameServer:
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
-        self._health = HealthServer(self.registry, self._ready)
+        self._health = HealthServer(self.registry.page, self._ready)
         self._server = RemotingServer(
             self, limits=_limits(config), tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
         )

@@ -79,12 +79,17 @@ class Arrivals:
         statistics: gets sums by topic and queue.
         cluster: its name, under which `Statistics` keeps the broker's sum.
         limit: most pairs of topic and kind that are told apart.
+
+    Attributes:
+        messages, size_bytes: all of them, as settled.
     """
 
     def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
         self._statistics = statistics
         self._broker_counter = statistics.counter(BROKER_PUT_NUMS, cluster)
         self._limit = limit
+        self.messages = 0
+        self.size_bytes = 0
         self._tallies: dict[Place, Tally] = {}
         self._series: dict[tuple[str, MessageKind] | None, Distribution] = {}
         self._open: list[Tally] = []
@@ -131,6 +136,8 @@ class Arrivals:
                 nums.add(count, count)
                 sizes.add(size, count)
             self._broker_counter.add(count, count)
+            self.messages += count
+            self.size_bytes += size
         return bool(self._open)
 
     def series(self) -> list[tuple[tuple[str, MessageKind] | None, Buckets]]:

@@ -21,22 +21,28 @@ from broker.statistics import (
 
 
 class Given:
-    """Counts what one group gets of one queue."""
+    """Counts what one group gets of one queue.
 
-    __slots__ = ("_departures", "_key", "_latency", "_nums", "_sizes")
+    Attributes:
+        next_offset: behind what it was given last.
+    """
+
+    __slots__ = ("_departures", "_key", "_latency", "_nums", "_sizes", "next_offset")
 
     def __init__(self, departures: "Departures", statistics: Statistics, place: tuple[str, str, int]) -> None:
         topic, group, queue_id = place
         counter = statistics.counter
         by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
         self._departures = departures
+        self.next_offset = 0
         self._key: Key | None = None if names.is_retry_or_dead_letter(topic) else (topic, group)
         self._nums = counter(GROUP_GET_NUMS, by_group), counter(QUEUE_GET_NUMS, by_queue)
         self._sizes = counter(GROUP_GET_SIZE, by_group), counter(QUEUE_GET_SIZE, by_queue)
         self._latency = counter(GROUP_GET_LATENCY, f"{queue_id}@{by_group}")
 
-    def add(self, count: int, size_bytes: int, latency_ms: int) -> None:
-        """An answer of `count` messages that was read in `latency_ms`."""
+    def add(self, count: int, size_bytes: int, next_offset: int, latency_ms: int) -> None:
+        """An answer of `count` messages before `next_offset` that was read in `latency_ms`."""
+        self.next_offset = next_offset
         for counter in self._nums:
             counter.add(count)
         for counter in self._sizes:
@@ -75,6 +81,11 @@ class Departures:
         if found is None:
             found = self._given[place] = Given(self, self._statistics, place)
         return found
+
+    def pulled_to(self, topic: str, group: str, queue_id: int) -> int:
+        """Behind what a group was given last of a queue; 0 when this process gave it nothing."""
+        found = self._given.get((topic, group, queue_id))
+        return found.next_offset if found is not None else 0
 
     def add_pulled(self, key: Key | None, count: int, size_bytes: int) -> None:
         """A pull's answer; the key is None where it is not told apart."""

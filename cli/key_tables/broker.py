@@ -124,14 +124,14 @@ messageStorePlugIn|text||j|Java classes that wrap the store.
 metricGrpcExporterIntervalInMills|long|60000|f|Time in ms between two exports of metrics over gRPC.
 metricGrpcExporterTimeOutInMills|long|3000|f|Patience in ms for an export of metrics over gRPC.
 metricLoggingExporterIntervalInMills|long|10000|f|Time in ms between two exports of metrics to the log.
-metricsExporterType|DISABLE/OTLP_GRPC/PROM/LOG|DISABLE|d|How metrics leave the process; here always as Prometheus text.
+metricsExporterType|DISABLE/OTLP_GRPC/PROM/LOG|DISABLE|*|How metrics leave the process, beside the page of healthPort.
 metricsGrpcExporterHeader|text||f|Headers sent with metrics over gRPC.
 metricsGrpcExporterTarget|text||f|Where metrics go over gRPC.
-metricsInDelta|bool|false|f|Export changes of metrics rather than sums.
-metricsLabel|text||f|Labels put on every metric, as k:v,k:v.
-metricsOtelCardinalityLimit|int|50000|d|Most label sets of one metric.
-metricsPromExporterHost|text||d|Host at which upstream serves Prometheus text; here see healthHost.
-metricsPromExporterPort|int|5557|d|Port at which upstream serves Prometheus text; here see healthPort.
+metricsInDelta|bool|false|*|Export changes of metrics rather than sums.
+metricsLabel|text||*|Labels put on every metric, as k:v,k:v.
+metricsOtelCardinalityLimit|int|50000|*|Most label sets of one metric.
+metricsPromExporterHost|text||*|Host at which RocketMQ's metrics are served as Prometheus text; empty: brokerIP1.
+metricsPromExporterPort|int|5557|*|Port at which RocketMQ's metrics are served as Prometheus text.
 msgTraceTopicName|text|RMQ_SYS_TRACE_TOPIC|*|Topic that takes message traces.
 namesrvAddr|text||*|Nameservers, host:port divided by semicolons; each is told of every role change.
 notifyConsumerIdsChangedEnable|bool|true|d|Tell consumers at once when their group's members change.

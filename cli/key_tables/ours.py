@@ -48,6 +48,8 @@ EFFECTS = {
     "correctLogicMinOffsetSleepInterval": "Corrected in slices of five milliseconds.",
     "compactionMappedFileSize": "Made a multiple of compactionCqMappedFileSize, five times it at least, as upstream.",
     "compactionThreadNum": "At most as many as the machine has cores.",
+    "metricsExporterType": "OTLP_GRPC and LOG are refused; the page of healthPort always has them, and more.",
+    "metricsInDelta": "Puts the label aggregation=delta on every series, as upstream; Prometheus' sums stay sums.",
     "enableCompaction": "Each member of a Raft group compacts its own copy; only what is on disk is copied.",
     "maxOffsetMapSize": "Of all threads together; keys that find no room are compacted the next time.",
     "deleteWhen": "By the local time of the machine.",

@@ -63,12 +63,18 @@ async def gather(collectors: Iterable[Collector]) -> list[Family]:
     return families
 
 
-def write(families: Iterable[Family], common: Labels = ()) -> bytes:
-    """The families as text, `common` labels first on each series. Runs in a thread: lets others run now and then."""
+def write(families: Iterable[Family], common: Labels = (), *, scope: str | None = None) -> bytes:
+    """The families as text. Runs in a thread: lets others run now and then.
+
+    Args:
+        families: in this order.
+        common: labels that every series gets, first.
+        scope: OpenTelemetry's name of the meter: its label comes first, all others follow in the order of the alphabet.
+    """
     pieces: list[str] = []
     lines: list[str] = []
     for family in families:
-        for line in family_lines(family, common):
+        for line in family_lines(family, common, scope):
             lines.append(line)
             if len(lines) == _LINES_A_TURN:
                 pieces.append("\n".join(lines))
@@ -78,13 +84,16 @@ def write(families: Iterable[Family], common: Labels = ()) -> bytes:
     return "\n".join(pieces).encode()
 
 
-def family_lines(family: Family, common: Labels = ()) -> Iterator[str]:
-    """The lines of one family."""
+def family_lines(family: Family, common: Labels = (), scope: str | None = None) -> Iterator[str]:
+    """The lines of one family; see `write`."""
     name = family.name
     yield f"# HELP {name} {escape(family.explanation)}"
     yield f"# TYPE {name} {family.kind}"
     for labels, value in family.rows:
-        text = ",".join(f'{key}="{escape(label, quote=True)}"' for key, label in (*common, *labels))
+        pairs: Iterable[tuple[str, str]] = (*common, *labels)
+        if scope is not None:
+            pairs = (("otel_scope_name", scope), *sorted(pairs))
+        text = ",".join(f'{key}="{escape(label, quote=True)}"' for key, label in pairs)
         if isinstance(value, Buckets):
             yield from _histogram_lines(name, text, value)
         else:

@@ -9,14 +9,18 @@ event loop turns.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from ledgermq.telemetry.metrics import CONTENT_TYPE, Registry
+from ledgermq.telemetry.metrics import CONTENT_TYPE
 
 Check = Callable[[], tuple[bool, str]]
 """Says whether it is well, and one sentence of detail. Called on the loop's thread; must be quick."""
+
+
+Page = Callable[[], Awaitable[bytes]]
+"""Makes the page of /metrics."""
 
 
 class HealthListenError(Exception):
@@ -31,13 +35,13 @@ class HealthServer:
     """Serves the three pages from `start()` to `close()`.
 
     Args:
-        registry: what /metrics shows.
+        page: what /metrics shows.
         ready: the answer of /readyz.
         live: the answer of /livez.
     """
 
-    def __init__(self, registry: Registry, ready: Check, live: Check = _loop_turns) -> None:
-        self._registry = registry
+    def __init__(self, page: Page, ready: Check, live: Check = _loop_turns) -> None:
+        self._page = page
         self._ready = ready
         self._live = live
         self._runner: web.AppRunner | None = None
@@ -84,7 +88,7 @@ class HealthServer:
         return _answer(self._ready)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._registry.render().encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=await self._page(), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _answer(check: Check) -> web.Response:

@@ -170,6 +170,10 @@ class Registry:
         lines.append("")
         return "\n".join(lines)
 
+    async def page(self) -> bytes:
+        """The same as a page for `HealthServer`."""
+        return self.render().encode()
+
     def _series(self, name: str, explanation: str, labels: Mapping[str, str] | None, make: Callable[[], M]) -> M:
         all_labels = self._labels | dict(labels or {})
         metric = make()

@@ -17,7 +17,7 @@ class Node:
         self.ready: Callable[[], Answer] = lambda: (True, "leader of term 3")
         self.live: Callable[[], Answer] = lambda: (True, "fine")
         self.registry = Registry()
-        self.server = HealthServer(self.registry, lambda: self.ready(), lambda: self.live())
+        self.server = HealthServer(self.registry.page, lambda: self.ready(), lambda: self.live())
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str, str]:
         """Status, content type and text."""
@@ -76,7 +76,7 @@ async def test_other_pages_and_methods_are_refused(node: Node) -> None:
 
 
 async def test_a_port_in_use_is_a_typed_error_that_names_it(node: Node) -> None:
-    second = HealthServer(Registry(), lambda: (True, ""))
+    second = HealthServer(Registry().page, lambda: (True, ""))
     with pytest.raises(HealthListenError, match=f"health port: cannot listen at 127.0.0.1:{node.server.port}: "):
         await second.start("127.0.0.1", node.server.port)
     await second.close()
