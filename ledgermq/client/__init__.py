@@ -25,9 +25,11 @@ from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.handling import DeadLetter, Retry
 from ledgermq.client.message import Message
 from ledgermq.client.outgoing import Outgoing
+from ledgermq.client.popping import PoppedMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.sending import SendResult, SendStatus
+from ledgermq.client.simple_consumer import SimpleConsumer
 from ledgermq.client.subscription import Sql
 from ledgermq.client.transaction import Transaction
 from ledgermq.client.transactions import Decision
@@ -47,11 +49,13 @@ __all__ = [
     "Message",
     "MessageQueue",
     "Outgoing",
+    "PoppedMessage",
     "Producer",
     "QueueProgress",
     "Retry",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Sql",
     "TopicRoute",
     "Transaction",

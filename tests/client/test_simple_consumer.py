@@ -1,0 +1,63 @@
+"""Taking without owning, from a real broker in this process."""
+
+import asyncio
+
+import pytest
+
+from ledgermq.client import Admin, Producer, SimpleConsumer
+from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.popping import Handle, parse_handle
+from tests.client import taking
+
+
+async def test_two_consumers_take_from_one_queue(namesrv: str) -> None:
+    await taking.shared_without_owning(namesrv, "T")
+
+
+async def test_what_is_not_acknowledged_is_given_again(namesrv: str) -> None:
+    await taking.given_again(namesrv, "T")
+
+
+async def test_only_the_tags_asked_for_are_taken(namesrv: str) -> None:
+    await taking.filtered(namesrv, "T")
+
+
+async def test_of_several_topics_that_comes_first_which_has_something(namesrv: str) -> None:
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        for topic in ("A", "B", "C"):
+            await admin.create_topic(topic, queue_count=1)
+        async with SimpleConsumer(namesrv, "g", ["A", "B", "C"]) as consumer:
+            assert await consumer.receive(1, wait_s=0.1) == []
+            waiting = asyncio.ensure_future(taking.take(consumer, 1))
+            await producer.send("B", b"here")
+            (message,) = await waiting
+            assert (message.topic, message.body) == ("B", b"here")
+
+
+async def test_in_order_nothing_is_given_while_earlier_ones_are_out(namesrv: str) -> None:
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic("T", queue_count=1)
+        for n in range(4):
+            await producer.send("T", b"%d" % n)
+        async with SimpleConsumer(namesrv, "g", "T", ordered=True) as consumer:
+            first = await consumer.receive(2, invisible_s=20)
+            assert [message.body for message in first] == [b"0", b"1"]
+            assert await consumer.receive(2, wait_s=0.2) == []
+            await consumer.ack(*first)
+            assert [message.body for message in await taking.take(consumer, 2)] == [b"2", b"3"]
+
+
+async def test_numbers_out_of_range_are_refused_here(namesrv: str) -> None:
+    async with SimpleConsumer(namesrv, "g", "T") as consumer:
+        for arguments in ((0, 1.0, 1.0), (33, 1.0, 1.0), (1, 0.0, 1.0), (1, 1.0, -1.0)):
+            with pytest.raises(InvalidArgumentError):
+                await consumer.receive(arguments[0], invisible_s=arguments[1], wait_s=arguments[2])
+
+
+def test_a_handle_is_read_as_it_is_written_and_names_the_topic_it_came_from() -> None:
+    handle = parse_handle("5 100 200 3 1 broker-a 0 7")
+    assert handle == Handle(5, 100, 200, 3, "1", "broker-a", 0, 7)
+    assert str(handle) == "5 100 200 3 1 broker-a 0 7"
+    assert handle.real_topic("T", "g") == "%RETRY%g_T"
+    assert handle._replace(retry="2").real_topic("T", "g") == "%RETRY%g+T"
+    assert handle._replace(retry="0").real_topic("T", "g") == "T"
