@@ -16,7 +16,7 @@ with `producing`, `outbox`, `queue_choice`, `send_plan`, `sending`, and what els
 `replies`; then `consumer` with `membership`, `assigned`, `queue_reader`, `backlog`, `handling`.
 """
 
-from ledgermq.client.admin import Admin, QueueProgress
+from ledgermq.client.admin import Admin, GroupConfig, Policy, QueueProgress, TopicConfig
 from ledgermq.client.calls import FailedTry
 from ledgermq.client.cluster import ClusterInfo
 from ledgermq.client.consumer import Consumer
@@ -45,10 +45,12 @@ __all__ = [
     "Decision",
     "FailedTry",
     "FaultStrategy",
+    "GroupConfig",
     "LedgerMQError",
     "Message",
     "MessageQueue",
     "Outgoing",
+    "Policy",
     "PoppedMessage",
     "Producer",
     "QueueProgress",
@@ -57,6 +59,7 @@ __all__ = [
     "SendStatus",
     "SimpleConsumer",
     "Sql",
+    "TopicConfig",
     "TopicRoute",
     "Transaction",
 ]

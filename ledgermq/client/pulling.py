@@ -27,7 +27,8 @@ TIMEOUT_S: Final = 30.0
 MESSAGES_MAX: Final = 256
 BYTES_MAX: Final = 1024 * 1024
 RESET_REMARK: Final = "OFFSET_RESET"
-_HOLD_AND_SUBSCRIPTION: Final = 6
+_HOLD: Final = 2
+_SUBSCRIPTION: Final = 4
 
 PULL_CODES: Final = frozenset(
     {
@@ -58,8 +59,10 @@ class Pulled:
     suggested_id: int = LEADER_ID
 
 
-def pull_command(group: str, queue: MessageQueue, offset: int, subscription: Subscription) -> Command:
-    """Request 11 for messages from `offset` on."""
+def pull_command(
+    group: str, queue: MessageQueue, offset: int, subscription: Subscription, *, hold: bool = True
+) -> Command:
+    """Request 11 for messages from `offset` on; held, if there are none, unless told otherwise."""
     ext = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -67,7 +70,7 @@ def pull_command(group: str, queue: MessageQueue, offset: int, subscription: Sub
         "queueOffset": str(offset),
         "maxMsgNums": str(MESSAGES_MAX),
         "maxMsgBytes": str(BYTES_MAX),
-        "sysFlag": str(_HOLD_AND_SUBSCRIPTION),
+        "sysFlag": str(_SUBSCRIPTION | _HOLD if hold else _SUBSCRIPTION),
         "commitOffset": "0",
         "suspendTimeoutMillis": str(int(HOLD_S * 1000)),
         "subscription": subscription.expression,

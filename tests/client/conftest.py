@@ -8,6 +8,7 @@ import pytest
 
 from broker.assembly import Broker
 from broker.config import BrokerConfig
+from cli.live_settings import read_setting
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from tests.client import java
@@ -76,7 +77,8 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
             transaction_timeout_ms=500,
             transaction_check_interval_ms=100,
             transaction_check_max=1000,
-        )
+        ),
+        read_setting,
     )
     try:
         await broker.start()

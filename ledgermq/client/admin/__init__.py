@@ -1,0 +1,63 @@
+"""Administration: topics, groups, offsets, messages, brokers, nameservers, users. Against any RocketMQ cluster.
+
+    async with Admin("127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queue_count=8)
+
+One class for the program; a file for each subject: `topics`, `groups`, `offsets`, `messages`, `dead_letters`,
+`brokers`, `nameservers`, `users`, over `base`; what they answer is in `results`.
+"""
+
+from ledgermq.client.admin.brokers import BrokerAdmin
+from ledgermq.client.admin.dead_letters import DeadLetterAdmin
+from ledgermq.client.admin.groups import GroupAdmin
+from ledgermq.client.admin.nameservers import NameserverAdmin
+from ledgermq.client.admin.offsets import OffsetAdmin
+from ledgermq.client.admin.results import (
+    ConsumerState,
+    GroupConfig,
+    GroupConnections,
+    GroupMember,
+    HandledDirectly,
+    Policy,
+    QueueProgress,
+    QueueStats,
+    TopicConfig,
+    User,
+)
+from ledgermq.client.admin.topics import TopicAdmin
+from ledgermq.client.admin.users import UserAdmin
+
+
+class Admin(
+    TopicAdmin,
+    GroupAdmin,
+    OffsetAdmin,
+    DeadLetterAdmin,
+    BrokerAdmin,
+    NameserverAdmin,
+    UserAdmin,
+):
+    """Looks at a cluster and changes it.
+
+        async with Admin("127.0.0.1:9876") as admin:
+            await admin.create_topic("orders", queue_count=8)
+
+    Every method retries, follows leaders, and raises LedgerMQError when there is no success in `deadline_s`. What
+    concerns a topic goes to the leaders of its route, what concerns a broker to the leader of its name, what a whole
+    cluster must know to all of its leaders.
+    """
+
+
+__all__ = [
+    "Admin",
+    "ConsumerState",
+    "GroupConfig",
+    "GroupConnections",
+    "GroupMember",
+    "HandledDirectly",
+    "Policy",
+    "QueueProgress",
+    "QueueStats",
+    "TopicConfig",
+    "User",
+]

@@ -1,0 +1,218 @@
+"""What all of administration stands on: a session, and requests to leaders by broker name."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from ledgermq.client.back_off import back_off_s
+from ledgermq.client.cluster import ClusterInfo, parse_cluster_info
+from ledgermq.client.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    LedgerMQError,
+    RefusedError,
+    ServerError,
+    UndecodableError,
+    UnreachableError,
+    refusal_from,
+    unreachable_from,
+)
+from ledgermq.client.queue_offsets import QueueOffsets
+from ledgermq.client.route import MessageQueue, TopicRoute
+from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.signature import Credentials
+
+FAILURES_KEPT: Final = 8
+
+Read = TypeVar("Read")
+
+
+class AdminBase:
+    """Opens, closes, asks.
+
+    Args:
+        namesrv: nameservers, `host:port`, several separated by `;` or as a list.
+        attempt_timeout_s: for one try of a request.
+        deadline_s: for a request with its retries.
+        tls: see `Consumer`.
+        credentials: see `Consumer`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Iterable[str],
+        *,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._session = Session(
+            namesrv, attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s, tls=tls, credentials=credentials
+        )
+        self._attempt_timeout_s = attempt_timeout_s
+        self._deadline_s = deadline_s
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open it, for those who do not use `async with`."""
+        await self._session.open()
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._session.close()
+
+    async def cluster(self) -> ClusterInfo:
+        """All registered brokers, by name and by cluster."""
+        answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        return parse_cluster_info("nameserver", answer.body)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic is, as a nameserver says now.
+
+        Raises:
+            NoRouteError: none knows it.
+        """
+        return (await self._session.nameservers.route(topic)).route
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that can be sent to, by broker name and queue id."""
+        return (await self.route(topic)).write_queues
+
+    # -- inside
+
+    @property
+    def _offsets(self) -> QueueOffsets:
+        return QueueOffsets(self._session.calls, self._session.routes)
+
+    async def _broker_names(self, cluster: str | None) -> tuple[str, ...]:
+        info = await self.cluster()
+        if cluster is None:
+            return tuple(info.brokers)
+        if cluster not in info.clusters:
+            raise InvalidArgumentError(f"cluster {cluster!r} is not one of {', '.join(info.clusters) or 'none'}")
+        return info.clusters[cluster]
+
+    async def _at_leader(
+        self,
+        broker: str,
+        code: int,
+        ext: dict[str, str],
+        final: type[RefusedError] | tuple[type[RefusedError], ...] = (),
+        *,
+        body: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> Command:
+        """The success that the leader of a broker name answers; looked up anew for each try.
+
+        Args:
+            broker: broker name, or the address (`host:port`) of one node.
+            code: request code.
+            ext: header fields.
+            final: kinds of refusals that are raised at once, though they could be retried.
+            body: of the request.
+            timeout_s: for one try, when it takes longer than others.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + max(self._deadline_s, timeout_s or 0.0)
+        failures: list[LedgerMQError] = []
+        attempts = 0
+        while (left_s := deadline - loop.time()) > 0:
+            address = broker if ":" in broker else (await self.cluster()).leaders().get(broker)
+            if address is not None:
+                attempts += 1
+                try:
+                    patience_s = min(left_s, timeout_s or self._attempt_timeout_s)
+                    return await self._ask(address, code, ext, patience_s, body=body)
+                except (UnreachableError, RefusedError) as failure:
+                    if not failure.is_retryable or isinstance(failure, final):
+                        raise
+                    failures.append(failure)
+            await asyncio.sleep(back_off_s(len(failures) + 1, random.random))
+        what = f"{Command(code).name} at broker {broker}"
+        raise DeadlineExceededError(what, self._deadline_s, attempts, failures[-FAILURES_KEPT:])
+
+    async def _at_leaders(
+        self,
+        brokers: Iterable[str],
+        code: int,
+        ext: dict[str, str],
+        final: type[RefusedError] | tuple[type[RefusedError], ...] = (),
+        *,
+        body: bytes = b"",
+    ) -> dict[str, Command]:
+        """What each of these brokers' leaders answers, by broker name."""
+        names = list(brokers)
+        answers = await asyncio.gather(*(self._at_leader(name, code, ext, final, body=body) for name in names))
+        return dict(zip(names, answers))
+
+    async def _at_any(
+        self, brokers: Iterable[str], code: int, ext: dict[str, str], *, timeout_s: float | None = None
+    ) -> tuple[str, Command]:
+        """The first success of these brokers' leaders, and whose; the last one's refusal when there is none."""
+        failure: LedgerMQError | None = None
+        for broker in brokers:
+            try:
+                return broker, await self._at_leader(broker, code, ext, ServerError, timeout_s=timeout_s)
+            except LedgerMQError as error:
+                failure = error
+        raise failure or InvalidArgumentError("no broker is registered")
+
+    async def _at_nameservers(self, code: int, ext: dict[str, str], *, body: bytes = b"") -> dict[str, Command]:
+        """What each nameserver answers, by address: they share nothing, so each must be told."""
+        answers = {}
+        for address in self._session.nameservers.addresses:
+            answers[address] = await self._ask(address, code, ext, self._attempt_timeout_s, body=body)
+        return answers
+
+    async def _ask(
+        self, address: str, code: int, ext: dict[str, str], timeout_s: float, *, body: bytes = b""
+    ) -> Command:
+        try:
+            answer = await self._session.remoting.request(address, Command(code, ext=ext, body=body), timeout_s)
+        except RemotingError as error:
+            raise unreachable_from(address, error) from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal_from(address, answer.code, answer.remark, answer.ext)
+        return answer
+
+
+def read(where: str, what: str, body: bytes | memoryview, parse: Callable[[Any], Read]) -> Read:
+    """What `parse` makes of the JSON of an answer.
+
+    Raises:
+        UndecodableError: not JSON, or of another shape; names where it came from and what it was to be.
+    """
+    try:
+        return parse(loads(body))
+    except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UndecodableError(f"{where}: {what}: {error!r}") from error
+
+
+def flag(value: bool) -> str:
+    """A boolean as header fields carry it."""
+    return str(value).lower()
+
+
+def pruned(fields: Mapping[str, str | None]) -> dict[str, str]:
+    """Without those that are not given."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def parse_table(data: Any) -> dict[str, str]:
+    """RocketMQ's KVTable."""
+    return {str(name): str(value) for name, value in data["table"].items()}

@@ -1,0 +1,220 @@
+"""Administration of consumer groups: settings, members, what they say of themselves."""
+
+import dataclasses
+from typing import Any, Final
+
+import orjson
+
+from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.results import (
+    ConsumerState,
+    GroupConfig,
+    GroupConnections,
+    GroupMember,
+    HandledDirectly,
+    parse_connections,
+    parse_consumer_state,
+    parse_group_config,
+    parse_members,
+)
+from ledgermq.client.admin.topics import attributes_text, parse_topic_list
+from ledgermq.client.errors import (
+    GroupNotFoundError,
+    InvalidArgumentError,
+    NotFoundError,
+    RefusedError,
+    ServerError,
+)
+from ledgermq.client.membership import read_members
+from ledgermq.client.message import Message
+from ledgermq.client.outgoing import check_group
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+
+FORWARDED_TIMEOUT_S: Final = 12.0  # the broker asks a client, and gives it 10 s
+
+
+class GroupAdmin(AdminBase):
+    """Groups."""
+
+    async def create_group(self, config: GroupConfig | str, *, cluster: str | None = None) -> None:
+        """Create a group on every broker (of that cluster), or give it these settings.
+
+        Args:
+            config: its settings, or its name alone for the usual ones.
+            cluster: whose brokers; None: all.
+        """
+        settings = GroupConfig(config) if isinstance(config, str) else config
+        check_group(settings.group)
+        brokers = await self._broker_names(cluster)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await self._at_leaders(brokers, code, {}, body=_group_body(settings))
+
+    async def update_group(self, group: str, **changes: Any) -> None:
+        """Change settings of a group on every broker that knows it; what is not given stays.
+
+        Args:
+            group: its name.
+            **changes: attributes of `GroupConfig` and their new values.
+
+        Raises:
+            InvalidArgumentError: no such setting.
+            GroupNotFoundError: no broker knows the group.
+        """
+        unknown = set(changes) - {field.name for field in dataclasses.fields(GroupConfig)} | ({"group"} & set(changes))
+        if unknown:
+            raise InvalidArgumentError(f"no settings of a group: {', '.join(sorted(unknown))}")
+        for broker, config in (await self.group_config(group)).items():
+            body = _group_body(dataclasses.replace(config, **{"attributes": None} | changes))
+            await self._at_leader(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
+
+    async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> None:
+        """Delete a group's settings from every broker (of that cluster), and its offsets if asked for."""
+        check_group(group)
+        ext = {"groupName": group, "cleanOffset": flag(clean_offsets)}
+        await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
+
+    async def groups(self) -> tuple[str, ...]:
+        """All groups that any broker has settings of, sorted."""
+        brokers = await self._broker_names(None)
+        answers = await self._at_leaders(brokers, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
+        names: set[str] = set()
+        for broker, answer in answers.items():
+            names |= read(broker, "groups", answer.body, lambda data: set(map(str, data["subscriptionGroupTable"])))
+        return tuple(sorted(names))
+
+    async def group_config(self, group: str) -> dict[str, GroupConfig]:
+        """A group's settings, by the name of each broker that knows it.
+
+        Raises:
+            GroupNotFoundError: none does.
+        """
+        check_group(group)
+        found = {}
+        failure: GroupNotFoundError | None = None
+        for broker in await self._broker_names(None):
+            try:
+                answer = await self._at_leader(broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+            except GroupNotFoundError as error:
+                failure = error
+                continue
+            found[broker] = read(broker, f"settings of {group}", answer.body, parse_group_config)
+        if failure is not None and not found:
+            raise failure
+        return found
+
+    async def members(self, group: str) -> tuple[str, ...]:
+        """Client ids of a consumer group's members, sorted; empty when nobody is there."""
+        check_group(group)
+        found: set[str] = set()
+        for broker in await self._broker_names(None):
+            try:
+                answer = await self._at_leader(
+                    broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}, ServerError
+                )
+            except ServerError:
+                continue  # `no consumer for this group`
+            found.update(read_members(broker, answer.body))
+        return tuple(sorted(found))
+
+    async def connections(self, group: str) -> GroupConnections:
+        """Who is in a group, and what it subscribes to.
+
+        Raises:
+            NotFoundError: nobody is there.
+        """
+        check_group(group)
+        ext = {"consumerGroup": group}
+        try:
+            where, answer = await self._at_any(
+                await self._broker_names(None), RequestCode.GET_CONSUMER_CONNECTION_LIST, ext
+            )
+        except RefusedError as error:
+            raise _not_online(error) from error
+        return read(where, f"connections of {group}", answer.body, parse_connections)
+
+    async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
+        """Who sends to a topic as a member of this producer group; empty when nobody does."""
+        ext = {"producerGroup": group}
+        try:
+            brokers = (await self.route(topic)).brokers
+            where, answer = await self._at_any(brokers, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext)
+        except ServerError:
+            return ()
+        return read(where, f"producers of {group}", answer.body, parse_members)
+
+    async def consumer_state(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerState:
+        """What one consumer says of itself: settings, queues, rates.
+
+        Raises:
+            ServerError: it is not connected, or does not answer.
+        """
+        ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": flag(stacks)}
+        where, answer = await self._at_any(
+            await self._broker_names(None),
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            ext,
+            timeout_s=FORWARDED_TIMEOUT_S,
+        )
+        return read(where, f"state of {client_id}", answer.body, parse_consumer_state)
+
+    async def handle_directly(self, group: str, client_id: str, message: Message) -> HandledDirectly:
+        """Let one consumer handle a message now; its offsets stay.
+
+        Raises:
+            ServerError: it is not connected, does not answer, or has no handler.
+        """
+        ext = {
+            "consumerGroup": group,
+            "clientId": client_id,
+            "msgId": message.offset_message_id,
+            "brokerName": message.queue.broker,
+            "topic": message.queue.topic,
+        }
+        answer = await self._at_leader(
+            message.queue.broker,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            ext,
+            ServerError,
+            timeout_s=FORWARDED_TIMEOUT_S,
+        )
+        return read(client_id, "what a handler made of a message", answer.body, _parse_handled)
+
+    async def topics_of(self, group: str) -> tuple[str, ...]:
+        """Topics that a group has committed offsets of, sorted."""
+        check_group(group)
+        brokers = await self._broker_names(None)
+        answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group})
+        topics: set[str] = set()
+        for broker, answer in answers.items():
+            topics |= read(broker, f"topics of {group}", answer.body, parse_topic_list)
+        return tuple(sorted(topics))
+
+
+def _group_body(config: GroupConfig) -> bytes:
+    """RocketMQ's SubscriptionGroupConfig."""
+    body = {
+        "brokerId": 0,
+        "consumeBroadcastEnable": config.may_broadcast,
+        "consumeEnable": config.may_consume,
+        "consumeFromMinEnable": True,
+        "consumeMessageOrderly": config.is_ordered,
+        "groupName": config.group,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": config.retry_max,
+        "retryQueueNums": config.retry_queue_count,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    if config.attributes:
+        attributes_text(config.attributes)  # checks them
+        body["attributes"] = {f"+{name}": value for name, value in config.attributes.items()}
+    return orjson.dumps(body)
+
+
+def _parse_handled(data: Any) -> HandledDirectly:
+    return HandledDirectly(str(data["consumeResult"]), str(data.get("remark") or ""), int(data["spentTimeMills"]))
+
+
+def _not_online(error: RefusedError) -> RefusedError:
+    if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+        return error
+    return NotFoundError(error.address, ResponseCode.CONSUMER_NOT_ONLINE, error.remark)

@@ -1,0 +1,159 @@
+"""Administration of messages: looking them up by id, key or time."""
+
+import time
+from datetime import datetime
+from typing import Final
+
+from ledgermq.client.admin.base import AdminBase
+from ledgermq.client.errors import (
+    InvalidArgumentError,
+    LedgerMQError,
+    NotFoundError,
+    RefusedError,
+    UndecodableError,
+    refusal_from,
+    unreachable_from,
+)
+from ledgermq.client.message import Message
+from ledgermq.client.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
+from ledgermq.client.queue_offsets import QueueOffsets
+from ledgermq.client.route import MessageQueue
+from ledgermq.client.subscription import ALL, parse_subscription
+from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.message.record import Record, decode_record, decode_records
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.errors import RemotingError
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+FOUND_MAX: Final = 64
+
+
+class MessageAdmin(AdminBase):
+    """Messages."""
+
+    async def view_message(self, offset_message_id: str) -> Message:
+        """The message with this offset message id.
+
+        The broker that the id names is asked first; if it is gone, those that lead now are: replicas have the record
+        at the same place.
+
+        Raises:
+            InvalidArgumentError: not an offset message id.
+            NotFoundError: no broker has it.
+        """
+        try:
+            host, physical_offset = parse_offset_message_id(offset_message_id)
+        except InvalidMessageIdError as error:
+            raise InvalidArgumentError(str(error)) from error
+        leaders = (await self.cluster()).leaders()
+        failures: list[LedgerMQError] = []
+        for address in dict.fromkeys((str(host), *leaders.values())):
+            try:
+                record = await self._view(address, physical_offset)
+            except LedgerMQError as failure:
+                failures.append(failure)
+                continue
+            if record.offset_message_id == offset_message_id.upper():
+                broker = next((name for name, leader in leaders.items() if leader == address), "")
+                return Message(record, MessageQueue(record.topic, broker, record.queue_id))
+        said = "; ".join(map(str, failures)) or "another message is there"
+        raise NotFoundError("cluster", ResponseCode.QUERY_NOT_FOUND, f"message {offset_message_id}: {said}")
+
+    async def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        count_max: int = FOUND_MAX,
+    ) -> list[Message]:
+        """Messages with a business key, in the order in which they were stored; up to `count_max` per broker.
+
+        Args:
+            topic: where.
+            key: one of the words of KEYS.
+            begin: stored at or after; None: ever.
+            end: stored at or before; None: until now.
+            count_max: at most 64 per broker.
+        """
+        found = await self._query(topic, key, begin, end, count_max, is_unique=False)
+        return [message for message in found if key in message.keys]
+
+    async def find_by_id(self, topic: str, message_id: str) -> list[Message]:
+        """All stored copies of the message with this `message_id` (UNIQ_KEY); more than one after a retried send."""
+        found = await self._query(topic, message_id, None, None, FOUND_MAX, is_unique=True)
+        return [message for message in found if message.message_id == message_id]
+
+    async def find_by_time(self, topic: str, begin: datetime, end: datetime, count_max: int = 1000) -> list[Message]:
+        """Messages stored in [begin, end), in the order of their times; at most the first `count_max` of each queue."""
+        first_ms, end_ms = int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+        offsets = QueueOffsets(self._session.calls, self._session.routes)
+        found: list[Message] = []
+        for queue in (await self.route(topic)).read_queues:
+            start = await offsets.at_time(queue, first_ms)
+            messages = await self.read(queue, start, count_max)
+            found += [message for message in messages if first_ms <= message.store_timestamp_ms < end_ms]
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+    async def read(self, queue: MessageQueue, offset: int, count_max: int = MESSAGES_MAX) -> list[Message]:
+        """Messages of a queue from `offset` on, without being in any group; fewer at its end."""
+        messages: list[Message] = []
+        while len(messages) < count_max:
+            pulled = await self._pull(queue, offset)
+            if pulled.next_offset <= offset:
+                break
+            messages += pulled.messages
+            offset = pulled.next_offset
+        return messages[:count_max]
+
+    # -- inside
+
+    async def _query(
+        self, topic: str, key: str, begin: datetime | None, end: datetime | None, count_max: int, *, is_unique: bool
+    ) -> list[Message]:
+        until_ms = int(end.timestamp() * 1000) if end else (time.time_ns() // 1_000_000) + 60_000
+        ext = {
+            "topic": topic,
+            "key": key,
+            "maxNum": str(count_max),
+            "beginTimestamp": str(int(begin.timestamp() * 1000) if begin else 0),
+            "endTimestamp": str(until_ms),
+        }
+        if is_unique:
+            ext["_UNIQUE_KEY_QUERY"] = "true"
+        found: list[Message] = []
+        for broker in (await self.route(topic)).brokers:
+            try:
+                answer = await self._at_leader(broker, RequestCode.QUERY_MESSAGE, ext)
+                records = decode_records(answer.body)
+            except NotFoundError:
+                continue
+            except CorruptRecordError as error:
+                raise UndecodableError(f"{broker}: messages of key {key!r}: {error}") from error
+            found += [Message(record, MessageQueue(record.topic, broker, record.queue_id)) for record in records]
+        return sorted(found, key=lambda message: message.store_timestamp_ms)
+
+    async def _pull(self, queue: MessageQueue, offset: int) -> Pulled:
+        """One pull that is not held."""
+        subscription = parse_subscription(queue.topic, ALL, 0)
+        address = (await self.cluster()).leaders().get(queue.broker)
+        if address is None:
+            raise RefusedError(queue.broker, ResponseCode.SERVICE_NOT_AVAILABLE, "nobody leads this broker now")
+        command = pull_command(TOOLS_GROUP, queue, offset, subscription, hold=False)
+        try:
+            answer = await self._session.remoting.request(address, command, self._attempt_timeout_s)
+        except RemotingError as error:
+            raise unreachable_from(address, error) from error
+        if answer.code not in PULL_CODES:
+            raise refusal_from(address, answer.code, answer.remark, answer.ext)
+        return read_pulled(address, queue, offset, subscription, answer)
+
+    async def _view(self, address: str, physical_offset: int) -> Record:
+        ext = {"offset": str(physical_offset)}
+        answer = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, ext, self._attempt_timeout_s)
+        try:
+            return decode_record(answer.body)
+        except CorruptRecordError as error:
+            raise UndecodableError(f"{address}: record at {physical_offset}: {error}") from error

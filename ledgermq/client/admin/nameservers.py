@@ -1,0 +1,56 @@
+"""Administration of nameservers: their settings, and the small table of texts that they keep."""
+
+from collections.abc import Mapping
+
+from ledgermq.client.admin.base import AdminBase, read
+from ledgermq.client.admin.brokers import parse_settings, settings_text
+from ledgermq.client.errors import InvalidArgumentError, NotFoundError
+from ledgermq.remoting.codes import RequestCode
+
+
+class NameserverAdmin(AdminBase):
+    """Nameservers share nothing: what is changed is changed at each of them, what is asked is asked of one."""
+
+    async def nameserver_config(self, address: str | None = None) -> dict[str, str]:
+        """All settings of a nameserver; of the one that answers first, without an address."""
+        if address is None:
+            answer = await self._session.nameservers.request(RequestCode.GET_NAMESRV_CONFIG, {})
+        else:
+            answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {}, self._attempt_timeout_s)
+        return parse_settings(address or "nameserver", answer.body)
+
+    async def update_nameserver_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings of every nameserver while it runs."""
+        await self._at_nameservers(RequestCode.UPDATE_NAMESRV_CONFIG, {}, body=settings_text(settings))
+
+    async def put_value(self, namespace: str, key: str, value: str) -> None:
+        """Keep a text at every nameserver."""
+        if not (namespace and key and value):
+            raise InvalidArgumentError(f"namespace {namespace!r}, key {key!r}, value {value!r}: none may be empty")
+        ext = {"namespace": namespace, "key": key, "value": value}
+        await self._at_nameservers(RequestCode.PUT_KV_CONFIG, ext)
+
+    async def value(self, namespace: str, key: str) -> str | None:
+        """A text that was kept; None when there is none."""
+        ext = {"namespace": namespace, "key": key}
+        try:
+            answer = await self._session.nameservers.request(RequestCode.GET_KV_CONFIG, ext)
+        except NotFoundError:
+            return None
+        return answer.ext.get("value")
+
+    async def values(self, namespace: str) -> dict[str, str]:
+        """All texts of a namespace, by key."""
+        try:
+            answer = await self._session.nameservers.request(
+                RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace}
+            )
+        except NotFoundError:
+            return {}
+        return read(
+            "nameserver", "values", answer.body, lambda data: {str(k): str(v) for k, v in data["table"].items()}
+        )
+
+    async def delete_value(self, namespace: str, key: str) -> None:
+        """Forget a text at every nameserver."""
+        await self._at_nameservers(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

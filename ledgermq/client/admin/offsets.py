@@ -1,0 +1,143 @@
+"""Administration of offsets: where queues begin and end, how far groups have come, and sending them elsewhere."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.results import QueueProgress, parse_queue_key
+from ledgermq.client.errors import InvalidArgumentError, ServerError
+from ledgermq.client.outgoing import check_group
+from ledgermq.client.route import MessageQueue
+from ledgermq.remoting.codes import RequestCode, ResponseCode
+
+Where = Literal["first", "last"] | datetime
+"""The oldest message kept, whatever comes from now on, or the first message stored at or after a time."""
+
+
+class OffsetAdmin(AdminBase):
+    """Offsets."""
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Offset of the oldest message kept in a queue."""
+        return await self._offsets.first(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """One past the offset of the newest message of a queue."""
+        return await self._offsets.end(queue)
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Offset of the first message stored at or after a time (Unix ms)."""
+        return await self._offsets.at_time(queue, timestamp_ms)
+
+    async def progress(self, group: str, topic: str) -> tuple[QueueProgress, ...]:
+        """How far a group has come in each queue of a topic."""
+        check_group(group)
+        queues = (await self.route(topic)).read_queues
+        return tuple(await asyncio.gather(*(self._progress(group, queue) for queue in queues)))
+
+    async def group_progress(self, group: str) -> tuple[QueueProgress, ...]:
+        """How far a group has come in every queue of which it has committed an offset, sorted."""
+        check_group(group)
+        brokers = await self._broker_names(None)
+        answers = await self._at_leaders(brokers, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
+        progress = [
+            one
+            for broker, answer in answers.items()
+            for one in read(broker, f"progress of {group}", answer.body, _parse_progress)
+        ]
+        return tuple(sorted(progress, key=lambda one: one.queue))
+
+    async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Let a group go on from `offset` of a queue; members that are reading it now commit over that."""
+        check_group(group)
+        if offset < 0:
+            raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
+        await self._offsets.commit(group, queue, offset)
+
+    async def reset_offsets(self, group: str, topic: str, to: Where) -> dict[MessageQueue, int]:
+        """Let a group go on elsewhere in a topic; its members follow at once, wherever they run.
+
+        Until a member has read from there, brokers answer with the new offset whatever else is committed.
+
+        Returns:
+            The new offsets.
+        """
+        check_group(group)
+        ext = {
+            "group": group,
+            "topic": topic,
+            "timestamp": str(_timestamp_ms(to)),
+            "isForce": flag(True),
+            "queueId": "-1",
+        }
+        table: dict[MessageQueue, int] = {}
+        for broker in (await self.route(topic)).brokers:
+            try:
+                answer = await self._at_leader(broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext, ServerError)
+            except ServerError as error:
+                if error.code not in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
+                    raise
+                table |= await self._move(group, topic, broker, to)  # nobody is there to be told
+            else:
+                table |= read(broker, "offsets after a reset", answer.body, _parse_offsets)
+        return table
+
+    async def clone_offsets(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
+        """Let the group `target`, which exists, go on where `source` is in a topic.
+
+        Returns:
+            The offsets that were taken over; queues of which `source` has committed none are left as they are.
+
+        Raises:
+            GroupNotFoundError: a broker does not know `target`.
+        """
+        check_group(target)
+        table = {one.queue: one.committed for one in await self.progress(source, topic) if one.committed is not None}
+        await asyncio.gather(*(self._offsets.commit(target, queue, offset) for queue, offset in table.items()))
+        return table
+
+    # -- inside
+
+    async def _progress(self, group: str, queue: MessageQueue) -> QueueProgress:
+        committed, end = await asyncio.gather(self._offsets.committed(group, queue), self._offsets.end(queue))
+        return QueueProgress(queue, committed, end)
+
+    async def _move(self, group: str, topic: str, broker: str, to: Where) -> dict[MessageQueue, int]:
+        """As the broker would, queue by queue."""
+        table = {}
+        for queue in (await self.route(topic)).read_queues:
+            if queue.broker == broker:
+                table[queue] = await self._offset_at(queue, to)
+                await self._offsets.commit(group, queue, table[queue])
+        return table
+
+    async def _offset_at(self, queue: MessageQueue, where: Where) -> int:
+        if isinstance(where, datetime):
+            return await self._offsets.at_time(queue, _timestamp_ms(where))
+        return await (self._offsets.first(queue) if where == "first" else self._offsets.end(queue))
+
+
+def _timestamp_ms(where: Where) -> int:
+    """As request 222 says it: -1 for the end."""
+    if isinstance(where, datetime):
+        return int(where.timestamp() * 1000)
+    if where not in ("first", "last"):
+        raise InvalidArgumentError(f"{where!r} is not 'first', 'last' or a datetime")
+    return 0 if where == "first" else -1
+
+
+def _parse_progress(data: Any) -> list[QueueProgress]:
+    return [
+        QueueProgress(parse_queue_key(key), _committed(int(one["consumerOffset"])), int(one["brokerOffset"]))
+        for key, one in data["offsetTable"].items()
+    ]
+
+
+def _committed(offset: int) -> int | None:
+    return None if offset < 0 else offset
+
+
+def _parse_offsets(data: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    return {parse_queue_key(key): int(offset) for key, offset in data["offsetTable"].items()}

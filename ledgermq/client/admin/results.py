@@ -1,0 +1,257 @@
+"""What administration answers, as values.
+
+Source: apache/rocketmq `remoting/.../protocol/{admin,body,subscription}`, `common/.../TopicConfig.java`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ledgermq.client.route import MessageQueue
+from ledgermq.remoting.lenient_json import loads
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group has come in one queue.
+
+    Attributes:
+        committed: next offset to read; None when the group has never committed.
+        end: one past the newest message.
+    """
+
+    queue: MessageQueue
+    committed: int | None
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages not yet handled, as far as committed."""
+        return self.end - (self.committed or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic at one broker.
+
+    Attributes:
+        permission: 4 may be read, 2 may be written, 6 both.
+        attributes: of RocketMQ 5: `message.type`, `cleanup.policy` and the like.
+    """
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    permission: int
+    is_ordered: bool
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """What a queue holds: the messages [first, end).
+
+    Attributes:
+        last_stored_ms: when the newest was stored, Unix ms; 0 in an empty queue.
+    """
+
+    queue: MessageQueue
+    first: int
+    end: int
+    last_stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Settings of a consumer group at one broker.
+
+    Attributes:
+        may_consume: whether it may read at all.
+        may_broadcast: whether its members may each read everything.
+        is_ordered: whether POP gives it messages in order.
+        retry_max: tries before a message becomes a dead letter.
+        retry_queue_count: queues of its retry topic; 0: what fails is dropped.
+        attributes: of RocketMQ 5.
+    """
+
+    group: str
+    may_consume: bool = True
+    may_broadcast: bool = True
+    is_ordered: bool = False
+    retry_max: int = 16
+    retry_queue_count: int = 1
+    attributes: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A client that is connected: a consumer, or a producer."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConnections:
+    """Who is in a group, and what its members have said of themselves.
+
+    Attributes:
+        mode: CLUSTERING or BROADCASTING.
+        start: RocketMQ's consumeFromWhere.
+        subscriptions: by topic, the expression.
+    """
+
+    members: tuple[GroupMember, ...]
+    consume_type: str
+    mode: str
+    start: str
+    subscriptions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What one consumer says of itself.
+
+    Attributes:
+        properties: its settings.
+        commits: its queues, and where it has committed (-1: not yet known).
+        rates: by topic, RocketMQ's ConsumeStatus.
+        stacks: where its threads or tasks are; None if not asked for.
+    """
+
+    properties: Mapping[str, str]
+    commits: Mapping[MessageQueue, int]
+    rates: Mapping[str, Mapping[str, float]]
+    stacks: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandledDirectly:
+    """What a consumer's handler made of a message that it was given by an administrator.
+
+    Attributes:
+        result: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION and so on.
+        remark: what the handler raised.
+    """
+
+    result: str
+    remark: str
+    spent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An account.
+
+    Attributes:
+        kind: Super or Normal.
+        is_enabled: whether it may be used.
+    """
+
+    name: str
+    kind: str
+    is_enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a subject (`User:alice`) may do with a resource.
+
+    Attributes:
+        resource: `Topic:orders`, `Topic:*`, `Group:shop*`, `Cluster:*`.
+        actions: Pub, Sub, Create, Update, Delete, Get, List, All.
+        source_ips: addresses or networks it holds for; empty for all.
+        is_allowed: whether they are allowed or denied.
+    """
+
+    resource: str
+    actions: tuple[str, ...]
+    source_ips: tuple[str, ...] = ()
+    is_allowed: bool = True
+
+
+# -- from JSON; all raise KeyError, TypeError, ValueError or AttributeError for another shape
+
+
+def parse_queue_key(key: str) -> MessageQueue:
+    """A map's key that is a queue's own JSON."""
+    queue = loads(key)
+    return MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
+
+
+def parse_topic_config(data: Any) -> TopicConfig:
+    """RocketMQ's TopicConfig."""
+    return TopicConfig(
+        topic=str(data["topicName"]),
+        read_queue_count=int(data["readQueueNums"]),
+        write_queue_count=int(data["writeQueueNums"]),
+        permission=int(data["perm"]),
+        is_ordered=bool(data.get("order")),
+        attributes=_texts(data.get("attributes")),
+    )
+
+
+def parse_group_config(data: Any) -> GroupConfig:
+    """RocketMQ's SubscriptionGroupConfig."""
+    return GroupConfig(
+        group=str(data["groupName"]),
+        may_consume=bool(data["consumeEnable"]),
+        may_broadcast=bool(data["consumeBroadcastEnable"]),
+        is_ordered=bool(data.get("consumeMessageOrderly")),
+        retry_max=int(data["retryMaxTimes"]),
+        retry_queue_count=int(data["retryQueueNums"]),
+        attributes=_texts(data.get("attributes")),
+    )
+
+
+def parse_members(data: Any) -> tuple[GroupMember, ...]:
+    """A connectionSet."""
+    members = (
+        GroupMember(str(one["clientId"]), str(one["clientAddr"]), str(one["language"]), int(one["version"]))
+        for one in data["connectionSet"]
+    )
+    return tuple(sorted(members, key=lambda member: member.client_id))
+
+
+def parse_connections(data: Any) -> GroupConnections:
+    """RocketMQ's ConsumerConnection."""
+    return GroupConnections(
+        members=parse_members(data),
+        consume_type=str(data["consumeType"]),
+        mode=str(data["messageModel"]),
+        start=str(data["consumeFromWhere"]),
+        subscriptions={str(topic): str(one["subString"]) for topic, one in data["subscriptionTable"].items()},
+    )
+
+
+def parse_consumer_state(data: Any) -> ConsumerState:
+    """RocketMQ's ConsumerRunningInfo."""
+    return ConsumerState(
+        properties=_texts(data["properties"]),
+        commits={parse_queue_key(key): int(one["commitOffset"]) for key, one in data["mqTable"].items()},
+        rates={
+            str(topic): {str(name): float(rate) for name, rate in one.items()}
+            for topic, one in data["statusTable"].items()
+        },
+        stacks=None if data.get("jstack") is None else str(data["jstack"]),
+    )
+
+
+def parse_policies(data: Any) -> tuple[Policy, ...]:
+    """The entries of RocketMQ's AclInfo."""
+    return tuple(
+        Policy(
+            resource=str(entry["resource"]),
+            actions=tuple(map(str, entry.get("actions") or ())),
+            source_ips=tuple(map(str, entry.get("sourceIps") or ())),
+            is_allowed=str(entry["decision"]).lower() == "allow",
+        )
+        for policy in data["policies"]
+        for entry in policy["entries"]
+    )
+
+
+def _texts(data: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in (data or {}).items()}

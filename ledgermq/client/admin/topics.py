@@ -1,0 +1,192 @@
+"""Administration of topics."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
+from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
+from ledgermq.client.outgoing import check_topic
+from ledgermq.client.route import PERM_READ, PERM_WRITE, TopicRoute
+from ledgermq.remoting.codes import RequestCode
+
+DEFAULT_QUEUE_COUNT: Final = 8
+ROUTE_POLL_S: Final = 0.02
+
+
+class TopicAdmin(AdminBase):
+    """Topics: made, changed, deleted, listed."""
+
+    async def create_topic(
+        self,
+        topic: str,
+        queue_count: int = DEFAULT_QUEUE_COUNT,
+        *,
+        cluster: str | None = None,
+        permission: int = PERM_READ | PERM_WRITE,
+        ordered: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> TopicRoute:
+        """Create a topic on every broker (of that cluster), or change its number of queues.
+
+        Args:
+            topic: its name.
+            queue_count: per broker.
+            cluster: whose brokers; None: all.
+            permission: 4 may be read, 2 may be written, 6 both.
+            ordered: told to clients in the topic's configuration.
+            attributes: of RocketMQ 5, such as `{"message.type": "FIFO"}`.
+
+        Returns:
+            Its route, once a nameserver tells it with all of its brokers.
+        """
+        check_topic(topic)
+        config = TopicConfig(topic, queue_count, queue_count, permission, ordered, {})
+        brokers = await self._broker_names(cluster)
+        added = {f"+{name}": value for name, value in (attributes or {}).items()}
+        for broker in brokers:
+            await self._put_topic(broker, config, added)
+        if not permission & PERM_WRITE:
+            return await self.route(topic)
+        return await self._route_with(topic, frozenset(brokers), queue_count)
+
+    async def update_topic(
+        self,
+        topic: str,
+        *,
+        read_queue_count: int | None = None,
+        write_queue_count: int | None = None,
+        permission: int | None = None,
+        ordered: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Change a topic at every broker that has it; what is not given stays.
+
+        Args:
+            topic: its name.
+            read_queue_count: per broker.
+            write_queue_count: per broker.
+            permission: 4 may be read, 2 may be written, 6 both.
+            ordered: see `create_topic`.
+            attributes: new values; None deletes an attribute.
+
+        Raises:
+            TopicNotFoundError: a broker of its route does not know it.
+        """
+        changes = {
+            "read_queue_count": read_queue_count,
+            "write_queue_count": write_queue_count,
+            "permission": permission,
+            "is_ordered": ordered,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        changed = {f"{'-' if value is None else '+'}{name}": value for name, value in (attributes or {}).items()}
+        for broker, config in (await self.topic_config(topic)).items():
+            await self._put_topic(broker, replace(config, **given), changed)  # type: ignore[arg-type]
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic from every broker (of that cluster) and from every nameserver. Its messages are gone."""
+        check_topic(topic)
+        await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        ext = {"topic": topic} | ({} if cluster is None else {"clusterName": cluster})
+        await self._at_nameservers(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
+
+    async def topics(self, *, cluster: str | None = None) -> tuple[str, ...]:
+        """All topics that a nameserver knows (of a cluster), sorted; those of the system and of retries too."""
+        if cluster is None:
+            answer = await self._session.nameservers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        else:
+            answer = await self._session.nameservers.request(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+        return read(
+            "nameserver", "list of topics", answer.body, lambda data: tuple(sorted(map(str, data["topicList"])))
+        )
+
+    async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
+        """A topic's configuration, by the name of each broker of its route."""
+        brokers = (await self.route(topic)).brokers
+        answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        return {
+            broker: read(broker, f"configuration of {topic}", answer.body, parse_topic_config)
+            for broker, answer in answers.items()
+        }
+
+    async def topic_stats(self, topic: str) -> tuple[QueueStats, ...]:
+        """What each queue of a topic holds, sorted."""
+        brokers = (await self.route(topic)).brokers
+        answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        stats = [
+            one
+            for broker, answer in answers.items()
+            for one in read(broker, f"statistics of {topic}", answer.body, _parse_stats)
+        ]
+        return tuple(sorted(stats, key=lambda one: one.queue))
+
+    async def consumers_of(self, topic: str) -> tuple[str, ...]:
+        """Groups that have read a topic, or subscribe to it now, sorted."""
+        brokers = (await self.route(topic)).brokers
+        answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
+        groups = set()
+        for broker, answer in answers.items():
+            groups |= read(broker, f"groups of {topic}", answer.body, lambda data: set(map(str, data["groupList"])))
+        return tuple(sorted(groups))
+
+    # -- inside
+
+    async def _put_topic(self, broker: str, config: TopicConfig, changed: Mapping[str, str | None]) -> None:
+        ext = {
+            "topic": config.topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(config.read_queue_count),
+            "writeQueueNums": str(config.write_queue_count),
+            "perm": str(config.permission),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": flag(config.is_ordered),
+        }
+        if changed:
+            ext["attributes"] = attributes_text(changed)
+        await self._at_leader(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+
+    async def _route_with(self, topic: str, brokers: frozenset[str], queue_count: int) -> TopicRoute:
+        """The topic's route once it has all of its queues."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._deadline_s
+        while True:
+            try:
+                route = await self.route(topic)
+                if len([queue for queue in route.write_queues if queue.broker in brokers]) >= queue_count * len(
+                    brokers
+                ):
+                    return route
+            except LedgerMQError:
+                if loop.time() >= deadline:
+                    raise
+            if loop.time() >= deadline:
+                raise DeadlineExceededError(f"route of new topic {topic!r}", self._deadline_s, 0, ())
+            await asyncio.sleep(ROUTE_POLL_S)
+
+
+def parse_topic_list(data: Any) -> set[str]:
+    """RocketMQ's TopicList."""
+    return set(map(str, data["topicList"]))
+
+
+def attributes_text(changed: Mapping[str, str | None]) -> str:
+    """Changes of attributes as requests carry them: `+name=value,-name`.
+
+    Raises:
+        InvalidArgumentError: a separator in a name or a value.
+    """
+    for name, value in changed.items():
+        if any(separator in name + (value or "") for separator in ",="):
+            raise InvalidArgumentError(f"attribute {name[1:]!r} is {value!r}: `,` and `=` separate attributes")
+    return ",".join(name if value is None else f"{name}={value}" for name, value in changed.items())
+
+
+def _parse_stats(data: dict[str, dict[str, dict[str, int]]]) -> list[QueueStats]:
+    return [
+        QueueStats(parse_queue_key(key), int(one["minOffset"]), int(one["maxOffset"]), int(one["lastUpdateTimestamp"]))
+        for key, one in data["offsetTable"].items()
+    ]

@@ -1,0 +1,118 @@
+"""Administration of accounts and of what they may do (RocketMQ's ACL 2.0), the same at every broker.
+
+Source: apache/rocketmq `remoting/.../protocol/body/{UserInfo,AclInfo}.java`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import orjson
+
+from ledgermq.client.admin.base import AdminBase, pruned, read
+from ledgermq.client.admin.results import Policy, User, parse_policies
+from ledgermq.client.errors import InvalidArgumentError, ServerError
+from ledgermq.remoting.codes import RequestCode
+
+Kind = Literal["Super", "Normal"]
+
+_ENABLED: Final = "enable"
+
+
+class UserAdmin(AdminBase):
+    """Users and policies; needs the rights of a super user where brokers ask for them."""
+
+    async def create_user(self, name: str, password: str, kind: Kind = "Normal") -> None:
+        """Create an account; `Super` may do everything.
+
+        Raises:
+            RefusedError: it exists.
+        """
+        await self._put_user(RequestCode.AUTH_CREATE_USER, name, password, kind, True)
+
+    async def update_user(
+        self, name: str, *, password: str | None = None, kind: Kind | None = None, enabled: bool | None = None
+    ) -> None:
+        """Change an account; what is not given stays.
+
+        Raises:
+            RefusedError: there is none.
+        """
+        await self._put_user(RequestCode.AUTH_UPDATE_USER, name, password, kind, enabled)
+
+    async def delete_user(self, name: str) -> None:
+        """Delete an account and its policies."""
+        await self._everywhere(RequestCode.AUTH_DELETE_USER, {"username": name})
+
+    async def users(self, name_part: str = "") -> tuple[User, ...]:
+        """Accounts whose names contain that text, by the first broker that answers."""
+        ext = {"filter": name_part} if name_part else {}
+        where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_USER, ext)
+        if not len(answer.body):
+            return ()
+        return read(where, "users", answer.body, lambda data: tuple(map(_parse_user, data)))
+
+    async def create_policies(self, subject: str, policies: Sequence[Policy]) -> None:
+        """Let a subject (`User:alice`) do, or forbid it, what these say.
+
+        Raises:
+            RefusedError: there is no such user, or a policy is malformed.
+        """
+        await self._put_policies(RequestCode.AUTH_CREATE_ACL, subject, policies)
+
+    async def update_policies(self, subject: str, policies: Sequence[Policy]) -> None:
+        """As `create_policies`, for one who has some: those of the same resources are replaced."""
+        await self._put_policies(RequestCode.AUTH_UPDATE_ACL, subject, policies)
+
+    async def delete_policies(self, subject: str, resource: str | None = None) -> None:
+        """Delete a subject's policy for a resource, or all of them."""
+        ext = pruned({"subject": subject, "resource": resource, "policyType": "Custom" if resource else None})
+        await self._everywhere(RequestCode.AUTH_DELETE_ACL, ext)
+
+    async def policies(self, subject_part: str = "", resource_part: str = "") -> dict[str, tuple[Policy, ...]]:
+        """Policies by subject, of those that contain these texts, by the first broker that answers."""
+        ext = pruned({"subjectFilter": subject_part or None, "resourceFilter": resource_part or None})
+        where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_ACL, ext)
+        if not len(answer.body):
+            return {}
+        return read(
+            where, "policies", answer.body, lambda data: {str(one["subject"]): parse_policies(one) for one in data}
+        )
+
+    # -- inside
+
+    async def _put_user(
+        self, code: int, name: str, password: str | None, kind: Kind | None, enabled: bool | None
+    ) -> None:
+        if not name:
+            raise InvalidArgumentError("a user without a name")
+        user = {
+            "username": name,
+            "password": password,
+            "userType": kind,
+            "userStatus": None if enabled is None else _ENABLED if enabled else "disable",
+        }
+        await self._everywhere(code, {"username": name}, orjson.dumps(pruned(user)))
+
+    async def _put_policies(self, code: int, subject: str, policies: Sequence[Policy]) -> None:
+        entries = [
+            {
+                "resource": policy.resource,
+                "actions": list(policy.actions),
+                "sourceIps": list(policy.source_ips),
+                "decision": "Allow" if policy.is_allowed else "Deny",
+            }
+            for policy in policies
+        ]
+        body = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
+        await self._everywhere(code, {"subject": subject}, orjson.dumps(body))
+
+    async def _everywhere(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
+        await self._at_leaders(await self._broker_names(None), code, ext, ServerError, body=body)
+
+
+def _parse_user(data: Any) -> User:
+    return User(
+        name=str(data["username"]),
+        kind=str(data["userType"]),
+        is_enabled=str(data.get("userStatus") or _ENABLED).lower() == _ENABLED,
+    )
