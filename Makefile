@@ -54,6 +54,9 @@ java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both wa
 java-client: $(BIN)/.dev ## our Python client against the real RocketMQ broker, and beside its Java clients (Java 17, Maven)
 	JAVA_CLIENT=1 $(BIN)/python -m pytest tests/client -m java
 
+mixed: $(BIN)/.dev ## RocketMQ's brokers in our nameserver's cluster, ours in its, and its 5.x proxy before ours (Java 17, Maven; MIXED=one: the short ones)
+	MIXED=$${MIXED:-all} $(BIN)/python -m pytest tests/mixed
+
 sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))

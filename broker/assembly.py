@@ -12,6 +12,7 @@ import gc
 import ipaddress
 import logging
 import socket
+from collections.abc import Collection
 
 from broker import cold_data, statistics
 from broker.config import BrokerConfig, MetricsExporter
@@ -261,10 +262,10 @@ class Broker:
 
     # ---- while it runs
 
-    def announce_soon(self) -> None:
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
         """Tell the nameservers what is true now, without waiting; registering itself does it before that."""
         if self._registration is not None:
-            self._registration.announce_soon()
+            self._registration.announce_soon(changed)
 
     async def announce(self) -> None:
         """Tell the nameservers what is true now; returns when those that answer know, or after a second."""

@@ -7,7 +7,7 @@ It is also the state machine that Raft hands to a member that starts anew.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Protocol
 
 import orjson
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Announcer(Protocol):
     """Tells the nameservers what is true of this broker."""
 
-    def announce_soon(self) -> None:
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
         """Without waiting."""
 
     def announce(self) -> Awaitable[None]:

@@ -42,7 +42,7 @@ from broker.offsets import ConsumerOffsets
 from broker.pop.service import PopService
 from broker.pull import PullProcessor
 from broker.query import QueryRequests
-from broker.registration import Announcement, topics_body
+from broker.registration import Announcement
 from broker.replica_requests import ReplicaRequests
 from broker.request_reply import RequestReply
 from broker.role import Role
@@ -89,8 +89,8 @@ class Parts:
         state: the tables as loaded from disk.
         store_host: encoded address that records and message ids carry.
         timer_index, transaction_counts: as loaded from disk.
-        announce: tells the nameservers now and waits for those that answer.
-        announce_soon: the same without waiting.
+        announce: waits until the nameservers that answer have been told.
+        announce_soon: has the nameservers told of topics that changed; with None, of everything.
         spawn: runs a coroutine until the broker stops.
     """
 
@@ -105,7 +105,7 @@ class Parts:
         transaction_counts: TopicCounts,
         *,
         announce: Callable[[], Awaitable[None]],
-        announce_soon: Callable[[], None],
+        announce_soon: Callable[[Collection[str] | None], None],
         spawn: Spawn,
     ) -> None:
         self.state = state
@@ -277,8 +277,7 @@ class Parts:
 
     def describe(self) -> Announcement:
         """What nameservers are told."""
-        topics: dict[str, object] = {name: topic.to_json() for name, topic in self.metadata.topics().items()}
-        return Announcement(topics_body(topics, self.admin.topic_version().to_json()), self.store.log.confirm_offset)
+        return Announcement(self.metadata.topics(), self.admin.topic_version(), self.store.log.confirm_offset)
 
     def restore(self, snapshot: bytes) -> None:
         """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
@@ -289,7 +288,7 @@ class Parts:
         self.targets.forget()
         self.metadata.forget_proposals()
         self.offsets.forget_ahead()
-        self._announce_soon()
+        self._announce_soon(None)
 
     # ---- what follows the store
 
@@ -340,7 +339,7 @@ class Parts:
             self.pop.follow()
             self.stop_deliveries()
             self.deliveries.stop()
-        self._announce_soon()
+        self._announce_soon(None)
 
     def stop_deliveries(self) -> None:
         """Nothing that waits is delivered any more; what is under way is recorded if this node still may."""
@@ -404,7 +403,7 @@ class Parts:
         if change.topics or change.groups:
             self.targets.forget()
         if change.topics:
-            self._announce_soon()
+            self._announce_soon(change.topics.keys())
 
     def _on_topic_known(self) -> None:
         self.targets.forget()

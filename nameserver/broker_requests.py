@@ -10,6 +10,7 @@ versions, are told nothing, as they expect.
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -24,7 +25,7 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
-from nameserver.core.model import Registration
+from nameserver.core.model import Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
 from nameserver.departures import Departures
 from nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
@@ -104,9 +105,7 @@ class BrokerRequests:
             ),
             acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
-            table=parse_register_body(
-                command.body, command.version, name, is_increment=bool(optional_boolean(ext, "increment"))
-            ),
+            table=_table(connection, command, name),
             connection=connection,
         )
 
@@ -168,3 +167,18 @@ class BrokerRequests:
         except UnknownBrokerError as error:
             _log.warning("nothing registered: %s", error)  # RocketMQ answers the same, and does the same
         return Answer()
+
+
+_LAST_TABLE = "lastTopicTable"
+
+
+def _table(connection: Connection, command: Command, broker_name: str) -> TopicTable:
+    """The body's topics. RocketMQ's brokers send the same, however long, every 30 s: it is read once a connection."""
+    is_increment = bool(optional_boolean(command.ext, "increment"))
+    digest = hashlib.blake2b(command.body, digest_size=16, key=broker_name.encode()[:64]).digest()
+    known: tuple[bytes, bool, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
+    if known is not None and known[:2] == (digest, is_increment):
+        return known[2]
+    table = parse_register_body(command.body, command.version, broker_name, is_increment=is_increment)
+    connection.attributes[_LAST_TABLE] = (digest, is_increment, table)
+    return table

@@ -14,7 +14,7 @@ from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import filled, long, optional_boolean, text
-from ledgermq.remoting.java_json import java_json, standard_json
+from ledgermq.remoting.java_json import dumps, java_json, standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig
@@ -146,4 +146,4 @@ def _in_zone(route: TopicRoute, ext: Mapping[str, str]) -> TopicRoute:
 
 def _topic_list(topics: list[str], broker_address: str | None = None) -> Answer:
     members = {} if broker_address is None else {"brokerAddr": broker_address}
-    return Answer(body=java_json(members | {"topicList": topics}))
+    return Answer(body=dumps(members | {"topicList": topics}))

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -158,7 +158,7 @@ class Desk:
         self._parts = follower.parts
         await eventually(lambda: self.parts.role.writable, "the broker takes messages")
 
-    def announce_soon(self) -> None:
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
         self.announced += 1
 
     async def announce(self) -> None:

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from broker.config import BrokerConfig, LogMode, RaftPeer
-from broker.registration import Announcement, Registration, topics_body
+from broker.registration import Announcement, Registration
 from broker.role import Role
+from broker.settings import DataVersion, TopicConfig
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
@@ -20,13 +22,37 @@ from ledgermq.remoting.server import RemotingServer
 from store.replicated_log import LogState
 from tests.broker.conftest import eventually
 
-BODY = topics_body({"T": {}, "U": {}}, {"counter": 1, "stateVersion": 3, "timestamp": 5})
+
+def topic(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(name=name, read_queues=queues, write_queues=queues)
+
+
+class Tables:
+    """The topics of a broker."""
+
+    def __init__(self) -> None:
+        self.topics = {name: topic(name) for name in ("T", "U")}
+        self.counter = 1
+
+    def put(self, *topics: TopicConfig) -> None:
+        self.topics |= {topic.name: topic for topic in topics}
+        self.counter += 1
+
+    def describe(self) -> Announcement:
+        return Announcement(self.topics, DataVersion(self.counter, 5, 3), 99)
+
+
+def told_topics(command: Command) -> dict[str, Any]:
+    table: dict[str, Any] = orjson.loads(command.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    return table
 
 
 class ScriptedNameServer:
-    """Remembers what it is told; refuses as often as asked."""
+    """Remembers what it is told; refuses, and forgets who registered, as often as asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_increments: bool = True) -> None:
+        self._takes_increments = takes_increments
+        self.forget = 0
         self.server = RemotingServer(self)
         self.heard: list[Command] = []
         self.refuse: dict[int, int] = {}
@@ -41,7 +67,13 @@ class ScriptedNameServer:
         if self.refuse.get(command.code, 0) > 0:
             self.refuse[command.code] -= 1
             raise Refusal(Cause.QUERY_NOT_FOUND, "register first")
-        connection.respond(command, 0, {})
+        connection.respond(command, 0, self._fields(command.code))
+
+    def _fields(self, code: int) -> dict[str, str]:
+        if code == RequestCode.QUERY_DATA_VERSION:
+            self.forget -= 1
+            return {"changed": str(self.forget >= 0).lower()}
+        return {"takesIncrements": "true"} if code == RequestCode.REGISTER_BROKER and self._takes_increments else {}
 
     def of(self, code: int) -> list[Command]:
         return [command for command in self.heard if command.code == code]
@@ -88,7 +120,7 @@ async def test_a_role_change_is_registered_at_once_with_term_and_confirm_offset(
 ) -> None:
     config = raft_config(namesrv.server.port, beat_ms=4000)
     role = Role(config, FOLLOWER)
-    registration = Registration(config, "127.0.0.1:10931", role, remoting, lambda: Announcement(BODY, 99))
+    registration = Registration(config, "127.0.0.1:10931", role, remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     first = namesrv.registrations[0]
@@ -97,9 +129,10 @@ async def test_a_role_change_is_registered_at_once_with_term_and_confirm_offset(
     assert (first.ext["term"], first.ext["confirmOffset"]) == ("3", "99")
     assert first.ext["brokerAddr"] == "127.0.0.1:10931"
     assert first.ext["haServerAddr"] == "127.0.0.1:10932"
-    assert int(first.ext["bodyCrc32"]) == crc32(BODY) & 0x7FFFFFFF
-    assert set(orjson.loads(first.body)["topicConfigSerializeWrapper"]["topicConfigTable"]) == {"T", "U"}
+    assert int(first.ext["bodyCrc32"]) == crc32(first.body) & 0x7FFFFFFF
+    assert told_topics(first) == {name: topic(name).to_json() for name in ("T", "U")}
     role.update(LEADER)
+    registration.announce_soon()
     await registration.announce()
     assert (namesrv.registrations[-1].ext["brokerId"], namesrv.registrations[-1].ext["term"]) == ("0", "4")
     await registration.close()
@@ -110,20 +143,102 @@ async def test_between_registrations_it_gives_signs_of_life_and_registers_when_i
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config = raft_config(namesrv.server.port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
-    await eventually(lambda: len(namesrv.of(RequestCode.BROKER_HEARTBEAT)) >= 2)
+    await eventually(lambda: len(namesrv.of(RequestCode.QUERY_DATA_VERSION)) >= 2)
     assert len(namesrv.registrations) == 1
-    assert namesrv.of(RequestCode.BROKER_HEARTBEAT)[0].ext["brokerId"] == "0"
-    namesrv.refuse[RequestCode.BROKER_HEARTBEAT] = 1
+    beat = namesrv.of(RequestCode.QUERY_DATA_VERSION)[0]
+    assert beat.ext["brokerId"] == "0"
+    assert orjson.loads(beat.body) == {"counter": 1, "stateVersion": 3, "timestamp": 5}
+    namesrv.forget = 1
     await eventually(lambda: len(namesrv.registrations) == 2)
+    assert namesrv.registrations[-1].ext["increment"] == "false"
+    await registration.close()
+
+
+async def test_a_connection_that_was_lost_is_followed_by_a_whole_registration(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config = raft_config(namesrv.server.port)
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    for connection in tuple(namesrv.server.connections):
+        connection.close()
+    await eventually(lambda: len(namesrv.registrations) == 2)
+    assert set(told_topics(namesrv.registrations[-1])) == {"T", "U"}
+    await registration.close()
+
+
+async def test_a_topic_that_changed_is_told_of_alone(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
+    config, tables = raft_config(namesrv.server.port, beat_ms=4000), Tables()
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    tables.put(topic("New", 2), topic("T", 9))
+    registration.announce_soon({"New", "T"})
+    await registration.announce()
+    change = namesrv.registrations[-1]
+    assert change.ext["increment"] == "true"
+    assert told_topics(change) == {"New": topic("New", 2).to_json(), "T": topic("T", 9).to_json()}
+    del tables.topics["New"]
+    registration.announce_soon({"New"})
+    await registration.announce()
+    assert set(told_topics(namesrv.registrations[-1])) == {"T", "U"}, "what is gone can only be left out"
+    count = len(namesrv.registrations)
+    await registration.announce()
+    assert len(namesrv.registrations) == count, "there is nothing new"
+    await registration.close()
+
+
+async def test_a_nameserver_that_does_not_take_changes_is_told_everything(remoting: RemotingClient) -> None:
+    javas = ScriptedNameServer(takes_increments=False)
+    await javas.server.start("127.0.0.1", 0)
+    config, tables = raft_config(javas.server.port, beat_ms=4000), Tables()
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    tables.put(topic("New"))
+    registration.announce_soon({"New"})
+    await registration.announce()
+    assert set(told_topics(javas.registrations[-1])) == {"T", "U", "New"}
+    await registration.close()
+    await javas.server.close()
+
+
+async def test_a_change_that_is_refused_is_followed_by_everything(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config, tables = raft_config(namesrv.server.port), Tables()
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, tables.describe)
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    tables.put(topic("New"))
+    namesrv.refuse[RequestCode.REGISTER_BROKER] = 1
+    registration.announce_soon({"New"})
+    await eventually(lambda: registration.registered_count == 1 and len(namesrv.registrations) == 3)
+    assert set(told_topics(namesrv.registrations[-1])) == {"T", "U", "New"}
+    await registration.close()
+
+
+async def test_topics_are_shown_with_no_more_than_the_whole_broker_allows(
+    namesrv: ScriptedNameServer, remoting: RemotingClient
+) -> None:
+    config = raft_config(namesrv.server.port)
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
+    registration.start()
+    await eventually(lambda: registration.registered_count == 1)
+    config.broker_permission = 4
+    registration.announce_soon()
+    await eventually(lambda: len(namesrv.registrations) == 2)
+    assert {row["perm"] for row in told_topics(namesrv.registrations[-1]).values()} == {4}
     await registration.close()
 
 
 async def test_a_refused_registration_is_tried_again(namesrv: ScriptedNameServer, remoting: RemotingClient) -> None:
     config = raft_config(namesrv.server.port)
     namesrv.refuse[RequestCode.REGISTER_BROKER] = 1
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: registration.registered_count == 1)
     assert len(namesrv.registrations) == 2
@@ -134,7 +249,7 @@ async def test_a_nameserver_that_is_away_keeps_nobody_waiting_and_is_told_when_i
     namesrv: ScriptedNameServer, remoting: RemotingClient, unused_tcp_port: int
 ) -> None:
     config = raft_config(namesrv.server.port, unused_tcp_port)
-    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, lambda: Announcement(BODY, 0))
+    registration = Registration(config, "127.0.0.1:1", Role(config, LEADER), remoting, Tables().describe)
     registration.start()
     await registration.announce()
     assert registration.registered_count == 1
@@ -150,7 +265,7 @@ async def test_a_standalone_broker_registers_its_configured_id_and_no_term(
 ) -> None:
     config = BrokerConfig(broker_name="b", namesrv_addrs=(f"127.0.0.1:{namesrv.server.port}",), broker_id=0)
     state = LogState(writable=True, generation=0, leader=None)
-    registration = Registration(config, "127.0.0.1:1", Role(config, state), remoting, lambda: Announcement(BODY, 0))
+    registration = Registration(config, "127.0.0.1:1", Role(config, state), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: namesrv.registrations != [])
     assert namesrv.registrations[0].ext["brokerId"] == "0"

@@ -86,6 +86,24 @@ async def test_a_broker_that_says_so_may_register_what_changed(served: Served) -
     assert await broker.addresses("Newer") == await broker.addresses("Orders") == {"0": "127.0.0.1:1"}
 
 
+async def test_a_registration_that_says_the_same_again_brings_back_what_was_deleted_meanwhile(served: Served) -> None:
+    broker = await served.peer()
+    await broker.register("127.0.0.1:1")
+    await broker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "Orders"})
+    assert await broker.route("Orders") is None
+    await broker.register("127.0.0.1:1")
+    assert await broker.addresses("Orders") == {"0": "127.0.0.1:1"}
+
+
+async def test_one_connection_may_speak_for_several_brokers_with_the_same_topics(served: Served) -> None:
+    peer = await served.peer()
+    await peer.register("127.0.0.1:1", name="broker-a")
+    await peer.register("127.0.0.1:2", name="broker-b")
+    route = await peer.route("Orders")
+    assert route is not None
+    assert [queue["brokerName"] for queue in route["queueDatas"]] == ["broker-a", "broker-b"]
+
+
 async def test_rocketmqs_heartbeat_is_never_refused(served: Served) -> None:
     ext = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1"}
     assert (await (await served.peer()).ask(RequestCode.BROKER_HEARTBEAT, ext)).code == 0

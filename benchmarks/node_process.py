@@ -1,0 +1,81 @@
+"""A node of ours in a process of its own, for benchmarks that look at one from outside."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class NodeProcess:
+    """A process that runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def memory_kb(self, what: str = "RssAnon") -> int:
+        """Kilobytes by `/proc`: `VmRSS` with the pages of mapped files, `RssAnon` without."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) * TICK_S
+
+
+class Pair:
+    """A nameserver and a broker that stands alone."""
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        nameserver, (broker,) = description["nameserver"], description["nodes"]
+        self.namesrv = str(description["namesrv"])
+        self.broker = str(broker["address"])
+        self.nameserver_process = NodeProcess(nameserver["pid"])
+        self.broker_process = NodeProcess(broker["pid"])
+
+
+@contextlib.contextmanager
+def pair(*settings: str) -> Iterator[Pair]:
+    """Starts both, with further settings `KEY=VALUE` of the broker; ends them behind the block."""
+    with tempfile.TemporaryDirectory(prefix="ledgermq-bench-") as folder:
+        words = [*LEDGERMQ, "cluster", "up", "--mode", "standalone", "--dir", f"{folder}/cluster", "--json"]
+        for setting in settings:
+            words += ["--conf", setting]
+        up = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            assert up.stdout is not None, "stdout is a pipe"
+            yield Pair(json.loads(up.stdout.readline() or sys.exit("the cluster did not come up")))
+        finally:
+            up.send_signal(signal.SIGTERM)
+            up.wait(60)
+
+
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files, and that of those it starts; ends the program when it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        if hard < count:
+            raise SystemExit(f"{count} open files are needed, and at most {hard} are allowed here: see `ulimit -Hn`")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def split(address: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def connect(address: str, number: int) -> socket.socket:
+    """A connection from one of several loopback addresses, so that many find free ports."""
+    return socket.create_connection(split(address), timeout=30, source_address=(f"127.0.1.{1 + number % 200}", 0))

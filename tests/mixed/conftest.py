@@ -1,0 +1,81 @@
+"""RocketMQ's jars by Maven, and a street of nodes that are always ended."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.java_store.nodes import LIMIT_S
+from tests.mixed.nodes import Street
+
+PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
+NEWEST, OLD = "5.3.3", "4.9.7"
+"""4.9.7 is the newest 4.9 whose broker Maven's central repository has."""
+
+ASKED_FOR = os.environ.get("MIXED")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            if ASKED_FOR is None or (item.get_closest_marker("long") and ASKED_FOR != "all"):
+                item.add_marker(pytest.mark.skip(reason="make mixed runs these; MIXED=one the short ones"))
+            item.add_marker(pytest.mark.java)
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+def maven_jars(version: str, *parts: str) -> Path:
+    """The folder of some of RocketMQ's jars, copied by Maven on first use; skips the test where that cannot be."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("Java 17 and Maven are not here")
+    spec = importlib.util.spec_from_file_location("peerlib", PEERS / "peerlib.py")
+    assert spec is not None and spec.loader is not None
+    peerlib = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peerlib)
+    artifacts = [f"org.apache.rocketmq:rocketmq-{part}:{version}" for part in parts]
+    name = "rocketmq" if len(parts) > 2 else f"rocketmq-{'-'.join(parts)}"
+    try:
+        return Path(peerlib.maven_jars(name, version, artifacts))
+    except peerlib.Problem as problem:
+        pytest.skip(f"Maven has no jars of RocketMQ {version}: {problem}")
+
+
+@pytest.fixture(scope="session")
+def jars() -> Path:
+    return maven_jars(NEWEST, "namesrv", "broker", "controller", "tools", "client")
+
+
+@pytest.fixture(scope="session")
+def old_jars() -> Path:
+    return maven_jars(OLD, "broker")
+
+
+@pytest.fixture
+def street(tmp_path: Path, jars: Path) -> Iterator[Street]:
+    with contextlib.closing(Street(tmp_path, jars)) as nodes:
+        yield nodes
+
+
+Condition = Callable[[], Awaitable[bool]]
+
+
+@pytest.fixture
+def eventually(street: Street) -> Callable[[Condition, str], Awaitable[None]]:
+    """`eventually(condition, what)`: returns when it holds; fails with `what` when it does not, or when a node ends."""
+
+    async def wait(condition: Condition, what: str) -> None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not await condition():
+                    street.check()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            pytest.fail(f"not within {LIMIT_S:g} s: {what}")
+
+    return wait

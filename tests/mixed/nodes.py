@@ -1,0 +1,200 @@
+"""Nameservers, brokers and tools, RocketMQ's and ours, side by side on this machine; each is a process of its own."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.java_store.nodes import LIMIT_S, free_ports
+
+Conf = Mapping[str, object]
+NOTHING: Conf = {}
+CLUSTER = "DefaultCluster"
+JVM = (
+    *("-Xms192m", "-Xmx192m", "-XX:MaxDirectMemorySize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+"""A short life: compile little, keep little."""
+
+_NOISE = re.compile(r"SLF4J|RocketMQLog|^WARNING: |\|-(INFO|WARN|ERROR) in org\.apache\.rocketmq\.logging")
+_SMALL_FILES = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+    "mappedFileSizeTimerLog": 1 << 20,
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "brokerClusterName": CLUSTER,
+    "autoCreateTopicEnable": "true",
+    "reviveQueueNum": 1,
+}
+
+
+class Node:
+    """One process: started, ended, and started again in its folder."""
+
+    def __init__(self, home: Path, port: int, argv: Sequence[str]) -> None:
+        self.name = home.name
+        self.port = port
+        self._argv = argv
+        self._log = home / "console.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns at once."""
+        assert self._process is None
+        with self._log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=self._log.parent
+            )
+
+    def check(self) -> None:
+        """Fails the test when the process has ended by itself."""
+        if self._process is not None and (code := self._process.poll()) is not None:
+            pytest.fail(f"{self.name} ended with {code}:\n{self.complaint()}")
+
+    def complaint(self) -> str:
+        """The end of what the process printed."""
+        return self._log.read_text(errors="replace")[-2000:] if self._log.exists() else ""
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it, and wait for the end."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(LIMIT_S)
+            pytest.fail(f"{self.name} did not end within {LIMIT_S:g} s of {how.name}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.stop(signal.SIGKILL)
+
+
+class Street:
+    """Where the nodes of one test live, all in one folder.
+
+    Args:
+        jars: RocketMQ's, of the newest version.
+    """
+
+    def __init__(self, folder: Path, jars: Path) -> None:
+        self._folder = folder
+        self._jars = jars
+        self._nodes: list[Node] = []
+
+    def our_nameserver(self, conf: Conf = NOTHING) -> Node:
+        """A started nameserver of ours."""
+        port = free_ports(1)[0]
+        home = self._home(f"our-nameserver-{port}")
+        own = {"listenPort": port, "bindAddress": "127.0.0.1", "healthPort": "off", "kvConfigPath": home / "kv.json"}
+        return self._started(home, port, _ours("nameserver", home, {**own, **conf}))
+
+    def java_nameserver(self, conf: Conf = NOTHING) -> Node:
+        """A started nameserver of RocketMQ's."""
+        port = free_ports(1)[0]
+        home = self._home(f"java-nameserver-{port}")
+        own = {"listenPort": port, "kvConfigPath": home / "kv.json", "configStorePath": home / "store.properties"}
+        argv = _java(self._jars, home, "namesrv.NamesrvStartup", {**own, **conf})
+        return self._started(home, port, argv)
+
+    def our_broker(self, name: str, namesrv: Node, conf: Conf = NOTHING) -> Node:
+        """A started broker of ours."""
+        port = int(str(conf.get("listenPort", 0))) or free_ports(1)[0]
+        home = self._home(f"our-{name}-{port}")
+        return self._started(home, port, _ours("broker", home, _broker(name, port, home, namesrv, conf)))
+
+    def our_raft_group(self, name: str, namesrv: Node) -> list[Node]:
+        """Three started brokers of ours that replicate."""
+        return [self.our_broker(name, namesrv, member) for member in _members(name)]
+
+    def java_broker(self, name: str, namesrv: Node, conf: Conf = NOTHING, jars: Path | None = None) -> Node:
+        """A started broker of RocketMQ's."""
+        port = int(str(conf.get("listenPort", 0))) or free_ports(1)[0]
+        home = self._home(f"java-{name}-{port}")
+        argv = _java(jars or self._jars, home, "broker.BrokerStartup", _broker(name, port, home, namesrv, conf))
+        return self._started(home, port, argv)
+
+    def java_raft_group(self, name: str, namesrv: Node) -> list[Node]:
+        """Three started brokers of RocketMQ's with DLedger."""
+        return [self.java_broker(name, namesrv, member) for member in _members(name)]
+
+    def mqadmin(self, namesrv: Node, *words: str) -> str:
+        """What RocketMQ's mqadmin prints."""
+        home = self._home("admin")
+        argv = [*_java_command(self._jars, home), f"-Drocketmq.namesrv.addr={namesrv.address}"]
+        argv += ["org.apache.rocketmq.tools.command.MQAdminStartup", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=home)
+        return "\n".join(line for line in (done.stdout + done.stderr).splitlines() if not _NOISE.search(line))
+
+    def check(self) -> None:
+        """Fails the test when a node has ended by itself."""
+        for node in self._nodes:
+            node.check()
+
+    def close(self) -> None:
+        """End everything."""
+        for node in reversed(self._nodes):
+            node.kill()
+
+    def _home(self, name: str) -> Path:
+        home = self._folder / name
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def _started(self, home: Path, port: int, argv: Sequence[str]) -> Node:
+        node = Node(home, port, argv)
+        self._nodes.append(node)
+        node.start()
+        return node
+
+
+def _members(name: str) -> list[dict[str, object]]:
+    """What each of three members of a Raft group is told."""
+    ports = free_ports(3)
+    peers = ";".join(f"n{number}-127.0.0.1:{port + 2}" for number, port in enumerate(ports))
+    raft = {"enableDLegerCommitLog": "true", "dLegerGroup": name, "dLegerPeers": peers}
+    return [{**raft, "dLegerSelfId": f"n{number}", "listenPort": port} for number, port in enumerate(ports)]
+
+
+def _broker(name: str, port: int, home: Path, namesrv: Node, conf: Conf) -> dict[str, object]:
+    own = {"brokerName": name, "listenPort": port, "haListenPort": port + 1, "storePathRootDir": home / "store"}
+    return {**_SMALL_FILES, **own, "namesrvAddr": namesrv.address, **conf}
+
+
+def _ours(role: str, home: Path, conf: Conf) -> list[str]:
+    return [sys.executable, "-P", "-m", "cli", role, "-c", str(_written(home, conf))]
+
+
+def _java(jars: Path, home: Path, main: str, conf: Conf) -> list[str]:
+    return [*_java_command(jars, home), f"org.apache.rocketmq.{main}", "-c", str(_written(home, conf))]
+
+
+def _java_command(jars: Path, home: Path) -> list[str]:
+    (home / "conf").mkdir(exist_ok=True)
+    for name in ("rmq.logback.xml", "logback_broker.xml"):  # the second by the name of 4.9
+        (home / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>\n')
+    places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{home / 'conf'}:{jars}/*")
+    return ["java", *JVM, *places]
+
+
+def _written(home: Path, conf: Conf) -> Path:
+    path = home / "node.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+    return path

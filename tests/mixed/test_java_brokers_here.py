@@ -1,0 +1,111 @@
+"""RocketMQ's own brokers in our nameserver's cluster: alone, beside ours, replicating, one acting for another."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.mixed.nodes import CLUSTER, Node, Street
+from tests.mixed.traffic import brokers, create_topic, round_trip, send
+
+Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
+
+
+async def test_a_java_broker_is_routed_used_dropped_at_its_death_and_back_when_it_is(
+    street: Street, eventually: Eventually
+) -> None:
+    namesrv = street.our_nameserver()
+    await live_and_die(street, eventually, namesrv, street.java_broker("broker-j", namesrv))
+    assert "broker-j" in street.mqadmin(namesrv, "clusterList")
+    route = street.mqadmin(namesrv, "topicRoute", "-t", "Mixed")
+    assert '"brokerName":"broker-j"' in route.replace(" ", ""), route
+    assert "SEND_OK" in street.mqadmin(namesrv, "sendMessage", "-t", "Mixed", "-p", "by Java's client")
+    assert "by Java's client" in street.mqadmin(namesrv, "consumeMessage", "-t", "Mixed", "-c", "100")
+
+
+@pytest.mark.long
+async def test_a_java_broker_of_the_old_version_lives_here_as_well(
+    street: Street, eventually: Eventually, old_jars: Path
+) -> None:
+    namesrv = street.our_nameserver()
+    await live_and_die(street, eventually, namesrv, street.java_broker("broker-j", namesrv, jars=old_jars))
+
+
+async def live_and_die(street: Street, eventually: Eventually, namesrv: Node, broker: Node) -> None:
+    async def is_there() -> bool:
+        return await brokers(namesrv) == {"broker-j": {0: broker.address}}
+
+    async def is_gone() -> bool:
+        return await brokers(namesrv) == {}
+
+    await eventually(is_there, "the broker is registered")
+    await round_trip(namesrv, "Mixed")
+    broker.kill()
+    await eventually(is_gone, "its closed connection takes it out of the routes")
+    broker.start()
+    await eventually(is_there, "the broker is registered again")
+    assert (await send(namesrv, "Mixed", [b"after the restart"])).total() == 1
+
+
+@pytest.mark.long
+async def test_java_brokers_and_ours_share_a_topic_of_one_cluster(street: Street, eventually: Eventually) -> None:
+    namesrv = street.our_nameserver()
+    street.java_broker("broker-j", namesrv)
+    street.our_broker("broker-o", namesrv)
+
+    async def both() -> bool:
+        return set(await brokers(namesrv)) == {"broker-j", "broker-o"}
+
+    await eventually(both, "both are registered")
+    taken = await round_trip(namesrv, "Shared", 100)
+    assert taken["broker-j"] and taken["broker-o"], "both take messages of the topic"
+    listed = street.mqadmin(namesrv, "clusterList")
+    assert listed.count(CLUSTER) == 2, listed
+    assert "Shared" in street.mqadmin(namesrv, "topicList")
+    assert "broker-j" in (progress := street.mqadmin(namesrv, "consumerProgress", "-g", "Shared-group"))
+    assert "broker-o" in progress, progress
+
+
+@pytest.mark.long
+async def test_a_java_dledger_group_elects_and_its_new_leader_is_routed(street: Street, eventually: Eventually) -> None:
+    namesrv = street.our_nameserver()
+    members = street.java_raft_group("broker-d", namesrv)
+    leaders: list[str] = []
+
+    async def has_other_leader() -> bool:
+        address = (await brokers(namesrv)).get("broker-d", {}).get(0)
+        if address is not None and address not in leaders:
+            leaders.append(address)
+            return True
+        return False
+
+    await eventually(has_other_leader, "a leader is registered")
+    await round_trip(namesrv, "Elected")
+    next(member for member in members if member.address == leaders[0]).kill()
+    await eventually(has_other_leader, "another leader is registered")
+    assert (await send(namesrv, "Elected", [b"to the new leader"])).total() == 1
+
+
+@pytest.mark.long
+async def test_a_java_slave_acts_for_its_master_and_steps_back(street: Street, eventually: Eventually) -> None:
+    namesrv = street.our_nameserver({"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"})
+    acting: dict[str, object] = {"enableSlaveActingMaster": "true", "brokerHeartbeatInterval": 500}
+    master = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "ASYNC_MASTER"})
+    await eventually(lambda: has(namesrv, {0: master.address}), "the master is registered")
+    slave = street.java_broker("broker-m", namesrv, {**acting, "brokerRole": "SLAVE", "brokerId": 1})
+    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "both are registered")
+    await create_topic(namesrv, "Acted")
+    master.kill()
+
+    async def is_acting() -> bool:
+        route = street.mqadmin(namesrv, "topicRoute", "-t", "Acted").replace(" ", "").replace('"', "")
+        return f"0:{slave.address}" in route and "perm:4" in route
+
+    await eventually(is_acting, "the slave is shown as master, for reading")
+    master.start()
+    await eventually(lambda: has(namesrv, {0: master.address, 1: slave.address}), "the master is back")
+    assert (await send(namesrv, "Acted", [b"writable again"])).total() == 1
+
+
+async def has(namesrv: Node, members: dict[int, str]) -> bool:
+    return await brokers(namesrv) == {"broker-m": members}

@@ -1,0 +1,50 @@
+"""Messages through a cluster, by our own client: sent, consumed, counted by the broker they lie on."""
+
+import asyncio
+from collections import Counter
+
+from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
+from tests.mixed.nodes import Node
+
+LIMIT_S = 60.0
+
+
+async def brokers(namesrv: Node) -> dict[str, dict[int, str]]:
+    """Addresses by broker name and id, as the nameserver says; empty while it does not answer."""
+    try:
+        async with Admin(namesrv.address, deadline_s=5.0) as admin:
+            info = await admin.cluster()
+    except LedgerMQError:
+        return {}
+    return {name: dict(route.addresses) for name, route in info.brokers.items()}
+
+
+async def create_topic(namesrv: Node, topic: str) -> None:
+    """On all brokers, four queues each."""
+    async with Admin(namesrv.address, deadline_s=LIMIT_S) as admin:
+        await admin.create_topic(topic, 4)
+
+
+async def send(namesrv: Node, topic: str, bodies: list[bytes]) -> Counter[str]:
+    """Send them; how many each broker name has taken."""
+    async with Producer(namesrv.address, deadline_s=LIMIT_S) as producer:
+        results = await asyncio.gather(*(producer.send(topic, body) for body in bodies))
+    return Counter(result.queue.broker for result in results)
+
+
+async def consume(namesrv: Node, topic: str, group: str, count: int) -> set[bytes]:
+    """As many different bodies of the topic, from its beginning."""
+    found: set[bytes] = set()
+    async with asyncio.timeout(LIMIT_S), Consumer(namesrv.address, group=group, topics=[topic]) as consumer:
+        while len(found) < count:
+            found |= {message.body for message in await consumer.get_many(100, wait_s=1.0)}
+    return found
+
+
+async def round_trip(namesrv: Node, topic: str, count: int = 40) -> Counter[str]:
+    """Make the topic, send so many messages, and get exactly those; how many each broker name has taken."""
+    await create_topic(namesrv, topic)
+    bodies = [b"%s %d" % (topic.encode(), number) for number in range(count)]
+    taken = await send(namesrv, topic, bodies)
+    assert await consume(namesrv, topic, f"{topic}-group", count) == set(bodies)
+    return taken
