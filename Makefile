@@ -11,6 +11,7 @@ SEEDS ?= 20000
 JOBS ?= 2
 IMAGES ?= 50
 ROUNDS ?= 100
+MINUTES ?= 5
 
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +62,10 @@ sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n,
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
 
+fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
+	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
 crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode)
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-index classic-pool raft; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) || exit $$?; done
@@ -91,4 +96,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store java-client sim crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test java-store java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean

@@ -32,7 +32,7 @@ from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.limits import Limits, limits_of
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.telemetry.health import HealthServer
@@ -185,11 +185,7 @@ class Broker:
 
     async def _listen(self) -> None:
         config, parts = self._config, self.parts
-        limits = Limits(
-            frame_bytes=config.max_frame_size_bytes,
-            connections=config.max_connections,
-            idle_s=config.connection_idle_timeout_ms / 1000,
-        )
+        limits = limits_of(config)
         if self._read_setting is not None:
             live = LiveConfig(config, self._read_setting, self.announce_soon)
             parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)

@@ -294,7 +294,13 @@ class BrokerConfig:
 
     # limits
     max_connections: int = 10_000
+    max_connections_per_address: int = 1000
     max_frame_size_bytes: int = 16 << 20
+    max_header_size_bytes: int = 256 << 10
+    max_header_fields: int = 128
+    max_unfinished_bytes: int = 256 << 20
+    max_requests_in_flight: int = 16_384
+    max_unsent_bytes: int = 64 << 20
     connection_idle_timeout_ms: int = 120_000
     tls: TlsSettings = field(default_factory=TlsSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)

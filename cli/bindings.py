@@ -53,7 +53,13 @@ _LISTENER: Mapping[str, Binding] = {
     "healthHost": Binding("health_host"),
     "listenPort": Binding("listen_port", values.port),
     "maxConnections": Binding("max_connections", values.positive),
+    "maxConnectionsPerAddress": Binding("max_connections_per_address", values.positive),
     "maxFrameSize": Binding("max_frame_size_bytes", values.positive),
+    "maxHeaderFields": Binding("max_header_fields", values.positive),
+    "maxHeaderSize": Binding("max_header_size_bytes", values.positive),
+    "maxRequestsInFlight": Binding("max_requests_in_flight", values.positive),
+    "maxUnfinishedSize": Binding("max_unfinished_bytes", values.positive),
+    "maxUnsentSize": Binding("max_unsent_bytes", values.positive),
     "serverChannelMaxIdleTimeSeconds": Binding(
         "connection_idle_timeout_ms", _seconds, lambda milliseconds: str(milliseconds // 1000)
     ),
@@ -235,6 +241,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
 
 NAMESRV_BINDINGS: Mapping[str, Binding] = {
     **_LISTENER,
+    "maxRegistrationSize": Binding("max_registration_size_bytes", values.positive),
     "brokerHeartbeatTimeout": Binding("default_heartbeat_timeout_ms", values.positive),
     "configBlackList": Binding("config_black_list", values.words),
     "deleteTopicWithBrokerRegistration": Binding("delete_topic_with_registration"),

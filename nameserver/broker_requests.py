@@ -105,7 +105,7 @@ class BrokerRequests:
             ),
             acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
-            table=_table(connection, command, name),
+            table=_table(connection, command, name, self._config().max_registration_size_bytes),
             connection=connection,
         )
 
@@ -172,13 +172,15 @@ class BrokerRequests:
 _LAST_TABLE = "lastTopicTable"
 
 
-def _table(connection: Connection, command: Command, broker_name: str) -> TopicTable:
+def _table(connection: Connection, command: Command, broker_name: str, inflated_max: int) -> TopicTable:
     """The body's topics. RocketMQ's brokers send the same, however long, every 30 s: it is read once a connection."""
     is_increment = bool(optional_boolean(command.ext, "increment"))
     digest = hashlib.blake2b(command.body, digest_size=16, key=broker_name.encode()[:64]).digest()
     known: tuple[bytes, bool, TopicTable] | None = connection.attributes.get(_LAST_TABLE)
     if known is not None and known[:2] == (digest, is_increment):
         return known[2]
-    table = parse_register_body(command.body, command.version, broker_name, is_increment=is_increment)
+    table = parse_register_body(
+        command.body, command.version, broker_name, is_increment=is_increment, inflated_max=inflated_max
+    )
     connection.attributes[_LAST_TABLE] = (digest, is_increment, table)
     return table

@@ -53,8 +53,16 @@ class NameServerConfig:
     """Answer 206, the list of all topics."""
 
     max_connections: int = 10_000
+    max_connections_per_address: int = 1000
     max_frame_size_bytes: int = 16 << 20
+    max_header_size_bytes: int = 256 << 10
+    max_header_fields: int = 128
+    max_unfinished_bytes: int = 256 << 20
+    max_requests_in_flight: int = 16_384
+    max_unsent_bytes: int = 64 << 20
     connection_idle_timeout_ms: int = 120_000
+    max_registration_size_bytes: int = 16 << 20
+    """Of a registration once inflated."""
     tls: TlsSettings = field(default_factory=TlsSettings)
     config_black_list: tuple[str, ...] = ("configBlackList", "configStorePath", "kvConfigPath")
     """Keys that request 318 may not change."""

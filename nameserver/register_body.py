@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ledgermq.remoting.json_body import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -22,7 +22,9 @@ from nameserver.core.model import DataVersion, QueueData, TopicTable
 
 _FULL_BODY_SINCE_VERSION = 37  # V3_0_11
 _MAPPING_SINCE_VERSION = 413  # V5_0_0
-_INFLATED_MAX = 64 << 20
+INFLATED_MAX: Final = 16 << 20
+"""Bytes; a hundred thousand topics take six million."""
+
 _QUEUES_MAX = 65_536
 _PERM_MAX = 15
 _DEFLATE = 0x78
@@ -30,22 +32,27 @@ _I32 = struct.Struct(">i")
 
 
 def parse_register_body(
-    body: bytes | memoryview, version: int, broker_name: str, *, is_increment: bool = False
+    body: bytes | memoryview,
+    version: int,
+    broker_name: str,
+    *,
+    is_increment: bool = False,
+    inflated_max: int = INFLATED_MAX,
 ) -> TopicTable:
     """Read a registration's body, sent by a broker of that version (ordinal of MQVersion); no body is an empty table.
 
     Raises:
         Refusal: SYSTEM_ERROR, naming what cannot be read.
     """
-    table = _parse(body, version, broker_name)
+    table = _parse(body, version, broker_name, inflated_max)
     return replace(table, is_increment=True) if is_increment else table
 
 
-def _parse(body: bytes | memoryview, version: int, broker_name: str) -> TopicTable:
+def _parse(body: bytes | memoryview, version: int, broker_name: str, inflated_max: int) -> TopicTable:
     if not len(body):
         return TopicTable()
     if body[0] == _DEFLATE:
-        return _Parts(_inflate(body)).table(version, broker_name)
+        return _Parts(_inflate(body, inflated_max)).table(version, broker_name)
     document = json_body(body, "registration")
     if version < _FULL_BODY_SINCE_VERSION:
         return _table(document, (), broker_name)
@@ -140,14 +147,14 @@ def _integer(document: Mapping[str, Any], name: str, default: int, what: str, li
     return value
 
 
-def _inflate(body: bytes | memoryview) -> bytes:
+def _inflate(body: bytes | memoryview, most: int) -> bytes:
     inflater = zlib.decompressobj()
     try:
-        data = inflater.decompress(body, _INFLATED_MAX)
+        data = inflater.decompress(body, most)
     except zlib.error as error:
         raise Refusal(Cause.SYSTEM_ERROR, f"registration: {len(body)} bytes do not inflate: {error}") from error
     if inflater.unconsumed_tail:
-        raise Refusal(Cause.SYSTEM_ERROR, f"registration: inflates to more than {_INFLATED_MAX} bytes")
+        raise Refusal(Cause.SYSTEM_ERROR, f"registration: inflates to more than {most} bytes")
     return data
 
 

@@ -16,7 +16,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.limits import limits_of
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.telemetry.health import HealthServer
@@ -60,7 +60,7 @@ class NameServer:
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._server = RemotingServer(
-            self, limits=_limits(config), tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
+            self, limits=limits_of(config), tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
         )
         self._handlers: Mapping[int, Handler] = {}
         self._seen_revision = self.table.revision
@@ -214,11 +214,3 @@ class NameServer:
         if self._started_s is None:
             return False, "starting"
         return True, f"{len(list(self.table.groups))} broker names, {len(self.table.topics)} topics"
-
-
-def _limits(config: NameServerConfig) -> Limits:
-    return Limits(
-        frame_bytes=config.max_frame_size_bytes,
-        connections=config.max_connections,
-        idle_s=config.connection_idle_timeout_ms / 1000,
-    )

@@ -20,6 +20,8 @@ _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "
 
 _FIXED = frozenset(
     {"advertisedHost", "bindAddress", "brokerIP1", "healthHost", "healthPort", "listenPort", "maxConnections"}
+    | {"maxConnectionsPerAddress", "maxHeaderFields", "maxHeaderSize", "maxRegistrationSize", "maxRequestsInFlight"}
+    | {"maxUnfinishedSize", "maxUnsentSize"}
     | {"maxFrameSize", "serverChannelMaxIdleTimeSeconds", "useTLS"}
 )
 _FIXED_PREFIX = "tls."

@@ -7,8 +7,14 @@ healthHost|text|<bindAddress>|*|Address at which /livez, /readyz and /metrics ar
 healthPort|port or off|<listenPort + 5>|*|Port of /livez, /readyz and /metrics; off serves none.
 insideHost|text|<an address of this machine>|*|Another name of brokerIP2, easier to remember.
 maxConnections|int|10000|*|Most connections of clients; one more is closed at once.
+maxConnectionsPerAddress|int|1000|*|Most connections from one other address; one more is closed at once.
 maxFrameSize|int|16777216|*|Most bytes of one request.
+maxHeaderFields|int|128|*|Most fields of one request's header; one more closes the connection.
+maxHeaderSize|int|262144|*|Most bytes of one request's header; a longer one closes the connection.
+maxRequestsInFlight|int|16384|*|Most unanswered requests of one connection; one more is answered 2, system busy.
 maxTopics|int|100000|*|Most topics; automatic creation refuses more.
+maxUnfinishedSize|int|268435456|*|Most bytes of all requests that have arrived in part, but 64 KiB of each.
+maxUnsentSize|int|67108864|*|Most bytes of answers that one connection's peer leaves unread; then it is closed.
 raftElectionTimeout|int|700|*|Silence in ms after which a follower stands for election, half as much again at most.
 raftHeartbeatInterval|int|100|*|Time in ms between two heartbeats of a Raft leader.
 tls.client.checkHost|bool|true|*|Servers' certificates must name the host or address that was dialled.
@@ -20,7 +26,14 @@ brokerHeartbeatTimeout|int|120000|*|Silence in ms after which a broker is droppe
 healthHost|text|<bindAddress>|*|Address at which /livez, /readyz and /metrics are served over HTTP.
 healthPort|port or off|<listenPort + 5>|*|Port of /livez, /readyz and /metrics; off serves none.
 maxConnections|int|10000|*|Most connections; one more is closed at once.
+maxConnectionsPerAddress|int|1000|*|Most connections from one other address; one more is closed at once.
 maxFrameSize|int|16777216|*|Most bytes of one request.
+maxHeaderFields|int|128|*|Most fields of one request's header; one more closes the connection.
+maxHeaderSize|int|262144|*|Most bytes of one request's header; a longer one closes the connection.
+maxRequestsInFlight|int|16384|*|Most unanswered requests of one connection; one more is answered 2, system busy.
+maxRegistrationSize|int|16777216|*|Most bytes of a broker's registration once it is inflated.
+maxUnfinishedSize|int|268435456|*|Most bytes of all requests that have arrived in part, but 64 KiB of each.
+maxUnsentSize|int|67108864|*|Most bytes of answers that one connection's peer leaves unread; then it is closed.
 tls.client.checkHost|bool|true|*|Servers' certificates must name the host or address that was dialled.
 maxRouteWait|int|30000|*|Longest time in ms for which a client may wait for a change of a route.
 """

@@ -29,6 +29,8 @@ _log: Final = logging.getLogger(__name__)
 
 Buffer = bytes | memoryview
 _REMARK_LENGTH_MAX: Final = 500
+UNFINISHED_FREE_BYTES: Final = 64 * 1024
+"""Of an unfinished frame that every connection may hold without being counted."""
 
 
 class RequestHandler(Protocol):
@@ -76,6 +78,7 @@ class Connection(asyncio.Protocol):
         *,
         close_when_silent: bool = False,
         sign: Callable[[Command], None] | None = None,
+        unfinished: Callable[[int], bool] | None = None,
     ) -> None:
         """Set up one end; the transport comes with `connection_made`.
 
@@ -86,6 +89,8 @@ class Connection(asyncio.Protocol):
             on_lost: told of the end of an admitted connection, with the reason.
             close_when_silent: close when a request times out and nothing at all came since it was sent.
             sign: adds to each request that is sent who sends it.
+            unfinished: told by how many bytes the unfinished frame has grown or shrunk beyond what is free; False when
+                that is too much.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -101,7 +106,9 @@ class Connection(asyncio.Protocol):
         self._close_when_silent = close_when_silent
         self._sign = sign
         self._loop = asyncio.get_running_loop()
-        self._parser = FrameParser(limits.frame_bytes, limits.header_bytes)
+        self._parser = FrameParser(limits.frame_bytes, limits.header_bytes, limits.header_fields)
+        self._unfinished = unfinished
+        self._unfinished_bytes = 0  # as `unfinished` knows them
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
@@ -283,6 +290,8 @@ class Connection(asyncio.Protocol):
             self._frame_since = None
         elif commands or self._frame_since is None:
             self._frame_since = now
+        if self._unfinished_bytes or self._parser.held_bytes > UNFINISHED_FREE_BYTES:
+            self._count_unfinished(self._parser.held_bytes)
 
     def pause_writing(self) -> None:
         """Too much unsent: read no more, so that no more answers arise."""
@@ -296,6 +305,7 @@ class Connection(asyncio.Protocol):
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._count_unfinished(0)
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
         if not self._admitted:
@@ -327,6 +337,13 @@ class Connection(asyncio.Protocol):
         self._take(backlog)
         if not self._backlog and not self._is_write_paused and (transport := self._open_transport()):
             transport.resume_reading()
+
+    def _count_unfinished(self, held_bytes: int) -> None:
+        counted = max(0, held_bytes - UNFINISHED_FREE_BYTES)
+        change, self._unfinished_bytes = counted - self._unfinished_bytes, counted
+        if self._unfinished is not None and change and not self._unfinished(change):
+            _log.warning("%s: too much has arrived in part on all connections together; closing", self.address)
+            self.abort("too many unfinished frames")
 
     def _pause_reading(self) -> None:
         if transport := self._open_transport():

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,6 +11,7 @@ from ledgermq.remoting.limits import Limits
 
 _log: Final = logging.getLogger(__name__)
 _CLOSE_GRACE_S: Final = 1.0
+_OURSELVES: Final = ("127.0.0.1", "::1")
 
 
 class ConnectionSet:
@@ -17,12 +19,15 @@ class ConnectionSet:
 
     Attributes:
         refused_count: connections closed at once because there were too many.
+        unfinished_bytes: of frames that have arrived in part, without what is free.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.refused_count = 0
         self._limits = limits
+        self.unfinished_bytes = 0
         self._open: set[Connection] = set()
+        self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._someone_left = asyncio.Event()
 
@@ -38,6 +43,13 @@ class ConnectionSet:
             self.refused_count += 1
             _log.warning("%s: refused, %d connections are open", connection.address, len(self._open))
             return "too many connections"
+        address = connection.peer[0]
+        if address not in _OURSELVES:
+            if self._of_address[address] >= self._limits.connections_per_address:
+                self.refused_count += 1
+                _log.warning("%s: refused, %d connections are open from there", address, self._of_address[address])
+                return "too many connections from one address"
+            self._of_address[address] += 1
         self._open.add(connection)
         if self._sweep_timer is None:
             self._schedule()
@@ -47,7 +59,17 @@ class ConnectionSet:
         """It has ended."""
         _log.debug("%s: closed: %s", connection.address, reason)
         self._open.discard(connection)
+        address = connection.peer[0]
+        if address not in _OURSELVES:
+            self._of_address[address] -= 1
+            if self._of_address[address] <= 0:
+                del self._of_address[address]
         self._someone_left.set()
+
+    def count_unfinished(self, change: int) -> bool:
+        """Frames that have arrived in part grow, or shrink, by so many bytes; whether they may."""
+        self.unfinished_bytes += change
+        return change < 0 or self.unfinished_bytes <= self._limits.unfinished_bytes
 
     async def close(self, reason: str) -> None:
         """Close all once their queues are sent; after a second cut off whoever does not take it."""

@@ -32,8 +32,11 @@ from ledgermq.remoting.json_header import decode_odd_json_header
 FRAME_LENGTH_MAX: Final = 16 * 1024 * 1024
 """Bytes of a whole frame, its length field included."""
 
-HEADER_LENGTH_MAX: Final = 1024 * 1024
+HEADER_LENGTH_MAX: Final = 256 * 1024
 """Bytes of a header; the largest legal one holds 32767 bytes of properties, six characters each when escaped."""
+
+FIELDS_MAX: Final = 128
+"""Fields of a header; a send has 20."""
 
 PREFIX_LENGTH: Final = 8
 """Bytes before the header."""
@@ -127,11 +130,15 @@ class FrameParser:
     Args:
         limit: bytes of a whole frame.
         header_limit: bytes of a header.
+        fields_limit: fields of a header.
     """
 
-    def __init__(self, limit: int = FRAME_LENGTH_MAX, header_limit: int = HEADER_LENGTH_MAX) -> None:
+    def __init__(
+        self, limit: int = FRAME_LENGTH_MAX, header_limit: int = HEADER_LENGTH_MAX, fields_limit: int = FIELDS_MAX
+    ) -> None:
         self._length_max = limit - 4
         self._header_max = header_limit
+        self._fields_max = fields_limit
         self._fed = 0  # bytes of the connection so far
         self._held = bytearray()  # start of an unfinished frame
 
@@ -221,6 +228,9 @@ class FrameParser:
                     command = self._decode_odd(header, base + at, body)
             else:
                 command = self._decode_binary(header, base + at, body)
+            if len(command.ext) > self._fields_max:
+                many = f"header with {len(command.ext)} fields, must be at most {self._fields_max}"
+                raise FrameError(base + at, many)
             commands.append(command)
             at = end
         return at

@@ -20,10 +20,13 @@ import orjson
 from ledgermq.remoting.errors import JsonError
 
 DEPTH_MAX: Final = 64
+HEADER_DEPTH_MAX: Final = 8
 LENGTH_MAX: Final = 256 * 1024
 """Bytes that the slow parser accepts: a fraction of a second. Java's odd JSON (routes, offsets) is far shorter."""
 
 _NUMBER_LENGTH_MAX: Final = 400
+_I64_MIN: Final = -(1 << 63)
+_U64_MAX: Final = (1 << 64) - 1  # as far as the standard parser goes
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WORD: Final = re.compile(r"[\w$@.+-]+", re.ASCII)
@@ -46,12 +49,12 @@ def loads(data: Data) -> Any:
 
 
 def loads_numbers_as_text(data: Data) -> Any:
-    """As `loads`, but each number stays the text that stood there, so that none loses digits.
+    """As `loads` for a header: each number stays the text that stood there, so that none loses digits.
 
     Raises:
         JsonError: see `loads`.
     """
-    return _Parser(_text(data), str).whole()
+    return _Parser(_text(data), str, HEADER_DEPTH_MAX).whole()
 
 
 def _text(data: Data) -> str:
@@ -67,7 +70,9 @@ def _to_number(text: str) -> int | float:
     if len(text) > _NUMBER_LENGTH_MAX:
         raise ValueError(f"a number of {len(text)} characters")
     if text.lstrip("-").isdigit():
-        return int(text)
+        if not _I64_MIN <= (number := int(text)) <= _U64_MAX:
+            raise ValueError(f"{text[:40]} is beyond 64 bits")
+        return number
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is out of range")
@@ -77,8 +82,9 @@ def _to_number(text: str) -> int | float:
 class _Parser:
     """Recursive descent. A method is given the position of what it reads and leaves `_end` behind it."""
 
-    def __init__(self, text: str, to_number: Callable[[str], Any]) -> None:
+    def __init__(self, text: str, to_number: Callable[[str], Any], depth_max: int = DEPTH_MAX) -> None:
         self._text = text
+        self._depth_max = depth_max
         self._to_number = to_number
         self._end = 0
 
@@ -90,8 +96,8 @@ class _Parser:
         return value
 
     def _value(self, at: int, depth: int) -> Any:
-        if depth > DEPTH_MAX:
-            raise JsonError(at, f"nested deeper than {DEPTH_MAX}")
+        if depth > self._depth_max:
+            raise JsonError(at, f"nested deeper than {self._depth_max}")
         match self._text[at : at + 1]:
             case "{":
                 return self._object(at, depth)

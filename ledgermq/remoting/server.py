@@ -82,4 +82,10 @@ class RemotingServer:
         await server.wait_closed()
 
     def _make_connection(self) -> Connection:
-        return Connection(self._handler, self._limits, self.connections.admit, self.connections.forget)
+        return Connection(
+            self._handler,
+            self._limits,
+            self.connections.admit,
+            self.connections.forget,
+            unfinished=self.connections.count_unfinished,
+        )

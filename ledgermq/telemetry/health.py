@@ -9,9 +9,12 @@ event loop turns.
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from ledgermq.telemetry.metrics import CONTENT_TYPE
 
@@ -21,6 +24,22 @@ Check = Callable[[], tuple[bool, str]]
 
 Page = Callable[[], Awaitable[bytes]]
 """Makes the page of /metrics."""
+
+
+class _NoHttp(logging.Filter):
+    """What somebody sent that is no HTTP is a line, not a traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.exc_info, record.args = None, None
+            record.msg = f"health port: a request that is no HTTP: {' '.join(error.message.split())[:200]}"
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return True
+
+
+_http_log: Final = logging.getLogger(__name__ + ".http")
+_http_log.addFilter(_NoHttp())
 
 
 class HealthListenError(Exception):
@@ -62,7 +81,7 @@ class HealthServer:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_http_log)
         await runner.setup()
         site = web.TCPSite(runner, host, port)
         try:

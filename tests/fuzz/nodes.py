@@ -18,6 +18,7 @@ from tests.java_store.nodes import free_ports
 LIMIT_S: Final = 60.0
 _COMPLAINT: Final = re.compile(r"Traceback|\bERROR\b|never retrieved|Unclosed|unhandled", re.IGNORECASE)
 _ALLOWED: Final = re.compile(r"no connection can be accepted")
+_ROOT: Final = Path(__file__).parents[2]
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 _BROKER: Final = {
@@ -48,7 +49,13 @@ class Node:
         self.kind = kind
         self.log = folder / f"{kind}.log"
         self._out = self.log.open("wb")
-        self.process = subprocess.Popen(argv, stdout=self._out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            argv,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        )
 
     def wait_until_up(self) -> None:
         """Until it says so.

@@ -87,7 +87,7 @@ def test_a_compressed_body_has_mappings_since_5_0_only() -> None:
         (zlib.compress(struct.pack(">i", 99) + b"{}"), "registration: dataVersion at byte 4 of 6 do not fit"),
         (zlib.compress(sized(b"{}") + struct.pack(">i", -1)), "registration: count of topics is '-1', not 0 or more"),
         (zlib.compress(sized(b"{}") + struct.pack(">i", 1 << 30)), "registration: topic at byte 10 of 10 do not fit"),
-        (zlib.compress(bytes(65 << 20)), "inflates to more than 67108864 bytes"),
+        (zlib.compress(bytes(65 << 20)), "inflates to more than 16777216 bytes"),
         (b"\x78", "registration: dataVersion at byte 0 of 0 do not fit"),
         (b"\x78\x00", "2 bytes do not inflate"),
     ],
@@ -97,3 +97,9 @@ def test_what_cannot_be_read_is_refused_by_name(data: bytes, remark: str) -> Non
         parse_register_body(data, V5, "b")
     assert caught.value.code == 1
     assert remark in caught.value.remark
+
+
+def test_what_inflates_to_more_than_the_limit_is_refused() -> None:
+    packed = zlib.compress(bytes(2_000_000))
+    with pytest.raises(Refusal, match="inflates to more than 1000000 bytes"):
+        parse_register_body(packed, 479, "b", inflated_max=1_000_000)

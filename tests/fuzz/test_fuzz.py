@@ -1,0 +1,79 @@
+"""Fuzzing: fixed seeds and a fresh one in every run (`make fuzz` for longer); and planted faults, which must be found.
+
+A failure prints the words that run its case again.
+"""
+
+import os
+import random
+import secrets
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ledgermq.remoting.frame import FrameParser
+from nameserver import register_body
+from tests.fuzz import decoders
+from tests.fuzz.campaign import Campaign
+from tests.fuzz.cases import FuzzError
+from tests.fuzz.mutants import FAULTS
+from tests.fuzz.nodes import NodePair
+
+_FRESH: Final = secrets.randbits(32)
+_ACL: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "authenticationWhitelist": "10,11,310,320",
+    "authorizationWhitelist": "10,11,310,320",
+    "initAuthenticationUser": '{"username":"root","password":"secret-of-root"}',
+}
+
+
+@pytest.mark.parametrize("seed", [1, _FRESH], ids=["fixed", "fresh"])
+def test_no_input_makes_a_decoder_fail_hang_or_grow(seed: int) -> None:
+    count, failures = decoders.run(seed, 1200, 60)
+    print(f"seed {seed}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("seed", "conf"), [(1, {}), (_FRESH, {}), (_FRESH, _ACL)], ids=["fixed", "fresh", "acl"])
+def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf: dict[str, str]) -> None:
+    with NodePair(tmp_path, conf) as pair:
+        count, failures = Campaign(pair, seed).run(300, 90)
+    print(f"seed {seed}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("fault", FAULTS if os.environ.get("FUZZ") == "all" else ["key-error", "no-answer"])
+def test_a_fault_planted_in_a_node_is_found(tmp_path: Path, fault: str) -> None:
+    with NodePair(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
+        _, failures = Campaign(pair, 1, limit_s=8).run(3000, 90)
+    assert failures, f"{fault} is not found"
+
+
+def _trusted(self: FrameParser, held: bytearray, start: int) -> int:
+    """A parser that waits for as many bytes as the frame says it has."""
+    return 4 + struct.unpack_from(">i", held)[0] if len(held) >= 8 else 8
+
+
+def _unbounded(body: bytes | memoryview, most: int) -> bytes:
+    return zlib.decompress(body)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"),
+    [(FrameParser, "_frame_size", _trusted), (register_body, "_inflate", _unbounded)],
+    ids=["a stated length is believed", "what inflates is not bounded"],
+)
+def test_a_fault_planted_in_a_decoder_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, fault: Any
+) -> None:
+    monkeypatch.setattr(owner, name, fault)
+    _, failures = decoders.run(random.Random(1).randrange(100), 20_000, 60)
+    assert failures

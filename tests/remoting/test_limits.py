@@ -1,0 +1,105 @@
+"""Each limit on what nobody has authenticated: just within it is served, one more is not, others are served on."""
+
+import asyncio
+import struct
+
+import pytest
+
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
+from ledgermq.remoting.errors import FrameError, JsonError
+from ledgermq.remoting.frame import FrameParser, encode
+from ledgermq.remoting.json_header import decode_odd_json_header
+from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.limits import Limits
+from tests.remoting.peers import Dial, RawPeer, Serve, eventually
+
+
+async def test_a_header_one_byte_too_long_closes_and_one_as_long_as_may_be_is_served(serve: Serve, dial: Dial) -> None:
+    just = Command(7, 1, ext={"a": "x" * 500})
+    size = struct.unpack_from(">i", encode(just), 4)[0]
+    server, _ = await serve(Limits(header_bytes=size))
+    good, bad = await dial(server), await dial(server)
+    good.send(just)
+    bad.send(Command(7, 1, ext={"a": "x" * 501}))
+    assert (await good.receive()).opaque == 1
+    assert await bad.closed()
+
+
+async def test_a_header_with_one_field_too_many_closes(serve: Serve, dial: Dial) -> None:
+    server, _ = await serve(Limits(header_fields=3))
+    good, bad = await dial(server), await dial(server)
+    good.send(Command(7, 1, ext={"a": "", "b": "", "c": ""}))
+    bad.send(Command(7, 1, ext={"a": "", "b": "", "c": "", "d": ""}))
+    assert (await good.receive()).opaque == 1
+    assert await bad.closed()
+
+
+@pytest.mark.parametrize("header_type", [0, 1])
+def test_fields_are_counted_in_both_forms_of_header(header_type: int) -> None:
+    command = Command(7, ext={f"f{n}": "v" for n in range(129)}, header_type=header_type)
+    with pytest.raises(FrameError, match="129 fields, must be at most 128"):
+        FrameParser().feed(encode(command))
+
+
+def test_a_header_nests_eight_deep_at_most() -> None:
+    def header(depth: int) -> bytes:
+        return b'{"code":1,"opaque":1,"extFields":{"a":' + b"[" * depth + b"]" * depth + b"}}"
+
+    assert decode_odd_json_header(header(7)).ext == {"a": "[[[[[[[]]]]]]]"}
+    with pytest.raises(JsonError, match="nested deeper than 8"):
+        decode_odd_json_header(header(9))
+
+
+async def _from_another_address(port: int) -> RawPeer:
+    return RawPeer(*await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)))
+
+
+async def test_one_address_too_often_is_closed_and_this_machine_and_others_are_not(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve(Limits(connections_per_address=2))
+    peers = [await _from_another_address(server.port) for _ in range(2)]
+    await eventually(lambda: len(handler.connections) == 2)
+    one_more = await _from_another_address(server.port)
+    assert await one_more.closed()
+    assert server.connections.refused_count == 1
+    for number in range(4):
+        own = await dial(server)
+        own.send(Command(7, number))
+        assert (await own.receive()).opaque == number
+    peers[0].writer.close()
+    await eventually(lambda: len(handler.closed) == 1)
+    again = await _from_another_address(server.port)
+    again.send(Command(7, 9))
+    assert (await again.receive()).opaque == 9
+    for peer in (*peers, one_more, again):
+        peer.writer.close()
+
+
+async def test_frames_that_came_in_part_are_bounded_together_and_what_goes_makes_room(serve: Serve, dial: Dial) -> None:
+    part = UNFINISHED_FREE_BYTES + 60_000
+    server, handler = await serve(Limits(unfinished_bytes=100_000))
+    whole = encode(Command(7, 1, body=bytes(200_000)))
+    first, second = await dial(server), await dial(server)
+    first.send(whole[:part])
+    await eventually(lambda: server.connections.unfinished_bytes == 60_000)
+    second.send(whole[:part])
+    assert await second.closed()
+    await eventually(lambda: server.connections.unfinished_bytes == 60_000)
+    first.send(whole[part:])
+    assert (await first.receive()).opaque == 1
+    assert server.connections.unfinished_bytes == 0
+    third = await dial(server)
+    third.send(whole)
+    assert (await third.receive()).opaque == 1
+    assert len(handler.closed) == 1
+
+
+@pytest.mark.parametrize("text", [b"{a:18446744073709551616}", b"{a:-9223372036854775809}"])
+def test_an_integer_beyond_64_bits_is_refused_by_its_place(text: bytes) -> None:
+    with pytest.raises(JsonError, match="beyond 64 bits"):
+        loads(text)
+
+
+def test_an_integer_beyond_64_bits_in_standard_json_is_no_integer() -> None:
+    assert isinstance(loads(b"18446744073709551616"), float)
+    assert loads(b"9223372036854775807") == 2**63 - 1
