@@ -57,6 +57,13 @@ java-client: $(BIN)/.dev ## our Python client against the real RocketMQ broker, 
 
 mixed: $(BIN)/.dev ## RocketMQ's brokers in our nameserver's cluster, ours in its, and its 5.x proxy before ours (Java 17, Maven; MIXED=one: the short ones)
 	MIXED=$${MIXED:-all} $(BIN)/python -m pytest tests/mixed
+mqadmin-java: $(BIN)/.dev ## mqadmin's sub-commands on RocketMQ's own broker: what ours are compared with is written anew (Java 17, Maven)
+	MQADMIN_AGAINST=java $(BIN)/python -m pytest tests/mqadmin --rewrite
+
+mqadmin: $(BIN)/.dev ## mqadmin's sub-commands on our clusters: standalone, Raft, and with users (Java 17, Maven)
+	$(BIN)/python -m pytest tests/mqadmin
+	MQADMIN_MODE=raft $(BIN)/python -m pytest tests/mqadmin
+	MQADMIN_USER=mqa:mqa-secret $(BIN)/python -m pytest tests/mqadmin
 
 sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
@@ -96,4 +103,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test java-store mqadmin-java mqadmin java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean

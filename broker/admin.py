@@ -7,7 +7,7 @@ A change is answered when it is committed and, for topics, the nameservers have 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +87,7 @@ class AdminRequests:
         if names.is_system_topic(name):
             raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         before = self._metadata.topic(name)
+        self._check_type(parse_change(fields.get("attributes", "")))
         topic = _topic_from(name, fields, before)
         if topic == before:
             connection.respond(command, ResponseCode.SUCCESS)
@@ -96,12 +97,23 @@ class AdminRequests:
     def update_topics(self, connection: Connection, command: Command) -> None:
         """18: make several topics, or give them new settings; all or none."""
         self._role.check_writable()
-        topics = [TopicConfig.from_json(entry) for entry in _entries(command, "topicConfigList")]
-        for topic in topics:
-            names.check_topic_name(topic.name, self._config.max_topic_length)
-            if names.is_system_topic(topic.name):
-                raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{topic.name}] is conflict with system topic.")
+        topics = [self._listed_topic(entry) for entry in _entries(command, "topicConfigList")]
         self._metadata.put_topics(topics, self._answer_after(connection, command, announce=True))
+
+    def _listed_topic(self, entry: Any) -> TopicConfig:
+        """One of several; its attributes are changes, as with 17."""
+        topic = TopicConfig.from_json(entry)
+        names.check_topic_name(topic.name, self._config.max_topic_length)
+        if names.is_system_topic(topic.name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{topic.name}] is conflict with system topic.")
+        self._check_type(topic.attributes)
+        before = self._metadata.topic(topic.name)
+        attributes = change_attributes(TOPIC_ATTRIBUTES, before.attributes if before else None, topic.attributes)
+        return replace(topic, attributes=attributes)
+
+    def _check_type(self, change: Mapping[str, str]) -> None:
+        if change.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self._config.mixed_types:
+            raise Refusal(Cause.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def system_topics(self, connection: Connection, command: Command) -> None:
         """305: topics that belong to the system."""
@@ -176,24 +188,26 @@ class AdminRequests:
         """200: make a group, or give it new settings."""
         self._role.check_writable()
         try:
-            group = GroupConfig.from_json(loads(command.body))
+            group = self._changed_group(loads(command.body))
         except JsonError as error:
             raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
-        names.check_group_name(group.name)
-        before = self._metadata.group(group.name)
-        attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
-        group = replace(group, attributes=attributes)
-        if group == before:
+        if group == self._metadata.group(group.name):
             connection.respond(command, ResponseCode.SUCCESS)
             return
         self._metadata.put_group(group, self._answer_after(connection, command))
 
+    def _changed_group(self, entry: Any) -> GroupConfig:
+        """A group as a body describes it; attributes are changes to those it has."""
+        group = GroupConfig.from_json(entry)
+        names.check_group_name(group.name)
+        before = self._metadata.group(group.name)
+        attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
+        return replace(group, attributes=attributes)
+
     def update_groups(self, connection: Connection, command: Command) -> None:
         """225: make several groups, or give them new settings; all or none."""
         self._role.check_writable()
-        groups = [GroupConfig.from_json(entry) for entry in _entries(command, "groupConfigList")]
-        for group in groups:
-            names.check_group_name(group.name)
+        groups = [self._changed_group(entry) for entry in _entries(command, "groupConfigList")]
         self._metadata.put_groups(groups, self._answer_after(connection, command))
 
     def delete_group(self, connection: Connection, command: Command) -> None:
@@ -336,6 +350,4 @@ def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicC
 
 def _attributes_from(change: str, before: TopicConfig | None) -> dict[str, str]:
     parsed = parse_change(change)
-    if parsed.get(f"+{MESSAGE_TYPE}") == "MIXED":
-        raise Refusal(Cause.INVALID_PARAMETER, "MIXED message type is not supported.")
     return change_attributes(TOPIC_ATTRIBUTES, None if before is None else before.attributes, parsed)

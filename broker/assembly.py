@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from broker import cold_data, statistics
 from broker.config import BrokerConfig, MetricsExporter
-from broker.live_config import LiveConfig, ReadSetting
+from broker.live_config import Keep, LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.long_polling import SWEEP_SECONDS
@@ -58,12 +58,15 @@ class Broker:
         registry: its metrics.
     """
 
-    def __init__(self, config: BrokerConfig, read_setting: ReadSetting | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, read_setting: ReadSetting | None = None, keep_settings: Keep | None = None
+    ) -> None:
         """Take a configuration.
 
         Args:
             config: checked together here.
             read_setting: understands settings that are sent while the broker runs; without it none are taken.
+            keep_settings: keeps them for the next start; None: they hold until the process ends.
 
         Raises:
             Refusal: INVALID_PARAMETER, values that contradict each other.
@@ -74,6 +77,7 @@ class Broker:
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._config = config
         self._read_setting = read_setting
+        self._keep_settings = keep_settings or (lambda _: None)
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
@@ -187,7 +191,7 @@ class Broker:
         config, parts = self._config, self.parts
         limits = limits_of(config)
         if self._read_setting is not None:
-            live = LiveConfig(config, self._read_setting, self.announce_soon)
+            live = LiveConfig(config, self._read_setting, self._keep_settings, self._on_changed)
             parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
@@ -242,6 +246,11 @@ class Broker:
         timers.every(_EXPIRE_SECONDS, parts.locks.expire)
         if saver is not None:
             timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
+
+    def _on_changed(self, keys: Collection[str]) -> None:
+        self.parts.targets.forget()
+        if "brokerPermission" in keys:
+            self.announce_soon()
 
     # ---- stop
 

@@ -232,7 +232,13 @@ class BrokerConfig:
     default_pop_share_queues: int = -1
     server_allocates_queues: bool = True
 
+    accepts_sends_from_ms: int = 0
+    """Wall clock before which sends are refused (startAcceptSendRequestTimeStamp)."""
+    mixed_types: bool = False
+    """Topics may be made for messages of several types."""
+
     # pull
+    lite_pull: bool = True
     long_polling: bool = True
     short_polling_ms: int = 1000
     """How long a pull is held when `long_polling` is off."""

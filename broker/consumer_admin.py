@@ -325,7 +325,7 @@ def _producer(member: Client) -> dict[str, Any]:
         "clientId": member.client_id,
         "language": member.language,
         "lastUpdateTimestamp": time.time_ns() // 1_000_000,
-        "remoteIP": f"{host}:{port}",
+        "remoteIP": f"/{host}:{port}",
         "version": member.version,
     }
 

@@ -103,14 +103,15 @@ def check_topic_name(topic: str, length_max: int = TOPIC_LENGTH_MAX) -> None:
     if not _ALLOWED.fullmatch(topic):
         raise Refusal(
             Cause.INVALID_PARAMETER,
-            f"The specified topic: {topic!r}, contains illegal characters, allowing only {_ALLOWED_TEXT}",
+            f"The specified topic contains illegal characters, allowing only {_ALLOWED_TEXT}: {topic!r}",
         )
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         length_max = RETRY_TOPIC_LENGTH_MAX
     if len(topic) > length_max:
         raise Refusal(
             Cause.INVALID_PARAMETER,
-            f"The specified topic: {topic}, is longer than topic max length: {length_max} (it has {len(topic)})",
+            f"The specified topic is longer than topic max length. {topic} has {len(topic)} characters,"
+            f" the limit is {length_max}",
         )
 
 

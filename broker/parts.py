@@ -15,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 from broker import names
@@ -52,6 +53,7 @@ from broker.send_answers import SendAnswers
 from broker.send_back import SendBack
 from broker.send_target import SendTargets
 from broker.server import BrokerRequestHandler, Serve
+from broker.settings import PERM_READ_WRITE
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
 from broker.subscription_refresh import SubscriptionRefresh
@@ -65,6 +67,7 @@ from broker.transaction_requests import TransactionRequests
 from broker.transaction_service import TransactionService
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.message.properties import REAL_TOPIC
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.refusal import Refusal
@@ -109,6 +112,7 @@ class Parts:
         spawn: Spawn,
     ) -> None:
         self.state = state
+        self._config = config
         self._is_raft = config.mode is LogMode.RAFT
         self.store = store
         self.deposed = asyncio.Event()
@@ -147,7 +151,7 @@ class Parts:
         )
         self.request_reply = RequestReply(config, self.clients, self.send, self.appender, store_host, spawn)
         self.send_back = SendBack(
-            self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics, counting
+            config, self.metadata, role, store, self.targets, drafts, self.appender, self.new_topics, counting
         )
         self.delay = DelayService(
             self.metadata, state, self.deliveries, role, store, self.targets, drafts, loop, wall_clock_ms
@@ -276,8 +280,13 @@ class Parts:
         return self.timer.figures() | self.delay.figures()
 
     def describe(self) -> Announcement:
-        """What nameservers are told."""
-        return Announcement(self.metadata.topics(), self.admin.topic_version(), self.store.log.confirm_offset)
+        """What nameservers are told: the topics with what this broker permits; where that is less, another version."""
+        topics, version = self.metadata.topics(), self.admin.topic_version()
+        allowed = self._config.broker_permission
+        if withheld := PERM_READ_WRITE & ~allowed:
+            topics = {name: replace(topic, perm=topic.perm & allowed) for name, topic in topics.items()}
+            version = replace(version, counter=version.counter + withheld)
+        return Announcement(topics, version, self.store.log.confirm_offset)
 
     def restore(self, snapshot: bytes) -> None:
         """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
@@ -373,8 +382,11 @@ class Parts:
             log.warning("the tables that Java left are not replicated yet: %s", outcome)
 
     def _topic_at(self, physical_offset: int) -> str | None:
-        record = self.store.look_up(physical_offset)
-        return None if record is None else decode_record(record).topic
+        found = self.store.look_up(physical_offset)
+        if found is None:
+            return None
+        record = decode_record(found)
+        return record.property_map.get(REAL_TOPIC, record.topic) if _waits(record.topic) else record.topic
 
     def _propose(self, change: StateChange, done: Callable[[Any], None]) -> None:
         def settle(refusal: Any) -> None:
@@ -491,6 +503,10 @@ class Parts:
             TRANSFER_LEADERSHIP: self.transfer.transfer,
             **self.pop.requests(),
         }
+
+
+def _waits(topic: str) -> bool:
+    return topic in names.WAITING_TOPICS or topic == names.CHECKED_OUT_TOPIC
 
 
 def wall_clock_ms() -> int:

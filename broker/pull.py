@@ -15,6 +15,7 @@ from broker.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.cold_data import ColdReads
 from broker.config import BrokerConfig
 from broker.filter_turns import FilterTurns
+from broker.forbidden import Forbidden, ForbiddenRefusal
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.metrics.departures import Departures, Given
@@ -23,7 +24,7 @@ from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
 from broker.subscription import TAG, Subscription, check_usable, make_subscription
 from broker.subscription_refresh import SubscriptionRefresh
-from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import Fields, integer, long, text
@@ -160,6 +161,9 @@ class PullProcessor:
         fields = command.ext
         group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
         flags = integer(fields, "sysFlag")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull:
+            where = f"the broker[{self._config.advertised_host}]"
+            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} for lite pull consumer is forbidden")
         group = self._check_group(group_name, topic_name)
         queue_id = self._check_queue(topic_name, fields, connection)
         self._check_forbidden(group_name, topic_name)
@@ -306,16 +310,15 @@ class PullProcessor:
 
     def _check_group(self, name: str, topic: str) -> GroupConfig:
         if not self._config.broker_permission & PERM_READ:
-            raise Refusal(
-                Cause.NO_PERMISSION,
-                f"the broker[{self._config.advertised_host}] pulling message is forbidden "
-                f"(brokerPermission {self._config.broker_permission})",
-            )
+            where = f"the broker[{self._config.advertised_host}]"
+            permission = f"(brokerPermission {self._config.broker_permission})"
+            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} pulling message is forbidden {permission}")
         group = self._metadata.group_or_new(name)
         if group is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, apply first please!")
         if not group.consume_enable:
-            raise Refusal(Cause.NO_PERMISSION, f"subscription group no permission, {name} (topic {topic})")
+            remark = f"subscription group no permission, {name} (topic {topic})"
+            raise ForbiddenRefusal(Forbidden.GROUP, remark)
         return group
 
     def _check_queue(self, name: str, fields: Fields, connection: Connection) -> int:
@@ -323,20 +326,21 @@ class PullProcessor:
         if topic is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
         if not topic.perm & PERM_READ or names.is_internal_topic(name):
-            raise Refusal(Cause.NO_PERMISSION, f"the topic[{name}] pulling message is forbidden")
+            raise ForbiddenRefusal(Forbidden.TOPIC, f"the topic[{name}] pulling message is forbidden")
         queue_id = integer(fields, "queueId")
         if not 0 <= queue_id < topic.read_queues:
             host, port = connection.peer
             raise Refusal(
                 Cause.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}] "
-                f"consumer:[{host}:{port}]",
+                f"consumer:[/{host}:{port}]",
             )
         return queue_id
 
     def _check_forbidden(self, group: str, topic: str) -> None:
         if self._metadata.is_read_forbidden(group, topic):
-            raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group}] is forbidden for topic[{topic}]")
+            remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
+            raise ForbiddenRefusal(Forbidden.SUBSCRIPTION, remark)
 
     def _wanted(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> Subscription:
         if flags & SUBSCRIPTION:
@@ -369,7 +373,8 @@ class PullProcessor:
 
 def _from_heartbeat(group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields) -> Subscription:
     if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
-        raise Refusal(Cause.NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way")
+        remark = f"the consumer group[{group.name}] can not consume by broadcast way"
+        raise ForbiddenRefusal(Forbidden.BROADCASTING, remark)
     subscription = members.subscriptions.get(topic)
     if subscription is None:
         raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {group.name} of {topic}")

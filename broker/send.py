@@ -21,7 +21,7 @@ from broker.metadata import Metadata
 from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
-from broker.send_fields import check_key, missing_of, shortened, stamp
+from broker.send_fields import check_inner_batch, check_key, missing_of, shortened, stamp
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
@@ -234,8 +234,8 @@ class SendProcessor:
             check_key(properties)
         born = connection.attributes.get("born_host") or _born_host(connection)
         header, flag = self._header(born, fields)
-        if header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue):
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {fields['b']} takes no records with messages inside")
+        if (header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue)) or b"INNER_NUM\x01" in properties:
+            check_inner_batch(header[0], target, properties)
         if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
             parked = self._parking.park(target, properties, header[2])
             if parked is not None:

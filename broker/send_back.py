@@ -10,6 +10,7 @@ import random
 
 from broker import names
 from broker.appender import Appender
+from broker.config import BrokerConfig
 from broker.delay import LEVEL_MAX, delayed_properties, due_ms
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
@@ -41,6 +42,8 @@ from store.message_store import MessageStore
 from store.replicated_log import AppendReceipt
 
 _FIRST_RETRY_LEVEL = 3
+TELLS_MAX_RECONSUME_TIMES = 121
+"""Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
 
 
 class SendBack:
@@ -48,6 +51,7 @@ class SendBack:
 
     def __init__(
         self,
+        config: BrokerConfig,
         metadata: Metadata,
         role: Role,
         store: MessageStore,
@@ -57,6 +61,7 @@ class SendBack:
         new_topics: NewTopics,
         counting: Counting,
     ) -> None:
+        self._config = config
         self._metadata = metadata
         self._role = role
         self._store = store
@@ -75,12 +80,17 @@ class SendBack:
         group = self._metadata.group_or_new(name)
         if group is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group not exist, {name}")
+        if not self._config.broker_permission & PERM_WRITE:
+            where = f"the broker[{self._config.advertised_host}]"
+            raise Refusal(Cause.NO_PERMISSION, f"{where} sending message is forbidden")
         level = integer(fields, "delayLevel")
         if group.retry_queues <= 0:
             connection.respond(command, ResponseCode.SUCCESS)
             return
         record = self._record(long(fields, "offset"))
-        limit = integer(fields, "maxReconsumeTimes", group.retry_max_times)
+        limit = group.retry_max_times
+        if command.version >= TELLS_MAX_RECONSUME_TIMES:
+            limit = integer(fields, "maxReconsumeTimes", limit)
         is_dead = level < 0 or record.reconsume_times >= limit
         topic = names.dead_letter_topic(name) if is_dead else names.retry_topic(name)
         self._metadata.topic_for_group(topic, 1 if is_dead else group.retry_queues)

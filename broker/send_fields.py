@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 
 from broker.config import BrokerConfig
-from ledgermq.message.properties import find_property
+from broker.send_target import SendTarget
+from ledgermq.message.flags import INNER_BATCH
+from ledgermq.message.properties import INNER_NUM, find_property
 from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_queue import BatchQueue
 
 
 def stamp(config: BrokerConfig) -> bytes:
@@ -25,6 +28,19 @@ def missing_of(mark: bytes, properties: bytes) -> bytes:
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:
     """The header under its short names; long ones come from code 10, and from clients that mix the two."""
     return {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
+
+
+def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> None:
+    """A record that says it has messages inside.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, its topic takes none, or it says so by half.
+    """
+    is_batch = bool(sys_flag & INNER_BATCH)
+    if is_batch and not isinstance(target.queue, BatchQueue):
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {target.topic.decode()} takes no records with messages inside")
+    if not is_batch and find_property(properties, INNER_NUM.encode()) is not None:
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message has property {INNER_NUM} and no messages inside")
 
 
 def check_key(properties: bytes) -> None:

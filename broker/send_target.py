@@ -9,7 +9,9 @@ Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java`
 """
 
 import random
+import time
 from collections.abc import Mapping
+from datetime import datetime
 
 from broker import names
 from broker.config import BrokerConfig
@@ -99,19 +101,23 @@ class SendTargets:
         return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
 
     def _topic(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
+        self._check_broker(name)
         names.check_topic_name(name, self._config.max_topic_length)
         if name in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(name):
             raise Refusal(Cause.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
-        if not self._config.broker_permission & PERM_WRITE:
-            raise Refusal(
-                Cause.NO_PERMISSION,
-                f"the broker[{self._config.advertised_host}] sending message is forbidden "
-                f"(brokerPermission {self._config.broker_permission})",
-            )
-        topic = self._metadata.topic(name) or self._created(name, fields)
-        if not topic.perm & PERM_WRITE:
-            raise Refusal(Cause.NO_PERMISSION, f"the topic[{name}] takes no messages: its permission is {topic.perm}")
-        return topic
+        return self._metadata.topic(name) or self._created(name, fields)
+
+    def _check_broker(self, name: str) -> None:
+        """As RocketMQ: who may send is a matter of routes, which clients heed; only ordered topics are refused here."""
+        config = self._config
+        if config.accepts_sends_from_ms and time.time_ns() // 1_000_000 < config.accepts_sends_from_ms:
+            until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")
+            raise Refusal(Cause.SYSTEM_ERROR, f"broker unable to service, until {until.replace('.', ',')}")
+        topic = self._metadata.topic(name)
+        if not config.broker_permission & PERM_WRITE and topic is not None and topic.order:
+            where = f"the broker[{config.advertised_host}]"
+            permission = f"(brokerPermission {config.broker_permission})"
+            raise Refusal(Cause.NO_PERMISSION, f"{where} sending message is forbidden {permission}")
 
     def _created(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
         if name.startswith(names.RETRY_PREFIX):

@@ -1,6 +1,9 @@
 """`ledgermq config explain KEY`: what a key means, as text."""
 
+from broker.live_config import LIVE_FIELDS
+from cli.bindings import BROKER_BINDINGS
 from cli.errors import UsageError
+from cli.kept_settings import FILE
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
 
 
@@ -35,4 +38,7 @@ def _describe(file: str, key: Key) -> str:
         f"  here     {key.effect}",
         f"  from     {origin}",
     ]
+    binding = BROKER_BINDINGS.get(key.name)
+    if file.startswith("broker.conf") and binding is not None and binding.field in LIVE_FIELDS:
+        lines.append(f"  live     updateBrokerConfig changes it, and keeps it in <storePathRootDir>/config/{FILE}")
     return "\n".join(lines)

@@ -42,10 +42,17 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     """
     from broker.assembly import Broker
     from cli.config import load_broker_config
+    from cli.kept_settings import KeptSettings
     from cli.live_settings import read_setting
+    from store.errors import StoreError
 
     config = load_broker_config(_path(conf), overrides)
-    return _run(lambda: Broker(config, read_setting), f"broker {config.broker_name}", config.notices)
+    try:
+        kept = KeptSettings(config)
+    except (OSError, StoreError) as error:
+        raise CommandError(str(error)) from error
+    config = kept.applied(config)
+    return _run(lambda: Broker(config, read_setting, kept.keep), f"broker {config.broker_name}", config.notices)
 
 
 def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:

@@ -20,7 +20,8 @@ def leader_changed(node_id: str, term: int, leader: LeaderHint | None) -> Refusa
 
 def too_much_waits(waiting_bytes: int, limit_bytes: int) -> Refusal:
     """The quorum does not keep up."""
-    remark = f"{waiting_bytes} bytes wait for a quorum, the limit is {limit_bytes}"
+    busy = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+    remark = f"{busy}: {waiting_bytes} bytes wait for a quorum, the limit is {limit_bytes}"
     return Refusal(Cause.BUSY, remark, retry_after_ms=100)
 
 

@@ -82,7 +82,7 @@ class Settings:
 
     def _check(self, key: str, value: str) -> None:
         if key in _BLACK_LIST or key in self.config.config_black_list:
-            raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list: {key}")
+            raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
             nearest = difflib.get_close_matches(key, self._properties, n=1, cutoff=0)
             hint = f"; nearest known key is {nearest[0]!r}" if nearest else ""

@@ -1,4 +1,7 @@
-"""How a log refuses what its files cannot take. Every log on the store's files says it alike."""
+"""How a log refuses what its files cannot take. Every log on the store's files says it alike.
+
+Remarks of flow control begin as RocketMQ's, for those who look for them.
+"""
 
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import AllocationPendingError, DiskFullError, PoolUnavailableError, RecordTooLargeError, StoreError
@@ -9,8 +12,12 @@ def refusal_of(error: StoreError) -> Refusal:
     match error:
         case DiskFullError():
             return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)
-        case AllocationPendingError() | PoolUnavailableError():
-            return Refusal(Cause.BUSY, str(error), retry_after_ms=100)
+        case AllocationPendingError():
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error}"
+            return Refusal(Cause.BUSY, remark, retry_after_ms=100)
+        case PoolUnavailableError():
+            remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
+            return Refusal(Cause.BUSY, remark, retry_after_ms=100)
         case RecordTooLargeError():
             return Refusal(Cause.MESSAGE_ILLEGAL, str(error))
         case _:

@@ -34,7 +34,7 @@ SUB_GET: Final = ("Sub", "Get")
 SUB_UPDATE: Final = ("Sub", "Update")
 
 TopicAt = Callable[[int], str | None]
-"""The topic of the record at a physical offset."""
+"""The topic of the record at a physical offset; of one that waits, the topic that it is for."""
 
 _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
     # code: actions, fields that name topics, fields that name groups
@@ -82,6 +82,7 @@ _OF_CLUSTER_GET: Final = frozenset(
         *(Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, Code.GET_ALL_CONSUMER_OFFSET),
         *(Code.GET_ALL_DELAY_OFFSET, Code.GET_TIMER_CHECK_POINT, Code.GET_TIMER_METRICS),
         *(Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO, Code.GET_BROKER_HA_STATUS),
+        *(Code.GET_BROKER_EPOCH_CACHE, Code.GET_COLD_DATA_FLOW_CTR_INFO, Code.GET_ALL_MESSAGE_REQUEST_MODE),
         *(Code.VIEW_BROKER_STATS_DATA, Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_PRODUCER_INFO),
         *(Code.GET_PRODUCER_CONNECTION_LIST, Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
         *(Code.AUTH_GET_USER, Code.AUTH_LIST_USER, Code.AUTH_GET_ACL, Code.AUTH_LIST_ACL),
@@ -148,6 +149,12 @@ def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
         yield of_topic(topic, SUB)
 
 
+def _end_transaction(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
+    for topic in {fields.get("topic", "").strip(), _topic_at(fields.get("commitLogOffset", ""), topic_at) or ""}:
+        if topic:
+            yield Access(Resource(TOPIC, topic), PUB)
+
+
 def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
     yield of_group(fields.get("consumerGroup", ""), SUB)
     try:
@@ -167,6 +174,7 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] =
     Code.VIEW_MESSAGE_BY_ID: _view,
     Code.CONSUMER_SEND_MSG_BACK: _send_back,
     Code.CONSUME_MESSAGE_DIRECTLY: _consume_directly,
+    Code.END_TRANSACTION: _end_transaction,
 }
 
 
@@ -174,11 +182,6 @@ def _send(topic: str, group: str) -> Iterator[Access]:
     if topic.startswith(names.RETRY_PREFIX):
         yield of_group(group if group.strip() else topic, SUB)
     else:
-        yield Access(Resource(TOPIC, topic), PUB)
-
-
-def _end_transaction(command: Command) -> Iterator[Access]:
-    if topic := command.ext.get("topic", "").strip():
         yield Access(Resource(TOPIC, topic), PUB)
 
 
@@ -235,7 +238,6 @@ _SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
     Code.SEND_MESSAGE: lambda command: _send(command.ext.get("topic", ""), command.ext.get("producerGroup", "")),
     Code.SEND_MESSAGE_V2: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
     Code.SEND_BATCH_MESSAGE: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
-    Code.END_TRANSACTION: _end_transaction,
     Code.UNREGISTER_CLIENT: _unregister,
     Code.HEART_BEAT: _heartbeat,
     Code.LOCK_BATCH_MQ: _lock,

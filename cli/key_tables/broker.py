@@ -65,7 +65,7 @@ enableFastChannelEventProcess|bool|false|j|Handle closed client connections in b
 enableLagAndDlqMetrics|bool|true|f|Report lag and dead letters as metrics (5.4).
 enableLmqStats|bool|false|f|Keep statistics of light queues.
 enableMessageStoreMetrics|bool|true|f|Report the store's figures as metrics (5.4).
-enableMixedMessageType|bool|false|f|Allow topics whose messages are of several types.
+enableMixedMessageType|bool|false|*|Allow topics whose messages are of several types.
 enableNetWorkFlowControl|bool|false|f|Limit the rate of answers by the network's capacity.
 enableNotifyAfterPopOrderLockRelease|bool|true|*|Wake waiting consumers when an ordered POP lock is free.
 enableNotifyBeforePopCalculateLag|bool|true|f|Notify POP consumers before their lag is computed.
@@ -109,7 +109,7 @@ inBrokerContainer|bool|false|f|The broker runs inside a container of several bro
 initPopOffsetByCheckMsgInMem|bool|true|*|Decide where a new POP group starts by what is in memory.
 isolateLogEnable|bool|false|j|Write the log of each broker of a container to files of its own.
 listenPort|int|<10911, for a nameserver 9876>|*|Port at which clients are served.
-litePullMessageEnable|bool|true|d|Serve lite pull requests by threads of their own.
+litePullMessageEnable|bool|true|*|Serve lite pull requests.
 litePullMessageThreadPoolNums|int|<from the number of cores>|j|Threads that handle lite pulls.
 litePullThreadPoolQueueCapacity|int|100000|j|Waiting lite pulls before the broker refuses more.
 loadBalancePollNameServerInterval|long|30000|f|Time in ms between two route refreshes of server-side balancing.
@@ -188,7 +188,7 @@ skipWhenCKRePutReachMaxTimes|bool|false|f|Give up a POP check point that was put
 slaveReadEnable|bool|false|*|Let consumers read from slaves that are not far behind.
 splitMetadataSize|int|2000|d|Entries of one part of a table sent to slaves (5.4).
 splitRegistrationSize|int|800|d|Topics of one part of a registration.
-startAcceptSendRequestTimeStamp|long|0|d|Time in ms since 1970 before which sends are refused.
+startAcceptSendRequestTimeStamp|long|0|*|Time in ms since 1970 before which sends are refused.
 storeReplyMessageEnable|bool|true|*|Store replies of request-reply for consoles to see.
 subscriptionExpiredTimeout|long|600000|f|Age in ms after which an unused subscription is forgotten.
 syncBrokerMemberGroupPeriod|int|1000|f|Time in ms between two questions for the members of the own name.

@@ -357,7 +357,8 @@ class Connection(asyncio.Protocol):
         if not command.flag & ONEWAY_FLAG:
             self.in_flight += 1
             if self.in_flight > self._limits.in_flight:
-                remark = f"[OVERLOAD]{self._limits.in_flight} requests of this connection are unanswered"
+                busy = "[OVERLOAD]system busy, start flow control for a while"
+                remark = f"{busy}: {self._limits.in_flight} requests of this connection are unanswered"
                 self.refuse(command, Refusal(Cause.BUSY, remark, retry_after_ms=100))
                 return
         try:

@@ -1,5 +1,7 @@
 """Settings changed while the broker runs: taken, refused, and never the dangerous ones."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from broker.live_config import LIVE_FIELDS, LiveConfig
@@ -14,9 +16,9 @@ UPDATE = RequestCode.UPDATE_BROKER_CONFIG
 
 @pytest.fixture
 def changed(desk: Desk) -> list[str]:
-    """A desk that takes settings; notes changes of the permission."""
+    """A desk that takes settings; notes what has changed."""
     notes: list[str] = []
-    live = LiveConfig(desk.config, read_setting, lambda: notes.append("permission"))
+    live = LiveConfig(desk.config, read_setting, lambda _: None, notes.extend)
     desk.parts.handler.serve(UPDATE, live.update)
     return notes
 
@@ -37,9 +39,9 @@ async def test_settings_are_taken_and_shown(desk: Desk, client: MemoryClient, ch
     assert desk.config.property_filter
     table = await shown(client)
     assert (table["transactionCheckMax"], table["enablePropertyFilter"]) == ("14", "true")
-    assert not changed
+    assert changed == ["transactionCheckMax", "enablePropertyFilter"]
     assert (await update(client, b"brokerPermission=4")).code == 0
-    assert changed == ["permission"]
+    assert changed[2:] == ["brokerPermission"]
     assert desk.config.broker_permission == 4
 
 
@@ -73,6 +75,17 @@ async def test_what_is_refused_changes_nothing(
     assert answer.code == code, answer
     assert remark.replace("line 1", "line") in (answer.remark or "")
     assert await shown(client) == before
+
+
+async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClient) -> None:
+    def keep(_: Mapping[str, str]) -> None:
+        raise OSError(28, "No space left on device")
+
+    desk.parts.handler.serve(UPDATE, LiveConfig(desk.config, read_setting, keep, lambda _: None).update)
+    answer = await update(client, b"transactionCheckMax=3")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "No space left" in (answer.remark or "")
+    assert desk.config.transaction_check_max == 15
 
 
 async def test_without_a_reader_nothing_is_taken(client: MemoryClient) -> None:

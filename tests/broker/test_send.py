@@ -8,7 +8,7 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import BINARY_HEADER, ONEWAY_FLAG, Command
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, topic_fields
 
 LONG_NAMES = {
     "producerGroup": "p",
@@ -160,12 +160,12 @@ async def test_a_producer_cannot_ask_for_more_queues_than_the_template_has(desk:
     [
         (send_fields("none", c="no_template"), b"x", 17, "topic[none] not exist"),
         (send_fields("bad topic"), b"x", 29, "illegal characters"),
-        (send_fields("t" * 128), b"x", 29, "topic max length: 127 (it has 128)"),
+        (send_fields("t" * 128), b"x", 29, "has 128 characters, the limit is 127"),
         (send_fields(" "), b"x", 29, "blank"),
         (send_fields("SCHEDULE_TOPIC_XXXX"), b"x", 16, "SCHEDULE_TOPIC_XXXX"),
         (send_fields("RMQ_SYS_TRANS_HALF_TOPIC"), b"x", 16, "forbidden"),
         (send_fields("rmq_sys_ledgermq_state"), b"x", 16, "forbidden"),
-        (send_fields("readonly"), b"x", 16, "its permission is 4"),
+        (send_fields(i="INNER_NUM\x012\x02"), b"x", 13, "INNER_NUM"),
         (send_fields("T", 50), b"x", 29, "queueId[50]"),
         (send_fields("T", "x"), b"x", 1, "field e (queueId) is not a number: 'x'"),
         (send_fields("T", str(2**31)), b"x", 1, "field e (queueId) is out of range"),
@@ -189,7 +189,6 @@ async def test_a_send_that_cannot_be_taken_is_refused_with_its_cause_and_stores_
     desk: Desk, client: MemoryClient, fields: dict[str, str], body: bytes, code: int, part: str
 ) -> None:
     await make_topic(client, "T", 2)
-    await make_topic(client, "readonly", 1, perm=4)
     before = desk.store.log.max_offset
     answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
     assert answer.code == code
@@ -238,11 +237,31 @@ async def test_with_auto_create_off_an_unknown_topic_is_refused(client: MemoryCl
 
 
 @pytest.mark.parametrize("desk", [{"broker_permission": 4}], indirect=True)
-async def test_a_broker_without_write_permission_takes_nothing(client: MemoryClient) -> None:
+async def test_a_broker_without_write_permission_refuses_ordered_topics_and_leaves_others_to_the_routes(
+    desk: Desk, client: MemoryClient
+) -> None:
     await make_topic(client)
-    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")
+    await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("O", order="true"))
+    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("O"), b"x")
     assert answer.code == 16
     assert "brokerPermission 4" in (answer.remark or "")
+    await send(client)
+    told = desk.parts.describe()
+    assert [told.topics[name].perm for name in ("O", "T")] == [4, 4]
+    assert told.version != desk.parts.admin.topic_version()
+
+
+async def test_that_a_topic_is_read_only_is_said_by_its_route_and_not_by_sends(client: MemoryClient) -> None:
+    await make_topic(client, "readonly", 1, perm=4)
+    await send(client, topic="readonly")
+
+
+@pytest.mark.parametrize("desk", [{"accepts_sends_from_ms": 4_102_444_800_000}], indirect=True)
+async def test_a_broker_that_is_to_take_sends_later_says_from_when(client: MemoryClient) -> None:
+    await make_topic(client)
+    answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(), b"x")
+    assert answer.code == 1
+    assert (answer.remark or "").startswith("broker unable to service, until ")
 
 
 async def test_a_topic_that_is_being_removed_takes_nothing_and_starts_anew(desk: Desk, client: MemoryClient) -> None:

@@ -9,7 +9,7 @@ from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.refusal import Refusal
-from tests.broker.conftest import Desk
+from tests.broker.conftest import Desk, MemoryClient, make_topic, send
 
 TEXT = dict[str, str]
 
@@ -55,6 +55,31 @@ def test_a_message_by_offset_is_of_the_topic_it_lies_in_whatever_is_said() -> No
     message_id = offset_message_id(bytes(8), 7)
     handed = touched(309, {"msgId": message_id, "consumerGroup": "g", "topic": "mine"}, topic_at={"7": "theirs"})
     assert handed == ["Group:g Sub", "Topic:theirs Sub"]
+
+
+def test_the_end_of_a_transaction_publishes_to_the_topic_that_the_half_message_is_for() -> None:
+    fields = {"commitLogOffset": "7", "producerGroup": "p"}
+    assert touched(37, fields, topic_at={"7": "orders"}) == ["Topic:orders Pub"]
+    both = touched(37, {**fields, "topic": "mine"}, topic_at={"7": "orders"})
+    assert sorted(both) == ["Topic:mine Pub", "Topic:orders Pub"]
+
+
+async def test_a_waiting_record_counts_as_of_the_topic_that_it_is_for(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client, "orders")
+    await send(client, topic="orders", i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", f="4")
+    (half,) = [record for record in desk.records() if record.topic == "RMQ_SYS_TRANS_HALF_TOPIC"]
+    assert desk.parts._topic_at(half.physical_offset) == "orders"
+
+
+@pytest.mark.parametrize("code", [200050, 200051, 200052, 200053, 200054])
+def test_taking_acknowledging_and_waiting_by_pop_need_the_right_to_topic_and_group(code: int) -> None:
+    assert touched(code, {"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
+
+
+def test_what_only_shows_needs_the_right_to_see() -> None:
+    assert [touched(code) for code in (402, 1007, 2003, 200055)] == [["Cluster:c Get"]] * 4
+    assert [touched(code) for code in (323, 401, 905, 908, 2001, 2002, 2004)] == [["Cluster:c Update"]] * 7
+    assert touched(400, body={"topic": "orders", "consumerGroup": "g"}) == ["Topic:orders Sub", "Group:g Sub"]
 
 
 def test_several_names_in_a_field_are_all_touched() -> None:

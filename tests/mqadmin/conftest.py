@@ -1,0 +1,115 @@
+"""A broker and a nameserver, ours or Java's, and mqadmin beside them."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.mqadmin.driver import Driver
+
+PROJECT = Path(__file__).resolve().parents[2]
+IS_JAVA = os.environ.get("MQADMIN_AGAINST") == "java"
+"""`make mqadmin-java`: the same commands on RocketMQ's own broker; with `--rewrite` what it prints is kept."""
+MODE = os.environ.get("MQADMIN_MODE", "standalone")
+USER = os.environ.get("MQADMIN_USER", "")
+"""`name:secret` of a super user: the cluster asks who its clients are, and all commands are signed."""
+_LIMIT_S = 60.0
+_SETTINGS = ("traceTopicEnable=true", "transactionCheckMax=15")
+
+
+@pytest.fixture(scope="session")
+def jars() -> str:
+    """The class path of mqadmin 5.3.3, as the conformance suite or the benchmarks have fetched it."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("Java 17 and Maven are not here")
+    spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
+    spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in _ARTIFACTS) + "]))"
+    peers = PROJECT / "benchmarks" / "peers"
+    done = subprocess.run([sys.executable, "-c", spec], capture_output=True, text=True, cwd=peers, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return f"{done.stdout.strip()}/*"
+
+
+_ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
+_AUTH = "org.apache.rocketmq.auth"
+_JAVA_USERS = (
+    f"authenticationMetadataProvider={_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    f"authorizationMetadataProvider={_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+)
+"""RocketMQ keeps users and policies only when it is told how."""
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """`namesrv`, `address` of the one who takes messages, `broker`, `cluster`, `work`."""
+    folder = tmp_path_factory.mktemp("mqadmin")
+    with _java(folder) if IS_JAVA else _ours(folder) as (namesrv, address):
+        yield {
+            "namesrv": namesrv,
+            "address": address,
+            "broker": "broker-a",
+            "cluster": "DefaultCluster",
+            "work": str(folder / "work"),
+        }
+
+
+@pytest.fixture(scope="session")
+def driver(jars: str, places: Mapping[str, str]) -> Iterator[Driver]:
+    """mqadmin, and the files that it reads."""
+    work = Path(places["work"])
+    with contextlib.closing(Driver(jars, places["namesrv"], work)) as driver:
+        queues = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        topics = [{"topicName": name, **queues} for name in ("MqaListA", "MqaListB")]
+        (work / "topics.json").write_text(json.dumps(topics))
+        (work / "groups.json").write_text(json.dumps([{"groupName": "MqaListGroup", "retryMaxTimes": 3}]))
+        yield driver
+
+
+@contextlib.contextmanager
+def _ours(folder: Path) -> Iterator[tuple[str, str]]:
+    settings = [*_SETTINGS, "mappedFileSizeCommitLog=16777216"]
+    if USER:
+        name, _, secret = USER.partition(":")
+        settings += ["authenticationEnabled=true", "authorizationEnabled=true"]
+        settings.append(f"initAuthenticationUser={json.dumps({'username': name, 'password': secret})}")
+    words = [word for setting in settings for word in ("--conf", setting)]
+    argv = [sys.executable, "-P", "-m", "cli", "cluster", "up", "--mode", MODE, "--dir", str(folder / "c"), "--json"]
+    with (folder / "up.log").open("wb") as log:
+        up = subprocess.Popen([*argv, *words], stdout=subprocess.PIPE, stderr=log, text=True, cwd=PROJECT)
+    try:
+        assert up.stdout is not None
+        line = up.stdout.readline()
+        assert line, (folder / "up.log").read_text()
+        answer = json.loads(line)
+        yield answer["namesrv"], answer["leader"]["address"] if "leader" in answer else _master(answer)
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(_LIMIT_S)
+        if up.stdout is not None:
+            up.stdout.close()
+
+
+def _master(answer: Mapping[str, list[Mapping[str, str]]]) -> str:
+    return next(node["address"] for node in answer["nodes"] if node["role"] == "master")
+
+
+@contextlib.contextmanager
+def _java(folder: Path) -> Iterator[tuple[str, str]]:
+    words = [word for setting in (*_SETTINGS, *_JAVA_USERS) for word in ("--conf", setting)]
+    tool = [sys.executable, str(PROJECT / "benchmarks" / "peers" / "rocketmq")]
+    where = ["--dir", str(folder / "java")]
+    up = [*tool, "up", "single", *where, "--base-port", "26500", "--heap", "512m", *words]
+    done = subprocess.run(up, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        answer = json.loads(done.stdout)
+        yield answer["namesrv"], _master(answer)
+    finally:
+        subprocess.run([*tool, "down", *where], capture_output=True, timeout=120, check=False)

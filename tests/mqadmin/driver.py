@@ -1,0 +1,122 @@
+"""mqadmin in one JVM: a command's words in, what it printed out, made comparable."""
+
+import base64
+import os
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.mqadmin.cases import Case
+
+_HERE = Path(__file__).parent
+_JVM = ("-Djava.security.manager=allow", "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_NETWORK = "-Djava.net.preferIPv4Stack=true"  # message ids are short then
+_AGAIN_S = 0.5
+_UNTIL_S = 20.0
+_MASKS = (
+    (r"(?m)^\s+(at |\.\.\. \d+ more|Suppressed:).*\n?", ""),
+    (r"(?m)^WARNING: .*\n?", ""),
+    (r"(?i)(commitLog ?offset)[=:]\s*\d+", r"\1=<number>"),
+    (r"\b[0-9A-F]{32}\b", "<id>"),
+    (r"\b\d+\.\d+\.\d+\.\d+@\d+#\d+", "<client>"),
+    (r"@[0-9a-f]{5,}\b", "@<hash>"),
+    (r"\b\d+\.\d+\.\d+\.\d+(:\d+)?", "<host>"),
+    (r"\b\d{4}-\d\d-\d\d[ #]\d\d:\d\d:\d\d(,\d+)?", "<time>"),
+    (r"-?\b\d+\.\d+(E-?\d+)?", "<number>"),
+    (r"\b\d{4,}\b", "<number>"),
+)
+
+
+class Driver:
+    """The JVM; `close` ends it.
+
+    Args:
+        work: a folder for what commands read and write.
+    """
+
+    def __init__(self, jars: str, namesrv: str, work: Path) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        (work / "conf").mkdir(exist_ok=True)
+        quiet = '<configuration><root level="OFF"/></configuration>'
+        (work / "conf" / "rmq.logback-test.xml").write_text(quiet)
+        places = (f"-Duser.home={work}", f"-Drocketmq.home.dir={work}", f"-Drocketmq.client.logRoot={work}/logs")
+        with (work / "driver.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    "java",
+                    *_JVM,
+                    _NETWORK,
+                    *places,
+                    "-cp",
+                    f"{work / 'conf'}:{jars}",
+                    str(_HERE / "Driver.java"),
+                    namesrv,
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=work,
+            )
+
+    def run(self, case: Case, values: Mapping[str, str]) -> str:
+        """What the command printed; asked again until it has settled, if the case says how that looks."""
+        deadline = time.monotonic() + _UNTIL_S
+        while True:
+            began = time.monotonic()
+            printed = self._ask(case, values)
+            if os.environ.get("MQADMIN_TIMES"):
+                print(f"{time.monotonic() - began:6.2f} s {case.words}")
+            settled = not case.until or re.search(case.until.format(**values), printed)
+            if settled or time.monotonic() > deadline:
+                return printed
+            time.sleep(_AGAIN_S)
+
+    def _ask(self, case: Case, values: Mapping[str, str]) -> str:
+        words = case.words.format(**values).split()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join([str(case.limit_ms), *words]) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the JVM ended at {words}"
+        return base64.b64decode(line).decode()
+
+    def close(self) -> None:
+        """End the JVM."""
+        self._process.kill()
+        self._process.wait(30)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def comparable(case: Case, printed: str, values: Mapping[str, str]) -> str:
+    """What is printed without what differs from run to run: addresses, ids, times, measures."""
+    for name in ("address", "namesrv", "work", "broker", "cluster"):
+        printed = re.sub(re.escape(values[name]) + r"\b", f"<{name}>", printed)
+    for pattern, mask in _MASKS:
+        printed = re.sub(pattern, mask, printed)
+    if not case.numbers:
+        printed = re.sub(r"-?\b\d+(?=\b|[a-zA-Z])", "<number>", printed)
+    lines = [re.sub(r"\s+", " ", line).strip() for line in printed.splitlines()]
+    lines = [line for line in lines if line and re.search(case.only, line)]
+    return "\n".join(sorted(lines) if case.sorted else lines)
+
+
+def read_sections(path: Path) -> dict[str, str]:
+    """The sections of a file of printed texts, by their headings."""
+    sections: dict[str, str] = {}
+    if path.exists():
+        for part in path.read_text().split("\n### ")[1:]:
+            heading, _, text = part.partition("\n")
+            sections[heading] = text.rstrip("\n")
+    return sections
+
+
+def write_sections(path: Path, title: str, sections: Mapping[str, str]) -> None:
+    """Write them back."""
+    parts = [f"\n### {heading}\n{text}\n" for heading, text in sections.items()]
+    path.write_text(title + "\n" + "".join(parts))
