@@ -22,7 +22,7 @@ from broker.metrics.departures import Departures, Given
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import PERM_READ, GroupConfig
-from broker.subscription import TAG, Subscription, check_usable, make_subscription
+from broker.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.subscription_refresh import SubscriptionRefresh
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -345,7 +345,7 @@ class PullProcessor:
     def _wanted(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> Subscription:
         if flags & SUBSCRIPTION:
             expression_type = fields.get("expressionType") or TAG
-            wanted = make_subscription(topic, fields.get("subscription") or "*", expression_type)
+            wanted = asked_subscription(topic, fields.get("subscription") or "*", expression_type)
             check_usable(wanted, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
         else:
             members = self._clients.consumer_group(group.name)

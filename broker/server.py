@@ -25,6 +25,7 @@ Serve = Callable[[Connection, Command], None]
 
 _TOPIC_CODES = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 _GROUP_CODES = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+_WATCHED_CODES = frozenset(_TOPIC_CODES + _GROUP_CODES)
 
 
 class BrokerRequestHandler:
@@ -40,6 +41,7 @@ class BrokerRequestHandler:
     def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard, counting: Counting) -> None:
         self._table = {code: serve if code in SEND_CODES else _timed(code, serve) for code, serve in table.items()}
         self._counting = counting
+        self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
         self._clients = clients
         self.refusals: Counter[str] = Counter()
@@ -79,11 +81,13 @@ class BrokerRequestHandler:
         request = command.code
         if request in SEND_CODES or not hasattr(command, "since"):
             return
-        self._counting.calls.answered(command, code)
+        self._calls.answered(command, code)
+        if request not in _WATCHED_CODES:
+            return
         if request in _TOPIC_CODES:
             is_system = names.is_system_topic(command.ext.get("topic", ""))
             self._counting.events.topic_created(is_system, code == ResponseCode.SUCCESS, command.since)
-        elif request in _GROUP_CODES:
+        else:
             self._counting.events.group_created(code == ResponseCode.SUCCESS, command.since)
 
     def _count_refused(self, command: Command, refusal: Refusal) -> None:

@@ -107,6 +107,12 @@ def make_subscription(
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def asked_subscription(topic: str, expression: str, expression_type: str) -> Subscription:
+    """The subscription that a request itself holds; errors as `make_subscription`. Cached: clients repeat it."""
+    return make_subscription(topic, expression, expression_type)
+
+
 def check_usable(subscription: Subscription, *, sql: bool, fault: Cause) -> None:
     """See that messages can be chosen by a subscription.
 

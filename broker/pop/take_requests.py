@@ -20,7 +20,7 @@ from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
 from broker.settings import TopicConfig
-from broker.subscription import ALL, SQL, TAG, Subscription, make_subscription
+from broker.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
@@ -172,7 +172,7 @@ class TakeRequests:
         expression, expression_type = fields.get("exp"), fields.get("expType") or TAG
         if not expression or (expression == ALL and expression_type == TAG):
             return None
-        wanted = make_subscription(topic, expression, expression_type)
+        wanted = asked_subscription(topic, expression, expression_type)
         if wanted.fault is not None:
             raise Refusal(Cause.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {wanted.fault}")
         return wanted

@@ -8,6 +8,7 @@ because RocketMQ answers that one so; every other fault is code 1, and the remar
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from ledgermq.remoting.fields import Fields, integer, long, text
@@ -33,12 +34,20 @@ _READERS: Final[Mapping[str, Callable[[Fields, str], object]]] = {
     "l": long,
 }
 
+_PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
+"""Numbers that are surely good: nearly all. Others are looked at one by one."""
+
 
 class HeaderForm:
     """One request's header; `line` as the module says."""
 
     def __init__(self, line: str) -> None:
         self._words = [_word(word) for word in line.split()]
+        needed = [(name, kind) for name, kind, is_needed, _ in self._words if is_needed]
+        self._texts = _getter([name for name, kind in needed if not kind])
+        self._numbers = _getter([name for name, kind in needed if kind])
+        self._are_plain = re.compile(",".join(_PLAIN[kind] for _, kind in needed if kind)).fullmatch
+        self._optional = [name for name, _, is_needed, _ in self._words if not is_needed]
 
     def check(self, fields: Fields) -> None:
         """Refuse a header that is not of this form.
@@ -46,6 +55,15 @@ class HeaderForm:
         Raises:
             Refusal: MALFORMED_FIELD or the field's own cause, naming the field.
         """
+        try:
+            self._texts(fields)
+            is_plain = self._are_plain(",".join(self._numbers(fields))) is not None
+        except KeyError:
+            is_plain = False
+        if not is_plain or not fields.keys().isdisjoint(self._optional):
+            self._check_each(fields)
+
+    def _check_each(self, fields: Fields) -> None:
         for name, kind, is_needed, cause in self._words:
             if not is_needed and not fields.get(name):
                 continue
@@ -55,6 +73,12 @@ class HeaderForm:
                 if cause is None:
                     raise
                 raise Refusal(cause, refusal.remark) from refusal
+
+
+def _getter(names: list[str]) -> Callable[[Fields], tuple[str, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: tuple([fields[name] for name in names])
 
 
 def _word(word: str) -> tuple[str, str, bool, Cause | None]:
