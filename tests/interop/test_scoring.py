@@ -7,6 +7,7 @@ import pytest
 
 from tests.interop.scoring.outcomes import Outcome, Result, Results, read_results
 from tests.interop.scoring.reference import Reference
+from tests.interop.scoring.runs import COUNTERPARTS, recorded, usual, whole
 from tests.interop.scoring.table import owed, side_by_side, summary
 
 
@@ -55,3 +56,10 @@ def test_the_reference_file_is_read_as_written(tmp_path: Path) -> None:
     reference.put("single/4.9.8", {"send/sync": Result(Outcome.OK)})
     reference.save(tmp_path / "real.tsv")
     assert Reference.load(tmp_path / "real.tsv").columns == reference.columns
+
+
+def test_every_run_has_a_counterpart_that_was_recorded() -> None:
+    columns = Reference.load().columns
+    assert {run.column for run in recorded()} <= columns.keys()
+    assert {run.column for run in usual()} <= columns.keys()
+    assert {run.cluster for run in whole()} == COUNTERPARTS.keys()

@@ -1,8 +1,8 @@
 """Run the conformance suite on clusters of LedgerMQ, and show its scores beside the real broker's.
 
     scripts/interop CLUSTER [--client VERSION] [--cases P,..] [options of tests/interop/run]
-    scripts/interop usual | whole             what `make interop` and `make interop-all` run
-    scripts/interop record [COLUMN...]        run the real RocketMQ 5.3.3, and keep its scores in real.tsv
+    scripts/interop usual | whole                        what `make interop` and `make interop-all` run
+    scripts/interop record [COLUMN...] [--cases P,..]    run the real RocketMQ 5.3.3, and keep its scores in real.tsv
 
 CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing or
 two-brokers. Exit status: 0 nothing is owed, 1 a case is not passed that the real broker passes, 2 a cluster or the
@@ -10,6 +10,7 @@ suite did not run.
 """
 
 import argparse
+import dataclasses
 import shutil
 import signal
 import sys
@@ -41,7 +42,7 @@ def main(words: list[str]) -> int:
     args, rest = parser.parse_known_args(words)
     try:
         if args.what == "record":
-            return record(rest)
+            return record(rest, args.cases)
         plans = {"usual": usual, "whole": whole}
         one = [Run(args.what, args.client, args.cases or cases_for(args.what))] if args.what in COUNTERPARTS else []
         return judge(one or plans[args.what](), rest)
@@ -66,11 +67,15 @@ def judge(runs: list[Run], options: list[str]) -> int:
     return int(any(owed(results, scores) for _, results, scores, _ in rows))
 
 
-def record(columns: list[str]) -> int:
-    """Run the real broker for these columns, or all, and keep what it scores."""
+def record(columns: list[str], cases: str | None) -> int:
+    """Run the real broker for these columns, or all, and keep what it scores; other cases keep their score."""
+    unknown = set(columns) - {run.column for run in recorded()}
+    if unknown:
+        raise NotRunError(f"no column {', '.join(sorted(unknown))}")
     for run in recorded():
         if columns and run.column not in columns:
             continue
+        run = dataclasses.replace(run, cases=cases or run.cases)
         print(f"==== the real broker, {run.column}: {run.cases}", flush=True)
         with real.up(COUNTERPARTS[run.cluster]) as target:
             results = _fair(target, run)
