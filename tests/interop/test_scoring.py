@@ -8,7 +8,7 @@ import pytest
 from tests.interop.scoring.outcomes import Outcome, Result, Results, read_results
 from tests.interop.scoring.reference import Reference
 from tests.interop.scoring.runs import COUNTERPARTS, recorded, usual, whole
-from tests.interop.scoring.table import owed, side_by_side, summary
+from tests.interop.scoring.table import again, owed, side_by_side, summary
 
 
 @pytest.mark.parametrize("real", [Outcome.OK, Outcome.KNOWN])
@@ -48,6 +48,12 @@ def test_the_table_names_what_is_owed_with_its_reason() -> None:
     assert lines[-1].split(maxsplit=5)[:3] == ["OWED", "FAIL", "send/async"]
     assert lines[-1].endswith("expected 1, got 2")
     assert summary([("a run", ours, {}, 1.0)])[1].split()[2:5] == ["1/1/0", "0/0/0", "1"]
+
+
+def test_what_passed_only_when_run_again_is_not_owed_and_is_named_with_the_first_reason() -> None:
+    ours: Results = {"a/b": Result(Outcome.OK, first="too late"), "a/c": Result(Outcome.FAIL, "no", first="too late")}
+    assert owed(ours, {"a/b": Outcome.OK, "a/c": Outcome.OK}).keys() == {"a/c"}
+    assert again([("a run", ours, {}, 1.0)]) == ["passed when run again: a run: a/b, first: too late"]
 
 
 def test_the_reference_file_is_read_as_written(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@
     scripts/interop record [COLUMN...] [--cases P,..]    run the real RocketMQ 5.3.3, and keep its scores in real.tsv
 
 CLUSTER is standalone, raft, standalone-acl, raft-acl, standalone-tls, raft-tls, standalone-tls-enforcing or
-two-brokers. Exit status: 0 nothing is owed, 1 a case is not passed that the real broker passes, 2 a cluster or the
-suite did not run.
+two-brokers. A case that fails is run once more, alone (not with --repeat). Exit status: 0 nothing is owed, 1 a case is
+not passed that the real broker passes, 2 a cluster or the suite did not run.
 """
 
 import argparse
@@ -17,14 +17,12 @@ import sys
 import time
 
 from tests.interop.scoring import ours, real
-from tests.interop.scoring.outcomes import Outcome, Results
 from tests.interop.scoring.reference import Reference
 from tests.interop.scoring.runs import CLIENTS, COUNTERPARTS, Run, cases_for, recorded, usual, whole
-from tests.interop.scoring.suite import NotRunError, Target, run_suite
-from tests.interop.scoring.table import owed, side_by_side, summary
+from tests.interop.scoring.suite import NotRunError, run_fairly
+from tests.interop.scoring.table import Row, again, owed, side_by_side, summary
 
 JOBS = "8"
-Row = tuple[str, Results, dict[str, Outcome], float]
 
 
 def main(words: list[str]) -> int:
@@ -59,11 +57,11 @@ def judge(runs: list[Run], options: list[str]) -> int:
         print(f"==== {run.title}: {run.cases}", flush=True)
         began = time.monotonic()
         with ours.up(run.cluster) as target:
-            results = run_suite(target, run.client, ["--cases", run.cases, *options])
+            results = run_fairly(target, run.client, run.cases, options)
         scores = reference.columns.get(run.column, {})
         rows.append((run.title, results, scores, time.monotonic() - began))
         print(*side_by_side(f"{run.title}; the real broker: {run.column}", results, scores), sep="\n", flush=True)
-    print(*summary(rows), sep="\n", flush=True)
+    print(*summary(rows), *again(rows), sep="\n", flush=True)
     return int(any(owed(results, scores) for _, results, scores, _ in rows))
 
 
@@ -78,20 +76,11 @@ def record(columns: list[str], cases: str | None) -> int:
         run = dataclasses.replace(run, cases=cases or run.cases)
         print(f"==== the real broker, {run.column}: {run.cases}", flush=True)
         with real.up(COUNTERPARTS[run.cluster]) as target:
-            results = _fair(target, run)
+            results = run_fairly(target, run.client, run.cases, ["--jobs", JOBS])
         reference = Reference.load()
         reference.put(run.column, results)
         reference.save()
     return 0
-
-
-def _fair(target: Target, run: Run) -> Results:
-    """What failed is run again, alone: a busy machine is not the broker's fault."""
-    results = run_suite(target, run.client, ["--cases", run.cases, "--jobs", JOBS])
-    failed = [case for case, result in results.items() if result.outcome is Outcome.FAIL]
-    if failed:
-        results |= run_suite(target, run.client, ["--cases", ",".join(failed), "--jobs", "1"])
-    return results
 
 
 if __name__ == "__main__":

@@ -22,10 +22,15 @@ _WORST_FIRST = (Outcome.FAIL, Outcome.KNOWN, Outcome.SKIP, Outcome.OK)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One case: what became of it, and why when it did not pass."""
+    """One case: what became of it, and why when it did not pass.
+
+    Attributes:
+        first: why it failed before, when this is what came of it the second time, alone; else empty.
+    """
 
     outcome: Outcome
     text: str = ""
+    first: str = ""
 
     def worse_of(self, other: Self) -> Self:
         """The one that says less good of the case."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from tests.interop.scoring.outcomes import Outcome, Result, Results, group_of
 
+Row = tuple[str, Results, Mapping[str, Outcome], float]  # title, ours, the real broker's, seconds
+
 _EXPECTED = (Outcome.OK, Outcome.KNOWN)
 _SHOWN = (Outcome.OK, Outcome.FAIL, Outcome.SKIP)
 _HEADER = f"{'group':<14}{'cases':>6}   {'ours: passed':>12} {'failed':>7} {'skipped':>8}   "
@@ -51,7 +53,7 @@ def _row(name: str, ours: Results, real: Mapping[str, Outcome]) -> str:
     return line + f" {theirs[Outcome.KNOWN]:>6} {theirs[Outcome.SKIP]:>8}"
 
 
-def summary(rows: Iterable[tuple[str, Results, Mapping[str, Outcome], float]]) -> list[str]:
+def summary(rows: Iterable[Row]) -> list[str]:
     """A line a run: ours, the real broker's on the same cases, what is owed, seconds."""
     lines = [f"{'run':<34}{'ours passed/failed/skipped':>28}{'real passed/failed/skipped':>28}{'owed':>6}{'time':>8}"]
     for title, ours, real, seconds in rows:
@@ -62,3 +64,13 @@ def summary(rows: Iterable[tuple[str, Results, Mapping[str, Outcome], float]]) -
         left, right = scores
         lines.append(f"{title:<34}{left:>28}{right:>28}{len(owed(ours, real)):>6}{seconds:>6.0f} s")
     return lines
+
+
+def again(rows: Iterable[Row]) -> list[str]:
+    """A line for each case that passed only when it was run again, alone."""
+    return [
+        f"passed when run again: {title}: {case}, first: {result.first}"
+        for title, ours, _, _ in rows
+        for case, result in sorted(ours.items())
+        if result.first and result.outcome is Outcome.OK
+    ]
