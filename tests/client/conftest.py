@@ -14,6 +14,8 @@ from nameserver.server import NameServer
 from tests.client import java
 from tests.client.fake import FakeCluster
 
+pytest.register_assert_rewrite("tests.client.administering", "tests.client.taking")
+
 StartCluster = Callable[..., Awaitable[FakeCluster]]
 
 

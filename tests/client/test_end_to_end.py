@@ -108,8 +108,8 @@ async def test_the_documentations_code_runs(namesrv: str, number: int) -> None:
             await running
 
 
-async def run_example(name: str, *arguments: str, until: str | None = None) -> str:
-    """What an example prints; stopped once `until` is in it."""
+async def run_example(name: str, *arguments: str, until: str | None = None, code: int | None = None) -> str:
+    """What an example prints; stopped once `until` is in it; ends with that code."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-u", str(ROOT / "examples" / name), *arguments, stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
@@ -121,7 +121,7 @@ async def run_example(name: str, *arguments: str, until: str | None = None) -> s
             if until is not None and until in printed:
                 process.terminate()
         await process.wait()
-    assert until is not None or process.returncode == 0
+    assert process.returncode == (0 if until is None else code if code is not None else process.returncode)
     return printed
 
 
@@ -129,6 +129,12 @@ async def test_the_examples_produce_and_consume(namesrv: str) -> None:
     assert (await run_example("produce.py", namesrv)).count("offset") == 10
     printed = await run_example("consume.py", namesrv, until="hello 9")
     assert "hello 9" in printed
+
+
+async def test_the_example_of_handlers_tries_again_and_ends_well_at_a_signal(namesrv: str) -> None:
+    await run_example("produce.py", namesrv)
+    printed = await run_example("handle.py", namesrv, until="try 2", code=0)
+    assert "b'hello 7' handled, try 2" in printed
 
 
 async def test_the_round_trip_example_comes_back_complete(namesrv: str) -> None:
