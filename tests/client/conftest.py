@@ -13,6 +13,7 @@ from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from tests.client import java
 from tests.client.fake import FakeCluster
+from tests.client.raft import Cluster, run_raft
 
 pytest.register_assert_rewrite("tests.client.administering", "tests.client.taking")
 
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def java_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the nameserver of a real RocketMQ 5.3.3 broker, one for the whole run: take topics of your own."""
     yield from java.run_java_broker(tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture
+def raft(tmp_path: Path) -> Iterator[Cluster]:
+    """Three brokers that replicate by Raft, and a nameserver, each a process."""
+    yield from run_raft(tmp_path)
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
-"""The real RocketMQ broker 5.3.3 for the client's tests: one for the whole run, whoever asks for `java_broker`."""
+"""The real RocketMQ 5.3.3 for the client's tests: one broker for the whole run, and Java clients beside ours."""
 
+import asyncio
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
 FIRST_BASE, BASE_STEP, LAST_BASE = 22_000, 80, 31_000  # below the ports that systems lend by themselves
 PORTS = (0, 18, 20, 21)  # nameserver; broker: fast, main, replication
 STOP_S = 60
+PEER_LIMIT_S = 90
 SETTINGS = {
     "recallMessageEnable": "true",
     "traceTopicEnable": "true",
@@ -53,6 +56,47 @@ def run_java_broker(directory: Path) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(STOP_S)
+
+
+class Peer:
+    """A running `JavaPeer`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def said(self, word: str) -> str:
+        """The rest of the next line that begins with that word."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(PEER_LIMIT_S):
+            while line := (await self._process.stdout.readline()).decode():
+                if line.startswith(word):
+                    return line.removeprefix(word).strip()
+        raise AssertionError(f"the Java peer has ended without saying {word!r}")
+
+    def tell(self, text: str) -> None:
+        """All its input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(text.encode())
+        self._process.stdin.close()
+
+
+@contextlib.asynccontextmanager
+async def java_peer(namesrv: str, topic: str, mode: str) -> AsyncIterator[Peer]:
+    """A Java client, ready; ended at the end."""
+    jars = Path(os.environ.get("PEERS_STATE", "/var/tmp/peers")) / "jars" / "rocketmq-5.3.3" / "lib"
+    source = Path(__file__).parent / "JavaPeer.java"
+    process = await asyncio.create_subprocess_exec(
+        "java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", str(source), namesrv, topic, mode,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    peer = Peer(process)
+    try:
+        await peer.said("ready")
+        yield peer
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 def _free_base() -> int:

@@ -3,53 +3,16 @@
 import asyncio
 import collections
 import contextlib
-import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer
+from tests.client.raft import LIMIT_S, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
-LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
 SENDERS = 16
-LIMIT_S = 60
-
-
-class Cluster:
-    """Three brokers and a nameserver, each a process."""
-
-    def __init__(self, directory: Path, namesrv: str) -> None:
-        self.namesrv = namesrv
-        self._directory = directory
-
-    async def act(self, *words: str) -> None:
-        """`ledgermq cluster WORDS`."""
-        command = [*LEDGERMQ, "cluster", *words, "--dir", str(self._directory), "--json"]
-        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-        async with asyncio.timeout(LIMIT_S):
-            assert await process.wait() == 0, words
-
-
-@pytest.fixture
-def raft(tmp_path: Path) -> Iterator[Cluster]:
-    directory = tmp_path / "cluster"
-    words = ["cluster", "up", "--mode", "raft", "--nodes", "3", "--dir", str(directory), "--json"]
-    small = ["--conf", "mappedFileSizeCommitLog=16777216"]
-    with (tmp_path / "up.log").open("w") as log:
-        up = subprocess.Popen([*LEDGERMQ, *words, *small], stdout=subprocess.PIPE, stderr=log, text=True)
-        with up:
-            assert up.stdout is not None
-            line = up.stdout.readline()
-            assert line, (tmp_path / "up.log").read_text()
-            try:
-                yield Cluster(directory, json.loads(line)["namesrv"])
-            finally:
-                up.terminate()
 
 
 class Ledger:
