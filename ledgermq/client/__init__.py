@@ -20,7 +20,13 @@ from ledgermq.client.admin import Admin, GroupConfig, Policy, QueueProgress, Top
 from ledgermq.client.calls import FailedTry
 from ledgermq.client.cluster import ClusterInfo
 from ledgermq.client.consumer import Consumer
-from ledgermq.client.errors import Action, LedgerMQError
+from ledgermq.client.errors import (
+    Action,
+    LedgerMQError,
+    NoReplyError,
+    SendManyError,
+    TransactionUndecidedError,
+)
 from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.handling import DeadLetter, Retry
 from ledgermq.client.message import Message
@@ -49,12 +55,14 @@ __all__ = [
     "LedgerMQError",
     "Message",
     "MessageQueue",
+    "NoReplyError",
     "Outgoing",
     "Policy",
     "PoppedMessage",
     "Producer",
     "QueueProgress",
     "Retry",
+    "SendManyError",
     "SendResult",
     "SendStatus",
     "SimpleConsumer",
@@ -62,4 +70,5 @@ __all__ = [
     "TopicConfig",
     "TopicRoute",
     "Transaction",
+    "TransactionUndecidedError",
 ]

@@ -140,3 +140,17 @@ async def test_the_example_of_handlers_tries_again_and_ends_well_at_a_signal(nam
 async def test_the_round_trip_example_comes_back_complete(namesrv: str) -> None:
     printed = await run_example("roundtrip.py", namesrv, "300")
     assert "received 300, each customer's in order" in printed
+
+
+async def test_the_examples_of_transactions_delays_requests_and_batches_say_what_happens(namesrv: str) -> None:
+    printed = await asyncio.gather(
+        run_example("transactions.py", namesrv),
+        run_example("delay.py", namesrv),
+        run_example("request_reply.py", namesrv),
+        run_example("batching.py", namesrv, "500"),
+    )
+    assert "not announced: UNIQUE constraint failed" in printed[0]
+    assert {"announced: order 1", "announced: order 2"} <= set(printed[0].splitlines())
+    assert [line.partition(":")[0] for line in printed[1].splitlines()] == ["in two seconds", "at that time"]
+    assert printed[2].splitlines() == ["apple: 7 cents", "pear: 9 cents", "moon: nobody knows"]
+    assert printed[3].count("messages a second") == 3
