@@ -165,7 +165,8 @@ class ConsumerAdmin:
                     tables.append((member.client_id, queue_map(_status_rows(loads(answer.body)))))
             except (RemotingError, JsonError):
                 continue  # as upstream: who does not answer is left out
-        connection.respond(command, ResponseCode.SUCCESS, body=b'{"consumerTable":' + text_map(tables) + b"}")
+        body = b'{"consumerTable":%b,"messageQueueTable":{}}' % text_map(tables)
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     # ---- showing
 
@@ -215,10 +216,13 @@ class ConsumerAdmin:
                 delay = time.time_ns() // 1_000_000 - self._store.store_time(queue, offset)
         return {
             "consumeTimeStamp": consumed,
+            "consumeTimeStampStr": _day_and_time(consumed),
             "delayTime": delay,
             "maxTimeStamp": last,
+            "maxTimeStampStr": _day_and_time(last),
             "messageQueue": QueueId(topic, self._config.broker_name, queue_id).to_json(),
             "minTimeStamp": first,
+            "minTimeStampStr": _day_and_time(first),
         }
 
     def correction_offsets(self, connection: Connection, command: Command) -> None:
@@ -333,7 +337,13 @@ def _producer(member: Client) -> dict[str, Any]:
 def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
     """The queues of a client's answer to 221, whose keys are queues."""
     table = body.get("messageQueueTable") if isinstance(body, dict) else None
-    for key, offset in (table or {}).items():
-        queue = loads(key.encode()) if isinstance(key, str) else key
-        if isinstance(queue, dict) and isinstance(offset, int):
-            yield QueueId(str(queue.get("topic")), str(queue.get("brokerName")), int(queue.get("queueId", -1))), offset
+    for key, offset in table.items() if isinstance(table, dict) else ():
+        queue = loads(key)
+        if isinstance(queue, dict) and isinstance(queue.get("queueId"), int) and isinstance(offset, int):
+            yield QueueId(str(queue.get("topic")), str(queue.get("brokerName")), queue["queueId"]), offset
+
+
+def _day_and_time(milliseconds: int) -> str:
+    """As RocketMQ writes a time, by the machine's zone: 2026-11-21#10:05:30:904."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest:03}"

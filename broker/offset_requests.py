@@ -10,6 +10,7 @@ from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
 from broker.settings import DataVersion
+from broker.state import OFFSET_KEY_SEPARATOR
 from broker.visible import visible_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -71,9 +72,14 @@ class OffsetRequests:
 
     def all_consumer_offsets(self, connection: Connection, command: Command) -> None:
         """43: the whole table, numeric keys unquoted."""
-        table = text_map((key, number_map(queues)) for key, queues in self._offsets.all().items())
+        offsets = self._offsets.all()
+        topics_of: dict[str, list[str]] = {}
+        for key in offsets:
+            topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+            topics_of.setdefault(group, []).append(topic)
+        table = text_map((key, number_map(queues)) for key, queues in offsets.items())
         version = dumps(DataVersion(state_version=self._role.generation).to_json())
-        body = b'{"dataVersion":' + version + b',"offsetTable":' + table + b"}"
+        body = b'{"dataVersion":%b,"groupTopicMap":%b,"offsetTable":%b}' % (version, dumps(topics_of), table)
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def max_offset(self, connection: Connection, command: Command) -> None:

@@ -32,7 +32,6 @@ class ReplicaRequests:
         if self._config.mode is LogMode.RAFT:
             raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
         client = {
-            "activated": False,
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,
             "masterFlushOffset": 0,

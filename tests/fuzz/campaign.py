@@ -100,7 +100,7 @@ class Campaign:
             peer.sendall(probe)
             if is_broken and values.chance(0.5):
                 peer.shutdown(socket.SHUT_WR)
-            self._read(peer, set() if is_broken else {_PROBE_OPAQUE, *_owed(commands)}, is_broken)
+            self._read(values, peer, set() if is_broken else {_PROBE_OPAQUE, *_owed(commands)}, is_broken)
 
     def _write(self, values: Values, peer: socket.socket, data: bytes) -> None:
         cuts = sorted(values.random.randrange(len(data) + 1) for _ in range(values.random.choice((0, 0, 0, 1, 4))))
@@ -109,7 +109,15 @@ class Campaign:
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             peer.sendall(data[start:end])
 
-    def _read(self, peer: socket.socket, owed: set[int], is_broken: bool) -> None:
+    def _answer(self, values: Values, peer: socket.socket, asked: Command) -> None:
+        """What a client says that is asked by the broker: anything."""
+        body = values.json(b'{"messageQueueTable":{"x":1},"consumerTable":{},"offsetTable":{}}')
+        code = values.random.choice((0, 0, 0, 1, -1))
+        said = Command(code, asked.opaque, RESPONSE_FLAG, {"a": "b"}, body, values.random.choice((None, "why")))
+        with contextlib.suppress(OSError):
+            peer.sendall(encode(said))
+
+    def _read(self, values: Values, peer: socket.socket, owed: set[int], is_broken: bool) -> None:
         """Until all that is owed is answered; after broken frames until the probe is, or the connection ends.
 
         Half a frame of ours may have eaten the probe: then we end the connection, and the node has to as well.
@@ -130,7 +138,9 @@ class Campaign:
                 assert is_broken, f"the connection is closed, requests {sorted(owed - seen)} are unanswered"
                 return
             for command in parser.feed(data):
-                if command.is_response:
+                if not command.is_response:
+                    self._answer(values, peer, command)
+                else:
                     assert is_broken or command.opaque not in seen, f"request {command.opaque} is answered twice"
                     seen.add(command.opaque)
                     self.answers += 1

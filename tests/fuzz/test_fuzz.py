@@ -43,14 +43,14 @@ def test_no_input_makes_a_decoder_fail_hang_or_grow(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "conf"), [(1, {}), (_FRESH, {}), (_FRESH, _ACL)], ids=["fixed", "fresh", "acl"])
 def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf: dict[str, str]) -> None:
     with NodePair(tmp_path, conf) as pair:
-        count, failures = Campaign(pair, seed).run(300, 90)
+        count, failures = Campaign(pair, seed).run(250, 90)
     print(f"seed {seed}: {count} cases")
     if failures:
         raise FuzzError(failures)
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("fault", FAULTS if os.environ.get("FUZZ") == "all" else ["key-error", "no-answer"])
+@pytest.mark.parametrize("fault", FAULTS if os.environ.get("FUZZ") == "all" else ["key-error"])
 def test_a_fault_planted_in_a_node_is_found(tmp_path: Path, fault: str) -> None:
     with NodePair(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
         _, failures = Campaign(pair, 1, limit_s=8).run(3000, 90)
