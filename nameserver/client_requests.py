@@ -65,8 +65,8 @@ class ClientRequests:
             raise Refusal(Cause.SYSTEM_ERROR, "name server not ready")
         topic = text(command.ext, "topic")
         wait_ms = min(long(command.ext, "waitMillis", 0, low=0), config.max_route_wait_ms)
-        if wait_ms and self._table.version(topic) == long(command.ext, "knownVersion", 0):
-            self._waiters.hold(connection, command, wait_ms / 1000)
+        if wait_ms and self._table.version(topic) == (known := long(command.ext, "knownVersion", 0)):
+            self._waiters.hold(connection, command, topic, known, wait_ms / 1000)
             return None
         return self.answer_route(connection, command)
 

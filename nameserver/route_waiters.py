@@ -2,52 +2,75 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 
+Key = tuple[Connection, int]
+"""Who asked, and the number of the request."""
+
+
+class _Held(NamedTuple):
+    command: Command
+    topic: str
+    known_version: int
+    timer: asyncio.TimerHandle
+
 
 class RouteWaiters:
-    """The held requests of one nameserver.
+    """The held requests of one nameserver, by topic: a change costs a look at each topic that is waited for.
 
     Args:
-        changed: whether the route a held request asks for is another than the one it knows.
+        version: of a topic's route now.
         answer: answers a request now.
     """
 
-    def __init__(self, changed: Callable[[Command], bool], answer: Callable[[Connection, Command], None]) -> None:
-        self._changed = changed
+    def __init__(self, version: Callable[[str], int], answer: Callable[[Connection, Command], None]) -> None:
+        self._version = version
         self._answer = answer
-        self._held: dict[tuple[Connection, int], tuple[Command, asyncio.TimerHandle]] = {}
+        self._held: dict[Key, _Held] = {}
+        self._by_topic: dict[str, dict[Key, None]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, connection: Connection, command: Command, wait_s: float) -> None:
+    def hold(self, connection: Connection, command: Command, topic: str, known_version: int, wait_s: float) -> None:
         """Answer later: at a change, or in `wait_s`. A second request of the same number answers the first one."""
         key = (connection, command.opaque)
         self._release(key)
         timer = asyncio.get_running_loop().call_later(wait_s, self._release, key)
-        self._held[key] = (command, timer)
+        self._held[key] = _Held(command, topic, known_version, timer)
+        self._by_topic.setdefault(topic, {})[key] = None
 
     def wake(self) -> None:
         """Routes have changed: answer those that waited for it."""
-        for key in [key for key, (command, _) in self._held.items() if self._changed(command)]:
-            self._release(key)
+        for topic, keys in list(self._by_topic.items()):
+            version = self._version(topic)
+            for key in [key for key in keys if self._held[key].known_version != version]:
+                self._release(key)
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed: its requests need no answer."""
         for key in [key for key in self._held if key[0] is connection]:
-            self._held.pop(key)[1].cancel()
+            self._take(key)
 
     def release_all(self) -> None:
         """Answer everything now: the nameserver stops."""
         for key in list(self._held):
             self._release(key)
 
-    def _release(self, key: tuple[Connection, int]) -> None:
+    def _release(self, key: Key) -> None:
+        held = self._take(key)
+        if held is not None:
+            self._answer(key[0], held.command)
+
+    def _take(self, key: Key) -> _Held | None:
         held = self._held.pop(key, None)
         if held is not None:
-            command, timer = held
-            timer.cancel()
-            self._answer(key[0], command)
+            held.timer.cancel()
+            keys = self._by_topic[held.topic]
+            del keys[key]
+            if not keys:
+                del self._by_topic[held.topic]
+        return held

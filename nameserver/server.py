@@ -54,7 +54,7 @@ class NameServer:
         self.table = RouteTable(int(time.time() * 1000), delete_missing_topics=config.delete_topic_with_registration)
         self._settings = Settings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
-        self._waiters = RouteWaiters(self._route_changed, self._answer_held)
+        self._waiters = RouteWaiters(self.table.version, self._answer_held)
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
@@ -154,9 +154,6 @@ class NameServer:
             return
         if answer is not None:
             connection.respond(command, ResponseCode.SUCCESS, answer.ext, answer.body)
-
-    def _route_changed(self, command: Command) -> bool:
-        return self.table.version(command.ext["topic"]) != int(command.ext.get("knownVersion", "0"))
 
     def _left(self, members: list[Member], is_closed: bool) -> None:
         if is_closed:

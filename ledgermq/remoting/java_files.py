@@ -16,6 +16,7 @@ Source: apache/rocketmq `common/.../ConfigManager.java`, fastjson 1.2 with Prett
 import json
 import re
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any, Final
 
 import orjson
@@ -52,6 +53,10 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def _write(value: Any, depth: int) -> str:
+    if type(value) is str:  # the two most frequent kinds first: files of thousands of topics are written often
+        return encode_basestring(value)
+    if type(value) is int:
+        return str(value)
     if isinstance(value, Mapping):
         return _write_mapping(value, depth) if value else "{}"
     if isinstance(value, list | tuple):
@@ -64,9 +69,8 @@ def _write_mapping(value: Mapping[Any, Any], depth: int) -> str:
     if isinstance(next(iter(value)), int):
         return "{" + ",".join(f"{key}:{_write(member, depth + 1)}" for key, member in value.items()) + end + "}"
     start = end + "\t"
-    members = (
-        f"{start}{json.dumps(key, ensure_ascii=False)}:{_write(member, depth + 1)}" for key, member in value.items()
-    )
+    deeper = depth + 1
+    members = [f"{start}{_write(key, 0)}:{_write(member, deeper)}" for key, member in value.items()]
     return "{" + ",".join(members) + end + "}"
 
 

@@ -14,7 +14,7 @@ from tests.java_store.nodes import LIMIT_S
 from tests.mixed.nodes import Street
 
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
-NEWEST, OLD = "5.3.3", "4.9.7"
+NEWEST, OLD, GRPC_CLIENT = "5.3.3", "4.9.7", "5.0.7"
 """4.9.7 is the newest 4.9 whose broker Maven's central repository has."""
 
 ASKED_FOR = os.environ.get("MIXED")
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="make mixed runs these; MIXED=one the short ones"))
             item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def maven_jars(version: str, *parts: str) -> Path:
@@ -54,6 +54,16 @@ def jars() -> Path:
 @pytest.fixture(scope="session")
 def old_jars() -> Path:
     return maven_jars(OLD, "broker")
+
+
+@pytest.fixture(scope="session")
+def proxy_jars() -> Path:
+    return maven_jars(NEWEST, "proxy")
+
+
+@pytest.fixture(scope="session")
+def grpc_client_jars() -> Path:
+    return maven_jars(GRPC_CLIENT, "client-java")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Nameservers, brokers and tools, RocketMQ's and ours, side by side on this machine; each is a process of its own."""
 
+import json
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from tests.java_store.nodes import LIMIT_S, free_ports
 
 Conf = Mapping[str, object]
 NOTHING: Conf = {}
+CLIENT_LIMIT_S = 400.0
 CLUSTER = "DefaultCluster"
 JVM = (
     *("-Xms192m", "-Xmx192m", "-XX:MaxDirectMemorySize=192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
@@ -64,6 +66,10 @@ class Node:
         """Fails the test when the process has ended by itself."""
         if self._process is not None and (code := self._process.poll()) is not None:
             pytest.fail(f"{self.name} ended with {code}:\n{self.complaint()}")
+
+    def has_said(self, words: str) -> bool:
+        """Whether the process has printed that."""
+        return self._log.exists() and words in self._log.read_text(errors="replace")
 
     def complaint(self) -> str:
         """The end of what the process printed."""
@@ -120,9 +126,9 @@ class Street:
         home = self._home(f"our-{name}-{port}")
         return self._started(home, port, _ours("broker", home, _broker(name, port, home, namesrv, conf)))
 
-    def our_raft_group(self, name: str, namesrv: Node) -> list[Node]:
+    def our_raft_group(self, name: str, namesrv: Node, conf: Conf = NOTHING) -> list[Node]:
         """Three started brokers of ours that replicate."""
-        return [self.our_broker(name, namesrv, member) for member in _members(name)]
+        return [self.our_broker(name, namesrv, {**conf, **member}) for member in _members(name)]
 
     def java_broker(self, name: str, namesrv: Node, conf: Conf = NOTHING, jars: Path | None = None) -> Node:
         """A started broker of RocketMQ's."""
@@ -134,6 +140,27 @@ class Street:
     def java_raft_group(self, name: str, namesrv: Node) -> list[Node]:
         """Three started brokers of RocketMQ's with DLedger."""
         return [self.java_broker(name, namesrv, member) for member in _members(name)]
+
+    def proxy(self, namesrv: Node, jars: Path) -> Node:
+        """A started 5.x proxy of RocketMQ's in cluster mode; `port` takes gRPC, the next one remoting."""
+        port = free_ports(1)[0]
+        home = self._home(f"proxy-{port}")
+        own: dict[str, object] = {
+            "proxyMode": "CLUSTER",
+            "rocketMQClusterName": CLUSTER,
+            "namesrvAddr": namesrv.address,
+        }
+        own |= {"grpcServerPort": port, "remotingListenPort": port + 1, "rocketmqMQClientNum": 1}
+        (home / "rmq-proxy.json").write_text(json.dumps(own))
+        argv = [*_java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc", f"{home}/rmq-proxy.json"]
+        return self._started(home, port, argv)
+
+    def grpc_client(self, proxy: Node, jars: Path, *cases: str) -> str:
+        """What `ProxyClient.java` prints of these cases."""
+        program = Path(__file__).with_name("ProxyClient.java")
+        argv = [*_java_command(jars, self._home("client")), str(program), proxy.address, *cases]
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=CLIENT_LIMIT_S)
+        return done.stdout + done.stderr
 
     def mqadmin(self, namesrv: Node, *words: str) -> str:
         """What RocketMQ's mqadmin prints."""
@@ -188,7 +215,7 @@ def _java(jars: Path, home: Path, main: str, conf: Conf) -> list[str]:
 
 def _java_command(jars: Path, home: Path) -> list[str]:
     (home / "conf").mkdir(exist_ok=True)
-    for name in ("rmq.logback.xml", "logback_broker.xml"):  # the second by the name of 4.9
+    for name in ("rmq.logback.xml", "rmq.proxy.logback.xml", "logback_broker.xml"):  # the second by the name of 4.9
         (home / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>\n')
     places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{home / 'conf'}:{jars}/*")
     return ["java", *JVM, *places]
