@@ -145,7 +145,7 @@ class Broker:
         self._open = await open_store_of(config, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
-        self._parts.auth_requests.forward = self._client.request
+        self._parts.passing_on.forward = self._client.request
         await self._listen()
         self._run_timers(timers)
         await self._serve_metrics()

@@ -40,6 +40,7 @@ from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
+from broker.passing_on import PassingOn
 from broker.pop.service import PopService
 from broker.pull import PullProcessor
 from broker.query import QueryRequests
@@ -259,7 +260,8 @@ class Parts:
         self.replicas = ReplicaRequests(config, role, store.log)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
-        self.auth_requests = AuthRequests(state, role, self.guard, self._propose, spawn, loop.time)
+        self.passing_on = PassingOn(role, spawn)
+        self.auth_requests = AuthRequests(state, role, self.guard, self._propose, self.passing_on, loop.time)
         self._super_users = config.auth.super_users()
         self.handler = BrokerRequestHandler(
             {**self._table(), **self.auth_requests.table()}, self.clients, self.guard, counting
@@ -475,7 +477,7 @@ class Parts:
             code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.cold.remove_threshold,
             code.GET_COLD_DATA_FLOW_CTR_INFO: self.cold.show,
             code.SET_COMMITLOG_READ_MODE: self.cold.set_read_ahead,
-            code.DELETE_TOPIC_IN_BROKER: self.admin.delete_topic,
+            code.DELETE_TOPIC_IN_BROKER: self.passing_on.led(self.admin.delete_topic),
             code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
             code.GET_TOPIC_CONFIG: self.admin.topic_config,
             code.GET_TOPIC_STATS_INFO: self.admin.topic_stats,

@@ -13,18 +13,19 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.auth.guard import Guard
 from broker.auth.model import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
 from broker.auth.repeated import RepeatedChanges
+from broker.passing_on import PassingOn
 from broker.role import Role
 from broker.state import ReplicatedState, StateChange
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.java_json import dumps
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -34,10 +35,6 @@ log = logging.getLogger(__name__)
 Serve = Callable[[Connection, Command], None]
 Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-Forward = Callable[[str, Command], Awaitable[Command]]
-
-_PASSED_ON: Final = "passed on to the leader"
 _NAME_MAX: Final = 255
 
 
@@ -46,11 +43,7 @@ class AuthRequests:
 
     Args:
         propose: appends a change and calls back once, with None when it is committed and applied.
-        spawn: runs a coroutine until the broker stops.
         clock: seconds that only go forward.
-
-    Attributes:
-        forward: asks another broker; None: a follower refuses.
     """
 
     def __init__(
@@ -59,29 +52,28 @@ class AuthRequests:
         role: Role,
         guard: Guard,
         propose: Propose,
-        spawn: Spawn,
+        passing_on: PassingOn,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._role = role
         self._guard = guard
         self._propose = propose
-        self._spawn = spawn
+        self._passing_on = passing_on
         self._repeated = RepeatedChanges(clock)
-        self.forward: Forward | None = None
 
     def table(self) -> Mapping[int, Serve]:
         """By request code."""
         code = RequestCode
         return {
-            code.AUTH_CREATE_USER: self._led(self.create_user),
-            code.AUTH_UPDATE_USER: self._led(self.update_user),
-            code.AUTH_DELETE_USER: self._led(self.delete_user),
+            code.AUTH_CREATE_USER: self._passing_on.led(self.create_user),
+            code.AUTH_UPDATE_USER: self._passing_on.led(self.update_user),
+            code.AUTH_DELETE_USER: self._passing_on.led(self.delete_user),
             code.AUTH_GET_USER: self.get_user,
             code.AUTH_LIST_USER: self.list_users,
-            code.AUTH_CREATE_ACL: self._led(self.put_acl),
-            code.AUTH_UPDATE_ACL: self._led(self.put_acl),
-            code.AUTH_DELETE_ACL: self._led(self.delete_acl),
+            code.AUTH_CREATE_ACL: self._passing_on.led(self.put_acl),
+            code.AUTH_UPDATE_ACL: self._passing_on.led(self.put_acl),
+            code.AUTH_DELETE_ACL: self._passing_on.led(self.delete_acl),
             code.AUTH_GET_ACL: self.get_acl,
             code.AUTH_LIST_ACL: self.list_acls,
         }
@@ -185,37 +177,6 @@ class AuthRequests:
             self._propose(StateChange(users=missing), _made)
 
     # ---- inside
-
-    def _led(self, serve: Serve) -> Serve:
-        """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
-
-        def served(connection: Connection, command: Command) -> None:
-            forward, leader = self.forward, self._leader_elsewhere()
-            if forward is None or leader is None or command.remark == _PASSED_ON:
-                serve(connection, command)
-            else:
-                self._spawn(self._pass_on(forward, leader, connection, command))
-
-        return served
-
-    def _leader_elsewhere(self) -> str | None:
-        try:
-            self._role.check_writable()
-        except Refusal as refusal:
-            return refusal.leader_hint.address if refusal.leader_hint is not None else None
-        return None
-
-    async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
-        """The same header fields and body, so that the signature holds."""
-        question = Command(command.code, ext=dict(command.ext), body=bytes(command.body), remark=_PASSED_ON)
-        question.version, question.language = command.version, command.language
-        try:
-            answer = await forward(leader, question)
-        except RemotingError as error:
-            remark = f"the leader at {leader} does not answer: {error}"
-            connection.refuse(command, Refusal(Cause.NOT_LEADER, remark, retry_after_ms=1000))
-        else:
-            connection.respond(command, answer.code, answer.ext, bytes(answer.body), answer.remark)
 
     def _done_before(self, connection: Connection, command: Command, remark: str) -> None:
         if not self._repeated.has(command):

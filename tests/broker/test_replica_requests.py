@@ -5,7 +5,7 @@ import pytest
 
 from broker.unserved import REASONS
 from ledgermq.remoting.codes import RequestCode
-from tests.broker.conftest import Desk, MemoryClient
+from tests.broker.conftest import Desk, MemoryClient, topic_fields
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group  # noqa: F401
 
@@ -61,3 +61,12 @@ async def test_a_raft_log_is_never_read_ahead(group: Group) -> None:  # noqa: F8
     answer = await ask(group.client, group.leader, RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": "0"})
     assert answer.code == 3
     await group.ask_leader(RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": "1"})
+
+
+async def test_a_topic_is_removed_whichever_member_is_asked(group: Group) -> None:  # noqa: F811
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.everywhere(lambda broker: "T" in broker.parts.state.topics)
+    for broker in (*group.followers, group.leader):
+        answer = await ask(group.client, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert answer.code == 0, answer
+    await group.everywhere(lambda broker: "T" not in broker.parts.state.topics)

@@ -29,6 +29,10 @@ _MASKS = (
 )
 
 
+_MEMBER = re.compile(r"\b[1-9](?=[:=]\"?<host>)|(?<=#brokerId )[1-9]$")
+"""A follower's broker id: which ones there are depends on who leads."""
+
+
 class Driver:
     """The JVM; `close` ends it.
 
@@ -102,7 +106,7 @@ def comparable(case: Case, printed: str, values: Mapping[str, str]) -> str:
     if not case.numbers:
         printed = re.sub(r"-?\b\d+(?=\b|[a-zA-Z])", "<number>", printed)
     lines = [re.sub(r"\s+", " ", line).strip() for line in printed.splitlines()]
-    lines = [line for line in lines if line and re.search(case.only, line)]
+    lines = [_MEMBER.sub("<member>", line) for line in lines if line and re.search(case.only, line)]
     return "\n".join(sorted(lines) if case.sorted else lines)
 
 
