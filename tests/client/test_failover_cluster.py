@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer
+from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer, Retry
 from tests.client.raft import LIMIT_S, Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -112,3 +112,44 @@ async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raf
             assert [(await anext(second)).queue_offset for _ in range(40)] == list(range(60, 100))
         (progress,) = await admin.progress("g", "T")
         assert (progress.committed, progress.lag) == (100, 0)
+
+
+async def test_handlers_go_on_through_the_death_of_a_leader_and_see_nothing_again(raft: Cluster) -> None:
+    ledger = Ledger()
+    handled: dict[str, collections.Counter[tuple[MessageQueue, int]]] = collections.defaultdict(collections.Counter)
+    ids: dict[str, set[str]] = collections.defaultdict(set)
+    in_order: dict[MessageQueue, list[int]] = collections.defaultdict(list)
+    failed: set[str] = set()
+
+    async def anyhow(message: Message) -> None:
+        if message.body.endswith(b"77") and message.message_id not in failed:
+            failed.add(message.message_id)
+            raise Retry(after_s=1)
+        handled["anyhow"][message.queue, message.queue_offset] += 1
+        ids["anyhow"].add(message.message_id)
+
+    async def by_queue(message: Message) -> None:
+        handled["by queue"][message.queue, message.queue_offset] += 1
+        ids["by queue"].add(message.message_id)
+        in_order[message.queue].append(message.queue_offset)
+
+    async with Admin(raft.namesrv) as admin:
+        await admin.create_topic("T", queue_count=4)
+    async with (
+        Producer(raft.namesrv, deadline_s=30) as producer,
+        Consumer(raft.namesrv, "anyhow", "T", auto_commit_s=1.0) as first,
+        Consumer(raft.namesrv, "by-queue", "T", auto_commit_s=1.0) as second,
+        background(first.run(anyhow, tries_max=5), second.run(by_queue, order="queue")),
+    ):
+        async with background(*(ledger.send(producer, f"k{n}") for n in range(SENDERS))):
+            await ledger.more(500)
+            await raft.act("kill", "leader")
+            await ledger.more(1000)
+        async with asyncio.timeout(LIMIT_S):
+            while not all(ledger.acked <= ids[group] for group in ("anyhow", "by queue")):
+                await asyncio.sleep(0.02)
+        await asyncio.gather(first.commit(), second.commit())
+    assert failed, "some were sent back"
+    for group in ("anyhow", "by queue"):
+        assert set(handled[group].values()) == {1}, f"{group}: each copy once"
+    assert all(offsets == list(range(len(offsets))) for offsets in in_order.values())
