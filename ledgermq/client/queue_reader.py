@@ -15,26 +15,17 @@ from typing import Final, Protocol
 
 from ledgermq.client.back_off import back_off_s
 from ledgermq.client.backlog import Backlog
-from ledgermq.client.errors import (
-    Action,
-    BusyError,
-    LedgerMQError,
-    RefusedError,
-    UndecodableError,
-    refusal_from,
-    unreachable_from,
-)
+from ledgermq.client.errors import Action, BusyError, LedgerMQError, RefusedError
 from ledgermq.client.message import Message
 from ledgermq.client.prefetch import Prefetch
-from ledgermq.client.pulling import PULL_CODES, TIMEOUT_S, Pulled, pull_command, read_pulled
+from ledgermq.client.pull_call import PullCall
+from ledgermq.client.pulling import Pulled
 from ledgermq.client.route import LEADER_ID, MessageQueue
 from ledgermq.client.routes import Routes
 from ledgermq.client.subscription import SQL92, Subscription
 from ledgermq.client.topic_figures import TopicFigures
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.errors import RemotingError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -117,8 +108,6 @@ class QueueReader:
         self.idle.set()
         self._running = 0
         self._subscription = subscription
-        self._group = group
-        self._remoting = remoting
         self._routes = routes
         self._prefetch = prefetch
         self._owner = owner
@@ -129,8 +118,7 @@ class QueueReader:
         self._leaderless_since: float | None = None
         self._doubts = 0
         self._suggested_id = LEADER_ID
-        self._pull: asyncio.Task[Command] | None = None
-        self._pulled_from: str | None = None
+        self._pull = PullCall(remoting, group, queue, subscription)
 
     # -- for the owner
 
@@ -177,14 +165,13 @@ class QueueReader:
         self.backlog.move(offset)
         self._owner.on_emptied(self)
         self._prefetch.look()
-        if self._pull is not None:
-            self._pull.cancel("moved")
+        self._pull.break_off()
 
     def leader_changed(self, leader: str | None) -> None:
         """Do not wait for an answer of a node that does not lead any more."""
         self._suggested_id = LEADER_ID
-        if leader is not None and self._pull is not None and self._pulled_from != leader:
-            self._pull.cancel("another node leads")
+        if leader is not None and self._pull.address != leader:
+            self._pull.break_off()
 
     def _free_buffer(self) -> None:
         for count, message in enumerate(reversed(self.backlog.buffer), 1):
@@ -209,7 +196,13 @@ class QueueReader:
                 self._routes.refresh(self.queue.topic)
                 continue
             began_at = self._loop.time()
-            outcome = await self._pull_from(address)
+            offset = self.backlog.next_offset
+            assert offset is not None, "it has begun"
+            outcome = await self._pull.run(address, offset)
+            if self.backlog.next_offset != offset:
+                continue  # we have moved
+            if outcome is not None:
+                self.times.pulled_ms = time.time_ns() // 1_000_000
             if isinstance(outcome, LedgerMQError):
                 await self._after_failure(address, outcome)
             elif outcome is not None:
@@ -247,34 +240,6 @@ class QueueReader:
                 if self.backlog.next_offset is None:  # nobody has moved it meanwhile
                     self.backlog.next_offset = start
         self._failing_since = None
-
-    async def _pull_from(self, address: str) -> Pulled | LedgerMQError | None:
-        """What a pull brings, how it failed, or None when it was broken off: another node leads, or we have moved."""
-        offset = self.backlog.next_offset
-        assert offset is not None, "it has begun"
-        command = pull_command(self._group, self.queue, offset, self._subscription)
-        self._pulled_from = address
-        self._pull = pull = self._loop.create_task(self._remoting.request(address, command, TIMEOUT_S))
-        try:
-            await asyncio.wait((pull,))
-        finally:
-            self._pull = None
-            pull.cancel()
-        failure = None if pull.cancelled() else pull.exception()
-        if pull.cancelled() or self.backlog.next_offset != offset:
-            return None
-        self.times.pulled_ms = time.time_ns() // 1_000_000
-        if failure is not None:
-            if isinstance(failure, RemotingError):
-                return unreachable_from(address, failure)
-            raise failure
-        answer = pull.result()
-        if answer.code not in PULL_CODES:
-            return refusal_from(address, answer.code, answer.remark, answer.ext)
-        try:
-            return read_pulled(address, self.queue, offset, self._subscription, answer)
-        except UndecodableError as error:
-            return error
 
     async def _take_in(self, pulled: Pulled, began_at: float) -> None:
         self._suggested_id = pulled.suggested_id

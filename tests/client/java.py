@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ LAUNCHER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocke
 IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
 FIRST_BASE, BASE_STEP, LAST_BASE = 22_000, 80, 31_000  # below the ports that systems lend by themselves
 PORTS = (0, 18, 20, 21)  # nameserver; broker: fast, main, replication
+ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
 STOP_S = 60
 PEER_LIMIT_S = 90
 SETTINGS = {
@@ -115,3 +117,31 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def java_command(work: Path, *words: str) -> list[str]:
+    """The command line of Java with RocketMQ's client and tools in reach, quiet and small."""
+    (work / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("rmq.logback.xml", "rmq.client.logback.xml"):
+        (work / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>')
+    places = [f"-Duser.home={work}", f"-Drocketmq.home.dir={work}", f"-Drocketmq.client.logRoot={work}/logs"]
+    return [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        *places,
+        "-cp",
+        f"{work / 'conf'}:{_jars()}",
+        *words,
+    ]
+
+
+@functools.cache
+def _jars() -> str:
+    spec = "import peerlib; print(peerlib.maven_jars('rocketmq', '5.3.3', ["
+    spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in ARTIFACTS) + "]))"
+    words = [sys.executable, "-c", spec]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=LAUNCHER.parent, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return f"{done.stdout.strip()}/*"
