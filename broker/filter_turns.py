@@ -3,15 +3,18 @@
     run(read) --- the slice of this turn has time left ---> read now
                '-- no: in line, behind those before -----> the next turns
 
-A read itself ends within a slice (`store.queue_reader.FILTER_SLICE_S`), so a turn's reads take two at most.
+A read itself ends within a slice (`store.queue_reader.FILTER_SLICE_S`); none is begun when a quarter of one has gone.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from store.queue_reader import FILTER_SLICE_S
 from store.time_slice import TimeSlice
+
+_TURN_S: Final = FILTER_SLICE_S / 4
 
 Read = Callable[[], None]
 
@@ -44,7 +47,7 @@ class FilterTurns:
             self._begin_turn()
 
     def _begin_turn(self) -> TimeSlice:
-        self._turn = TimeSlice(FILTER_SLICE_S)
+        self._turn = TimeSlice(_TURN_S)
         self._loop.call_soon(self._next_turn)
         return self._turn
 

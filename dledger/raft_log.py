@@ -47,7 +47,7 @@ from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
 from store.refusals import refusal_of
 from store.removal import FileRemoval
-from store.replicated_log import Done, LogListener, LogState
+from store.replicated_log import Done, LogListener, LogState, Read
 
 _DRAIN_S = 1.0
 
@@ -236,6 +236,12 @@ class RaftLog:
         if not is_served or (physical_offset < log.care.verified_position and not is_sound(log, physical_offset)):
             raise RecordUnavailableError(physical_offset, size_bytes, log.first_position, confirmed)
         return log.data.slice(physical_offset, size_bytes)
+
+    def reader(self) -> Read:
+        """See `ReplicatedLog.reader`; only what this process wrote is read the short way."""
+        log = self._entries
+        start = max(log.first_position, log.care.verified_position)
+        return log.data.reader(start, self._events.confirm_offset, self.read)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""

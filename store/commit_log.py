@@ -42,7 +42,7 @@ from store.record_batches import RecordBatch
 from store.recovery import recover_log
 from store.refusals import refusal_of
 from store.removal import FileRemoval
-from store.replicated_log import Done, LogListener, LogState
+from store.replicated_log import Done, LogListener, LogState, Read
 from store.transient_pool import TransientPool
 
 __all__ = ["CommitLog", "CommitLogConfig"]
@@ -242,6 +242,10 @@ class CommitLog:
         if physical_offset + size_bytes > self._confirm_offset:
             raise RecordUnavailableError(physical_offset, size_bytes, self.min_offset, self._confirm_offset)
         return self._queue.slice(physical_offset, size_bytes)
+
+    def reader(self) -> Read:
+        """See `ReplicatedLog.reader`."""
+        return self._queue.reader(0, self._confirm_offset, self.read)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""

@@ -23,6 +23,7 @@ from store.folders import make_folder
 from store.log_files import find_log_files
 from store.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.mappings import Mappings
+from store.replicated_log import Read
 
 
 class MappedFileQueue:
@@ -144,6 +145,32 @@ class MappedFileQueue:
                         file.ensure_readable(position, end)
                     return file.mapped[position:end]
         raise RecordUnavailableError(offset, size_bytes, self.min_offset, self.max_offset)
+
+    def reader(self, start: int, end: int, slow: Read) -> Read:
+        """`slice` for a run of reads between which nothing else happens: it remembers the file of the last one.
+
+        Args:
+            start: offsets before it are read by `slow`.
+            end: so is what ends behind it.
+            slow: reads also the first of each file.
+        """
+        view, base, least, limit = memoryview(b""), 0, 0, 0
+        known: bytes | bytearray = b""
+
+        def read(offset: int, size_bytes: int) -> memoryview:
+            nonlocal view, known, base, least, limit
+            position = offset - base
+            stop = position + size_bytes
+            if least <= position and stop <= limit and size_bytes <= CHUNK_BYTES and known[position >> CHUNK_SHIFT]:
+                return view[position:stop]
+            found = slow(offset, size_bytes)
+            file = self.file_at(offset)
+            if file is not None:
+                view, known, base = file.mapped, file.known, file.start_offset
+                least, limit = max(start - base, 0), min(file.write_position, end - base)
+            return found
+
+        return read
 
     def prepare(self, count: int) -> None:
         """Make sure that the last file has its blocks and that the next `count` calls of `roll` cannot fail.

@@ -151,7 +151,7 @@ def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
 
 def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, result: GetResult) -> None:
     """Whatever comes."""
-    read = log.read
+    read = log.reader()
     records = result.records
     status = GetStatus.NO_MATCHED_MESSAGE
     total = 0
@@ -186,7 +186,7 @@ def _collect_wanted(
     result: GetResult,
 ) -> None:
     """As `_collect`, what the filters let through."""
-    read, unpack = log.read, UNIT.unpack_from
+    read, unpack = log.reader(), UNIT.unpack_from
     records = result.records
     start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
     count = len(units) // UNIT_SIZE

@@ -40,6 +40,8 @@ class AppendReceipt:
 
 
 Done = Callable[[AppendReceipt | Refusal], None]
+Read = Callable[[int, int], memoryview]
+"""The bytes at a physical offset, so many; see `ReplicatedLog.read`."""
 
 
 class LogListener(Protocol):
@@ -98,6 +100,9 @@ class ReplicatedLog(Protocol):
             RecordUnavailableError: outside `[min_offset, confirm_offset)`.
             DiskReadError: the disk cannot read it.
         """
+
+    def reader(self) -> Read:
+        """`read`, faster, for a run of reads between which nothing else happens."""
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """Yield `(physical_offset, record)` of each record in `[start_offset, end_offset)` that ends by `end_offset`.

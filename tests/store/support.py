@@ -23,7 +23,7 @@ from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queue_table import QueueTable
-from store.replicated_log import AppendReceipt, Done, LogListener, LogState
+from store.replicated_log import AppendReceipt, Done, LogListener, LogState, Read
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -224,6 +224,9 @@ class MemoryLog:
         if not self.min_offset <= physical_offset <= self.confirm_offset - size_bytes:
             raise RecordUnavailableError(physical_offset, size_bytes, self.min_offset, self.confirm_offset)
         return memoryview(bytes(self._data))[physical_offset : physical_offset + size_bytes]
+
+    def reader(self) -> Read:
+        return self.read
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         view = memoryview(bytes(self._data))

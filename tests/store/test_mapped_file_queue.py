@@ -95,6 +95,27 @@ def test_an_empty_last_file_is_removed_and_folders_are_not_looked_at(tmp_path: P
     assert load(tmp_path).max_offset == SIZE
 
 
+def test_a_reader_says_what_slices_say_within_its_bounds(tmp_path: Path) -> None:
+    queue = MappedFileQueue(tmp_path, SIZE)
+    write(queue, bytes(range(200)) * (3 * SIZE // 200))
+    start, end = 100, queue.max_offset - 100
+    asked: list[int] = []
+
+    def slow(offset: int, size_bytes: int) -> memoryview:
+        asked.append(offset)
+        if offset + size_bytes > end:
+            raise RecordUnavailableError(offset, size_bytes, 0, end)
+        return queue.slice(offset, size_bytes)
+
+    read = queue.reader(start, end, slow)
+    for offset in (50, 100, 150, SIZE - 20, SIZE, SIZE + 40, 2 * SIZE, SIZE, 50):
+        assert read(offset, 20) == queue.slice(offset, 20)
+    assert asked == [50, SIZE, 2 * SIZE, SIZE, 50]
+    for offset, size_bytes in ((SIZE - 10, 20), (end - 10, 20), (0, 1 << 31), (-5, 3)):
+        with pytest.raises(RecordUnavailableError):
+            read(offset, size_bytes)
+
+
 def test_slices_end_where_a_file_was_written(tmp_path: Path) -> None:
     queue = load(tmp_path)
     write(queue, bytes(range(200)))
