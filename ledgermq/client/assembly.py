@@ -19,6 +19,7 @@ from ledgermq.client.outgoing import (
     check_body,
     check_topic,
     encode_properties,
+    order_text,
 )
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
@@ -119,22 +120,28 @@ class Assembly:
         flag = sys_flag | packed_flag
         return single_send(self.choice, self._group, topic, where, born_ms, message_id, text, content, flag, code)
 
-    def part(self, message: Outgoing | Body) -> BatchPart:
+    def part(self, message: Outgoing | Body, order_key: str | None = None) -> BatchPart:
         """One message of a batch.
 
         Raises:
             InvalidArgumentError: it cannot be sent.
         """
         one = message if isinstance(message, Outgoing) else Outgoing(message)
-        return self.part_of(one.body, one.tags, one.keys, one.properties)
+        return self.part_of(one.body, one.tags, one.keys, one.properties, order_key)
 
     def part_of(
-        self, body: Body, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None
+        self,
+        body: Body,
+        tags: str | None,
+        keys: Keys | None,
+        properties: Mapping[str, str] | None,
+        order_key: str | None,
     ) -> BatchPart:
         """As `part`."""
         check_body(body)
         message_id = self._ids.next(time.time_ns() // 1_000_000)
-        text = encode_properties(message_id, tags, keys, properties)
+        own = "" if order_key is None else order_text(order_key, properties)
+        text = encode_properties(message_id, tags, keys, properties, own)
         return BatchPart(message_id, bytes(body), text.encode())
 
     def batch(self, topic: str, parts: Sequence[BatchPart], where: Where | None) -> SendPlan:

@@ -10,7 +10,7 @@ from ledgermq.client.calls import Calls
 from ledgermq.client.compression import Compression
 from ledgermq.client.in_flight import InFlight
 from ledgermq.client.lanes import Lanes
-from ledgermq.client.outgoing import Body, Keys, check_body
+from ledgermq.client.outgoing import Body, Keys, check_body, order_text
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.send_plan import SendPlan, Where
 from ledgermq.client.sending import SendResult
@@ -60,6 +60,7 @@ class Outbox:
                 )
             plan = self.assembly.single(topic, body, tags, keys, properties, where, kind)
             return (await self.run(plan, deadline_s, max_attempts))[0]
+        kind = kind._replace(own=kind.own + order_text(order_key, properties))
         async with self.lanes.lane((topic, order_key)):
             return await self._send_packed(topic, body, tags, keys, properties, where, deadline_s, max_attempts, kind)
 

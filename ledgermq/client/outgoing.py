@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.message.properties import SHARDING_KEY
 
 TOPIC_LENGTH_MAX = 127
 GROUP_LENGTH_MAX = 120
@@ -112,6 +113,17 @@ def encode_properties(
     if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidArgumentError(f"properties take {len(text.encode())} bytes, at most {PROPERTIES_BYTES_MAX} fit")
     return text
+
+
+def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
+    """The property that tells readers a message's key of order, by which they may handle side by side.
+
+    Raises:
+        InvalidArgumentError: a separator in the key.
+    """
+    if not order_key or (properties is not None and SHARDING_KEY in properties):
+        return ""
+    return _entry(SHARDING_KEY, order_key)
 
 
 def _given_entry(name: str, value: str) -> str:

@@ -269,7 +269,7 @@ class Producer:
         """
         outbox = self._opened().outbox
         where = outbox.assembly.where(topic, queue, order_key)
-        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message) for message in messages], where)
+        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message, order_key) for message in messages], where)
         return await outbox.run_in_order(plan, order_key, deadline_s, max_attempts)
 
     async def send_many(

@@ -82,7 +82,8 @@ class Producing:
         outbox = self.outbox
         order_key = options.get("order_key")
         where = outbox.assembly.where(topic, options.get("queue"), order_key)
-        part = outbox.assembly.part_of(body, options.get("tags"), options.get("keys"), options.get("properties"))
+        tags, keys, properties = options.get("tags"), options.get("keys"), options.get("properties")
+        part = outbox.assembly.part_of(body, tags, keys, properties, order_key)
         deadline_s, max_attempts = options.get("deadline_s"), options.get("max_attempts")
         limit_s = outbox.calls.deadline_s if deadline_s is None else deadline_s
         if order_key is None:
@@ -111,7 +112,7 @@ class Producing:
         """
         outbox = self.outbox
         where = outbox.assembly.where(topic, queue, order_key)
-        groups = _groups([outbox.assembly.part(message) for message in messages], bytes_max)
+        groups = _groups([outbox.assembly.part(message, order_key) for message in messages], bytes_max)
 
         def plan(parts: Sequence[BatchPart]) -> SendPlan:
             return outbox.assembly.batch(topic, parts, where)

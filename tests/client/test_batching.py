@@ -1,6 +1,7 @@
 """Messages that share a request: by linger and size, in order, with a result or an error of their own."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -62,6 +63,9 @@ async def test_a_key_keeps_its_order_through_batches_that_are_tried_again(cluste
         bodies = [int(body) for body in broker.ledger.bodies("T") if int(body) % 3 == key]
         assert bodies == sorted(bodies)
         assert len(bodies) == 100
+    for records in broker.ledger.queues.values():
+        for record in records:
+            assert record.property_map["__SHARDINGKEY"] == f"k{int(record.body) % 3}"
 
 
 async def test_only_those_that_are_wrong_fail_when_a_batch_is_refused_for_its_content(cluster: FakeCluster) -> None:
@@ -190,3 +194,28 @@ def test_a_part_says_how_large_it_is_in_a_batch() -> None:
     encoded = encode_batch([(0, part.body, part.properties)])
     assert len(encoded) == part.size
     assert len(split_batch(encoded)) == 1
+
+
+@pytest.mark.parametrize("linger_s", [None, 0.0, 0.001])
+async def test_sends_cancelled_at_any_moment_give_their_room_back(cluster: FakeCluster, linger_s: float | None) -> None:
+    (broker,) = await cluster.add(topics={"T": 2})
+    chance = random.Random(7)
+    async with Producer(cluster.namesrv, linger_s=linger_s, in_flight_max=8) as producer:
+        await producer.queues("T")
+        for _ in range(20):
+            broker.plan(BATCH, *chance.choices([hang_up, refuse(2, "busy")], k=1))
+            sends = [
+                asyncio.ensure_future(producer.send("T", b"x", order_key=chance.choice([None, "a", "b"])))
+                for _ in range(20)
+            ]
+            for _ in range(chance.randrange(6)):
+                await asyncio.sleep(0)
+            cancelled = chance.sample(sends, 10)
+            for send in cancelled:
+                send.cancel()
+            outcomes = await asyncio.gather(*(send for send in sends if send not in cancelled))
+            assert len(outcomes) == 10
+        async with asyncio.timeout(30):
+            await producer.flush()
+            await producer._in_flight.wait_idle()
+        assert len(producer._opened().outbox.lanes) == 0
