@@ -83,6 +83,7 @@ class AssignedQueues:
         self._paused: set[MessageQueue] = set()
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._more = asyncio.Event()
+        self._renewal_due = asyncio.Event()
         self._failure: BaseException | None = None
         self._locks: QueueLocks | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -247,6 +248,13 @@ class AssignedQueues:
         for queue in queues:
             self._begin(queue, 0.0)
 
+    def leader_changed(self, broker: str, leader: str | None) -> None:
+        """A new leader is asked at once; it knows no locks."""
+        self._renewal_due.set()
+        for reader in self.readers():
+            if reader.queue.broker == broker:
+                reader.leader_changed(leader)
+
     async def close(self) -> None:
         """Give up everything."""
         await self.give_up(list(self._readers))
@@ -289,7 +297,10 @@ class AssignedQueues:
 
     async def _renew_locks(self, locks: QueueLocks) -> None:
         while True:
-            await asyncio.sleep(RENEWAL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEWAL_S):
+                    await self._renewal_due.wait()
+            self._renewal_due.clear()
             lost = [queue for queue in await locks.renew() if queue in self._readers]
             if lost:
                 _log.warning("group %s: others have the locks of %s", self._group, ", ".join(map(str, lost)))

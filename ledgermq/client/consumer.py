@@ -303,9 +303,7 @@ class Consumer(Reading):
         if self._parts is None:
             return
         self._parts.membership.leader_changed(broker, leader)
-        for reader in self._parts.queues.readers():
-            if reader.queue.broker == broker:
-                reader.leader_changed(leader)
+        self._parts.queues.leader_changed(broker, leader)
 
     def _on_route(self, route: TopicRoute) -> None:
         if self._parts is not None:
