@@ -1,6 +1,5 @@
 """Administration of consumer groups: settings, members, what they say of themselves."""
 
-import dataclasses
 from typing import Any, Final
 
 import orjson
@@ -20,7 +19,6 @@ from ledgermq.client.admin.results import (
 from ledgermq.client.admin.topics import attributes_text, parse_topic_list
 from ledgermq.client.errors import (
     GroupNotFoundError,
-    InvalidArgumentError,
     NotFoundError,
     RefusedError,
     ServerError,
@@ -49,23 +47,32 @@ class GroupAdmin(AdminBase):
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._at_leaders(brokers, code, {}, body=_group_body(settings))
 
-    async def update_group(self, group: str, **changes: Any) -> None:
-        """Change settings of a group on every broker that knows it; what is not given stays.
-
-        Args:
-            group: its name.
-            **changes: attributes of `GroupConfig` and their new values.
+    async def update_group(
+        self,
+        group: str,
+        *,
+        may_consume: bool | None = None,
+        may_broadcast: bool | None = None,
+        is_ordered: bool | None = None,
+        retry_max: int | None = None,
+        retry_queue_count: int | None = None,
+    ) -> None:
+        """Change settings of a group on every broker that knows it, see `GroupConfig`; what is not given stays.
 
         Raises:
-            InvalidArgumentError: no such setting.
             GroupNotFoundError: no broker knows the group.
         """
-        unknown = set(changes) - {field.name for field in dataclasses.fields(GroupConfig)} | ({"group"} & set(changes))
-        if unknown:
-            raise InvalidArgumentError(f"no settings of a group: {', '.join(sorted(unknown))}")
-        for broker, config in (await self.group_config(group)).items():
-            body = _group_body(dataclasses.replace(config, **{"attributes": None} | changes))
-            await self._at_leader(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        for broker, old in (await self.group_config(group)).items():
+            new = GroupConfig(
+                group,
+                may_consume=old.may_consume if may_consume is None else may_consume,
+                may_broadcast=old.may_broadcast if may_broadcast is None else may_broadcast,
+                is_ordered=old.is_ordered if is_ordered is None else is_ordered,
+                retry_max=old.retry_max if retry_max is None else retry_max,
+                retry_queue_count=old.retry_queue_count if retry_queue_count is None else retry_queue_count,
+            )
+            await self._at_leader(broker, code, {}, body=_group_body(new))
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> None:
         """Delete a group's settings from every broker (of that cluster), and its offsets if asked for."""
