@@ -167,6 +167,14 @@ class AssignedQueues:
             if queue in self._readers:
                 self._offer(self._readers[queue][0])
 
+    def rewind(self) -> None:
+        """Read again what was taken and is not done: whoever had it in hand has ended."""
+        for reader in self.readers():
+            handled = reader.handled
+            if reader.backlog.in_hand and handled is not None:
+                reader.move(handled)
+            self.release(reader)
+
     def _offer(self, reader: QueueReader) -> None:
         may = reader.queue not in self._paused and reader not in self._held
         if may and reader.backlog.buffer and reader not in self._ready:

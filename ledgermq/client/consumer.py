@@ -228,6 +228,7 @@ class Consumer(Reading):
                     await handling.run()
         finally:
             parts.serving.handling = None
+            parts.queues.rewind()
 
     async def retry(self, message: Message, after_s: float | None = None) -> None:
         """Send a message back: the group gets it again after about that time, at most 2 h; this copy is handled.

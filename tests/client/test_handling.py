@@ -230,3 +230,22 @@ async def test_options_that_make_no_sense_are_refused(namesrv: str, producer: Pr
         await producer.send("T", b"x")
         with pytest.raises(InvalidArgumentError, match="async def"):
             await consumer.run(lambda message: None)  # type: ignore[arg-type,return-value]
+
+
+async def test_what_a_cancelled_run_had_in_hand_is_given_again(namesrv: str, producer: Producer) -> None:
+    began: list[int] = []
+
+    async def handle(message: Message) -> None:
+        began.append(message.queue_offset)
+        if message.queue_offset != 1:
+            await asyncio.Event().wait()
+
+    queue = (await producer.queues("T"))[0]
+    for n in range(4):
+        await producer.send("T", b"%d" % n, queue=queue)
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+        task = asyncio.ensure_future(consumer.run(handle, concurrency=3))
+        await eventually(lambda: len(began) == 4)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert [(await anext(consumer)).queue_offset for _ in range(4)] == [0, 1, 2, 3]
