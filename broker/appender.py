@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Put = Callable[[Sequence[QueuedDraft], Done], None]
-AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal, float], None]
-Settled = Callable[[Sequence[QueuedDraft], AppendReceipt | Refusal, float], None]
-"""Told every batch with its outcome and when it began, seconds of the monotonic clock."""
+AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
+Settled = Callable[[Sequence[QueuedDraft], Sequence["Answer"], AppendReceipt | Refusal, float], None]
+"""Told every batch, who waited for it, its outcome and when it began, seconds of the monotonic clock."""
 
 
 class Appender:
@@ -71,8 +71,8 @@ class Appender:
 
         def done(outcome: AppendReceipt | Refusal) -> None:
             if answers:
-                self._answer_all(answers, outcome, since)
-            self._settled(drafts, outcome, since)
+                self._answer_all(answers, outcome)
+            self._settled(drafts, answers, outcome, since)
             for listener in listeners:
                 listener(outcome)
 

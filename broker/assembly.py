@@ -81,7 +81,7 @@ class Broker:
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
-        self._health = HealthServer(self._metrics_page, self._ready)
+        self._health = HealthServer(self.metrics_page, self._ready)
         self._prometheus: HealthServer | None = None
         self._page: MetricsPage | None = None
         self._tls = config.tls.incoming()
@@ -221,7 +221,8 @@ class Broker:
             self._prometheus = HealthServer(page.theirs, self._ready)
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
 
-    async def _metrics_page(self) -> bytes:
+    async def metrics_page(self) -> bytes:
+        """What /metrics shows now."""
         return await (self._page.whole() if self._page is not None else self.registry.page())
 
     def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:

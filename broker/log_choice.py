@@ -9,6 +9,7 @@ from broker.config import BrokerConfig, LogMode
 from broker.config import FlushMode as ConfiguredFlushMode
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.errors import RaftError
+from dledger.node import NodeStatus
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.message.index_unit import IndexLayout
@@ -110,6 +111,11 @@ async def _open_raft_store(store_config: StoreConfig, raft_config: RaftConfig, f
         await opened.close()
         raise
     return opened
+
+
+def group_status(replicated_log: ReplicatedLog) -> NodeStatus | None:
+    """How a Raft group stands, as this member sees it; None where there is none."""
+    return replicated_log.status() if isinstance(replicated_log, RaftLog) else None
 
 
 def readiness(replicated_log: ReplicatedLog) -> tuple[bool, str] | None:

@@ -87,6 +87,7 @@ class Parts:
     """Everything between the sockets and the store; follows the store as its listener.
 
     Attributes:
+        role_changes: how often it began or ceased to write.
         deposed: set while this node does not write, from the first time it was told so.
 
     Args:
@@ -117,6 +118,7 @@ class Parts:
         self._is_raft = config.mode is LogMode.RAFT
         self.store = store
         self.deposed = asyncio.Event()
+        self.role_changes = 0
         self._announce_soon = announce_soon
         queues = store.queues
         not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
@@ -325,6 +327,7 @@ class Parts:
 
     def on_role_change(self, state: LogState) -> None:
         """This node may write now, or may not any more, or follows another leader."""
+        self.role_changes += self.role.writable != state.writable
         self.role.update(state)
         self.targets.forget()
         leader = f"led by {state.leader.node_id} at {state.leader.address}" if state.leader else "no leader is known"

@@ -294,7 +294,7 @@ class SendProcessor:
         since = time.monotonic()
 
         def done(outcome: AppendReceipt | Refusal) -> None:
-            self._new_topics.then(topic, lambda: self._answer_all([answer], outcome, since))
+            self._new_topics.then(topic, lambda: self._answer_all.answer_alone(answer, outcome, since))
 
         self._appender.listeners.append(done)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from broker.metrics.calls import STORED_CODES, Calls
+from broker.metrics.calls import STORED_CODES, Calls, code_of
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
@@ -53,20 +53,22 @@ class SendAnswers:
         self.messages = 0
         self.refusals: Counter[str] = Counter()
 
-    def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal, since: float) -> None:
-        """Answer everyone in `answers`; the batch began at `since`, seconds of the monotonic clock."""
+    def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal) -> None:
+        """Answer everyone in `answers`."""
         if isinstance(outcome, Refusal):
             self._refuse(answers, outcome)
         else:
             self._accept(answers, outcome)
-        code = outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
-        commands = [answer[1] for answer in answers] if self._calls.told_apart else None
-        self._calls.sent(commands, len(answers), code, since)
+
+    def answer_alone(self, answer: Answer, outcome: AppendReceipt | Refusal, since: float) -> None:
+        """Answer one sender, who waits since then, seconds of the monotonic clock."""
+        self([answer], outcome)
+        self._calls.sent(answer[1], code_of(outcome), since)
 
     def answer_parked(
         self, answer: Answer, outcome: AppendReceipt | Refusal, since: float, more: dict[str, str]
     ) -> None:
-        """Answer the sender of a message that waits elsewhere; `more` replaces and adds fields."""
+        """The same for a message that waits elsewhere; `more` replaces and adds fields."""
         connection, command, draft, key = answer
         if not isinstance(outcome, Refusal):
             self._answer_at_length(connection, command, draft, key, outcome, more)
@@ -77,8 +79,7 @@ class SendAnswers:
             connection.respond(command, outcome.code, fields, remark=outcome.remark)
         else:
             self._refuse([answer], outcome)
-        code = outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
-        self._calls.sent([command], 1, code, since)
+        self._calls.sent(command, code_of(outcome), since)
 
     def _accept(self, answers: Sequence[Answer], receipt: AppendReceipt) -> None:
         head = b'%b,"copies":"%d","durableCopies":"%d","term":"%d","msgId":"%b' % (

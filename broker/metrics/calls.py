@@ -10,16 +10,21 @@ Source: apache/rocketmq `remoting/.../metrics/RemotingMetricsManager.java`, `sto
 
 import math
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.metrics.tallies import Distributions, Key
 from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name, response_name
 from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.refusal import Refusal
 from ledgermq.telemetry.families import Buckets
+from store.replicated_log import AppendReceipt
+
+if TYPE_CHECKING:
+    from broker.send_answers import Answer
 
 LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 SEND_CODES: Final = frozenset(
@@ -37,6 +42,10 @@ STORED_CODES: Final = (
 """Codes of messages that are stored, though not as safely as they should be: clients count them as sent."""
 _CODES_MAX: Final = 2000
 
+TICKS_A_SECOND: Final = 10_000
+"""Times of batches are counted in tenths of a millisecond, so that many share a place until they are added up."""
+_TICKS_A_MS: Final = TICKS_A_SECOND / 1000
+
 _SPREAD_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 _SPREAD_NAMES: Final = (
     "<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s", "1~2s", "2~3s", "3~4s", "4~5s",
@@ -51,6 +60,7 @@ class AppendTimes:
     """How long messages took to be stored, from their arrival to the answer.
 
     Attributes:
+        waiting: messages by ticks, not added up yet.
         failed: messages that were not stored after all.
         max_ms: the longest time so far.
     """
@@ -58,18 +68,30 @@ class AppendTimes:
     def __init__(self) -> None:
         self._spread = [0] * (len(_SPREAD_MS) + 1)
         self._fine = [0] * (len(_FINE_MS) + 1)
+        self._sum_ms = 0.0
+        self.waiting: dict[int, int] = {}
         self.failed = 0
         self.max_ms = 0
 
-    def add(self, elapsed_ms: float, count: int) -> None:
-        """`count` messages of one batch."""
+    def settle(self) -> None:
+        """Add up what waits for it."""
+        waiting, self.waiting = self.waiting, {}
+        for ticks, count in waiting.items():
+            self._add(ticks / _TICKS_A_MS, count)
+
+    def _add(self, elapsed_ms: float, count: int) -> None:
         self._spread[bisect_left(_SPREAD_MS, int(elapsed_ms))] += count
-        self._fine[bisect_right(_FINE_MS, elapsed_ms)] += count
+        self._fine[bisect_left(_FINE_MS, elapsed_ms)] += count
+        self._sum_ms += elapsed_ms * count
         self.max_ms = max(self.max_ms, int(elapsed_ms))
 
     def spread(self) -> dict[str, int]:
         """Messages by how long they took, under the names that RocketMQ gives the ranges."""
         return dict(zip(_SPREAD_NAMES, self._spread, strict=True))
+
+    def distribution(self) -> tuple[Sequence[int], Sequence[int], float]:
+        """Upper bounds in ms, messages by bound and above them all, and the sum of their times in ms."""
+        return _FINE_MS, tuple(self._fine), self._sum_ms
 
     def percentile_ms(self, share: float) -> float:
         """Upper bound of the time that this share of the messages took at most; 0 without any."""
@@ -85,22 +107,34 @@ class Calls:
 
     Attributes:
         appends: see there.
+        senders: answered with success, by ticks, not added up yet.
         told_apart: whether senders use more than one request code, so that they must be counted one by one.
     """
 
     def __init__(self) -> None:
         self.appends = AppendTimes()
         self.told_apart = False
+        self.senders: dict[int, int] = {}
         self._latencies = Distributions(LATENCY_BOUNDS_MS, _CODES_MAX)
 
-    def sent(self, commands: list[Command] | None, count: int, code: int, since: float) -> None:
-        """A batch of sends is answered with `code`; the commands matter only where codes are told apart."""
+    def settle(self) -> None:
+        """Add up what waits for it; to be called every now and then, and before reading."""
+        senders, self.senders = self.senders, {}
+        if senders:
+            found = self._latencies.of((RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, "success"))
+            for ticks, count in senders.items():
+                found.observe(ticks / _TICKS_A_MS, count)
+        self.appends.settle()
+
+    def add_senders(self, answers: Sequence["Answer"], code: int, ticks: int) -> None:
+        """The senders of a batch are answered with `code`, and told apart by their requests."""
+        for request, count in Counter(answer[1].code for answer in answers).items():
+            self._latencies.of((request, code, False, "success")).observe(ticks / _TICKS_A_MS, count)
+
+    def sent(self, command: Command, code: int, since: float) -> None:
+        """One sender is answered with `code`."""
         elapsed_ms = 1000 * (time.monotonic() - since)
-        if commands is None:
-            self._latencies.of((RequestCode.SEND_MESSAGE_V2, code, False, "success")).observe(elapsed_ms, count)
-            return
-        for request, number in Counter(command.code for command in commands).items():
-            self._latencies.of((request, code, False, "success")).observe(elapsed_ms, number)
+        self._latencies.of((command.code, code, False, "success")).observe(elapsed_ms)
 
     def answered(self, command: Command, code: int) -> None:
         """A request whose `since` was noted is answered."""
@@ -113,13 +147,18 @@ class Calls:
         self._latencies.of((command.code, code, False, "success")).observe(0)
 
     def latencies(self) -> Iterator[tuple[Key, Buckets]]:
-        """By request, response, whether it was held, and result, as labels tell them."""
+        """As settled: by request, response, whether it was held, and result, as labels tell them."""
         for key, buckets in self._latencies.items():
             if key:
                 request, response, is_held, result = key
                 yield (_request(int(request)), _response(int(response)), str(is_held).lower(), result), buckets
             else:
                 yield key, buckets
+
+
+def code_of(outcome: AppendReceipt | Refusal) -> int:
+    """The code that senders of a batch are answered with."""
+    return outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
 
 
 def _request(code: int) -> str:

@@ -26,6 +26,7 @@ def counted(counting: Counting) -> Collector:
     """All of it; nothing of a metric of which nothing was counted."""
     while counting.arrivals.settle():
         yield None
+    counting.calls.settle()
     yield from _arrived(counting)
     yield from _departed(counting)
     yield from _calls(counting)

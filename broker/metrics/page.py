@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.metrics.counted import counted
 from broker.metrics.exporter import ExporterSeries
 from broker.metrics.groups import Groups
+from broker.metrics.replication import replication
 from broker.metrics.runtime import RuntimeSeries
 from broker.metrics.standing import Standing
 from broker.parts import Parts
@@ -63,8 +64,11 @@ class MetricsPage:
     async def _make_whole(self) -> bytes:
         theirs = await self._gather_theirs()
         exporter = await gather((self._exporter.collect(), self._runtime.collect()))
-        own = self._registry.render().encode()
-        return await asyncio.to_thread(lambda: own + self._write_theirs(theirs) + write(self._bounded(exporter)))
+        own, more = self._registry.render().encode(), list(replication(self._parts))
+        labels = tuple(self._registry.labels.items())
+        return await asyncio.to_thread(
+            lambda: own + write(more, labels) + self._write_theirs(theirs) + write(self._bounded(exporter))
+        )
 
     async def _make_theirs(self) -> bytes:
         theirs = await self._gather_theirs()

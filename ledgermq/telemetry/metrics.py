@@ -132,6 +132,11 @@ class Registry:
             "ledgermq_metric_series_dropped_total", "Label sets not shown because their metric has too many."
         )
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Those of every series."""
+        return self._labels
+
     def counter(self, name: str, explanation: str, labels: Mapping[str, str] | None = None) -> Counter:
         """The counter of that name and label set, made at the first call. Its name should end in `_total`.
 

@@ -18,7 +18,7 @@ Outcome = AppendReceipt | Refusal
 RECEIPT = AppendReceipt(generation=5, copies=3, durable_copies=2)
 
 
-def _ignore(_entries: object, _outcome: object, _since: float) -> None: ...
+def _ignore(*_what: object) -> None: ...
 
 
 class ScriptedStore:
@@ -88,7 +88,7 @@ async def test_a_batch_that_cannot_be_placed_is_refused_to_all_who_wait(error: E
 async def answered(client: MemoryClient, outcome: Outcome, header_type: int = JSON_HEADER) -> Command:
     command = Command(310, 9, ext={}, header_type=header_type)
     client.connection.in_flight += 1
-    SendAnswers(STORE_HOST, Calls())([(client.connection, command, draft(7), b"KEY")], outcome, 0.0)
+    SendAnswers(STORE_HOST, Calls())([(client.connection, command, draft(7), b"KEY")], outcome)
     return await client.answer_to(9)
 
 

@@ -34,6 +34,9 @@ GOLDEN = json.loads(Path(__file__).with_name("golden_metrics_5_3_3.json").read_t
 EXPORTER = json.loads(Path(__file__).with_name("golden_exporter_series.json").read_text())
 """Names and labels of the series that rocketmq-exporter 0.0.3 made from a broker of ours (the suite had run on it)."""
 
+RUNTIME = Path(__file__).with_name("golden_runtime_5_3_3.txt")
+"""What such a broker answers to GET_BROKER_RUNTIME_INFO, without the ratio that has a path in its name."""
+
 _LINE = re.compile(r"([a-zA-Z_:0-9]+)(?:\{(.*)\})? (\S+)")
 _PAIR = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _PARTS = re.compile(r"_(bucket|sum|count)$")
@@ -290,3 +293,42 @@ async def test_the_exporters_series_are_there_with_its_labels(scraped: Scraped) 
     assert value(shown["rocketmq_brokeruntime_putmessage_times_total"]) == sum(
         shown["rocketmq_messages_in_total"].values.values()
     )
+
+
+SHAPES = {
+    "three rates": r"[\d.E-]+ [\d.E-]* [\d.E-]*",
+    "whole number": r"-?\d+",
+    "fraction": r"\d+\.\d+(E-?\d+)?",
+    "size": r"\d+(\.\d)? [KMGT]?i?B",
+    "offsets": r"\d+,\d+",
+    "spread": r"(\[[^\]]+\]:\d+ ){13}",
+    "capacity": r"Total : \S+ \S+, Free : \S+ \S+\.",
+    "runtime": r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]",
+    "yes or no": r"true|false",
+    "version": r"V\d_\d_\d",
+}
+
+
+def shape(text: str) -> str:
+    return next(name for name, pattern in SHAPES.items() if re.fullmatch(pattern, text))
+
+
+async def test_runtime_info_has_a_real_brokers_keys_and_shapes_of_values(scraped: Scraped) -> None:
+    desk = scraped.desk
+    await do_everything(desk, desk.client())
+    for _ in range(2):
+        desk.parts.runtime.sample()
+    table = desk.parts.runtime.table(writable=True)
+    theirs = dict(line.split("=", 1) for line in RUNTIME.read_text().splitlines())
+    only_here = {"getTransferedTps", "remainHowManyDataToCommit"}  # as 4.x spells it; upstream only with a pool
+    levels = {name for name in theirs if name.startswith("scheduleMessageOffset_")}
+    own_path = f"commitLogDiskRatio_{desk.config.commit_log_path}"
+    assert set(table) - only_here - {"scheduleMessageOffset_1", own_path} == set(theirs) - levels
+    assert own_path in table
+    for name in set(table) & set(theirs):
+        assert shape(table[name]) == shape(theirs[name]), (name, table[name])
+    assert table["getTransferedTps"] == table["getTransferredTps"]
+    assert (table["putMessageTimesTotal"], table["scheduleMessageOffset_1"]) == ("11", "1,1")
+    spread = re.findall(r"\]:(\d+)", table["putMessageDistributeTime"])
+    assert sum(map(int, spread)) >= 11
+    assert int(table["earliestMessageTimeStamp"]) > 0
