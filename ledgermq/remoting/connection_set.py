@@ -44,16 +44,23 @@ class ConnectionSet:
             _log.warning("%s: refused, %d connections are open", connection.address, len(self._open))
             return "too many connections"
         address = connection.peer[0]
+        if not self.has_room(address, 0):
+            return "too many connections from one address"
         if address not in _OURSELVES:
-            if self._of_address[address] >= self._limits.connections_per_address:
-                self.refused_count += 1
-                _log.warning("%s: refused, %d connections are open from there", address, self._of_address[address])
-                return "too many connections from one address"
             self._of_address[address] += 1
         self._open.add(connection)
         if self._sweep_timer is None:
             self._schedule()
         return None
+
+    def has_room(self, address: str, waiting: int) -> bool:
+        """Whether `address` may have one more connection beside those open and `waiting` others; a no is counted."""
+        count = self._of_address[address] + waiting
+        if address in _OURSELVES or count < self._limits.connections_per_address:
+            return True
+        self.refused_count += 1
+        _log.warning("%s: refused, %d connections are open from there", address, count)
+        return False
 
     def forget(self, connection: Connection, reason: str) -> None:
         """It has ended."""

@@ -14,9 +14,11 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.tls import ContextSource
 
@@ -37,6 +39,7 @@ class FrontDoor:
         limits: its `handshake_s`, `idle_s` and `connections` are kept here.
         takes_plain: whether connections without TLS are let in.
         inside: how many connections there are already.
+        has_room: whether an address may have one more connection beside so many that wait at the door.
     """
 
     def __init__(
@@ -47,15 +50,18 @@ class FrontDoor:
         *,
         takes_plain: bool,
         inside: Callable[[], int],
+        has_room: Callable[[str, int], bool],
     ) -> None:
         self._make = make
         self._context = context
         self._limits = limits
         self._takes_plain = takes_plain
         self._inside = inside
+        self._has_room = has_room
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
-        self._waiting: dict[socket.socket, float] = {}  # since when; the oldest first
+        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # since when, and from where; the oldest first
+        self._waiting_of = Counter[str]()
         self._entering: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -97,7 +103,7 @@ class FrontDoor:
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTS_MAX):
             try:
-                visitor, _address = listener.accept()
+                visitor, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -107,19 +113,23 @@ class FrontDoor:
                 self._loop.remove_reader(listener)
                 self._loop.call_later(_PAUSE_S, self._accept_again, listener)
                 return
-            self._welcome(visitor)
+            self._welcome(visitor, plain_host(address).address)
 
     def _accept_again(self, listener: socket.socket) -> None:
         if listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
-    def _welcome(self, visitor: socket.socket) -> None:
+    def _welcome(self, visitor: socket.socket, address: str) -> None:
         if self._inside() + len(self._waiting) + len(self._entering) >= self._limits.connections:
             _log.warning("a connection is refused, %d are open", self._inside())
             visitor.close()
             return
+        if not self._has_room(address, self._waiting_of[address]):
+            visitor.close()
+            return
         visitor.setblocking(False)
-        self._waiting[visitor] = self._loop.time()
+        self._waiting[visitor] = (self._loop.time(), address)
+        self._waiting_of[address] += 1
         self._loop.add_reader(visitor, self._knocks, visitor)
         if self._sweep is None:
             self._schedule_sweep()
@@ -137,8 +147,7 @@ class FrontDoor:
                 _log.warning("a connection without TLS is refused: TLS is enforced")
             self._send_away(visitor)
             return
-        del self._waiting[visitor]
-        self._loop.remove_reader(visitor)
+        self._leave_door(visitor)
         task = self._loop.create_task(self._let_in(visitor, is_tls))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
@@ -160,9 +169,15 @@ class FrontDoor:
             raise
 
     def _send_away(self, visitor: socket.socket) -> None:
-        del self._waiting[visitor]
-        self._loop.remove_reader(visitor)
+        self._leave_door(visitor)
         visitor.close()
+
+    def _leave_door(self, visitor: socket.socket) -> None:
+        _, address = self._waiting.pop(visitor)
+        self._loop.remove_reader(visitor)
+        self._waiting_of[address] -= 1
+        if not self._waiting_of[address]:
+            del self._waiting_of[address]
 
     # ---- times, and the end
 
@@ -172,7 +187,7 @@ class FrontDoor:
     def _show_out(self) -> None:
         """End the patience with those who never said anything."""
         before = self._loop.time() - self._limits.idle_s
-        for visitor in [visitor for visitor, since in self._waiting.items() if since < before]:
+        for visitor in [visitor for visitor, (since, _) in self._waiting.items() if since < before]:
             self._send_away(visitor)
         self._sweep = None
         if self._waiting:

@@ -54,6 +54,7 @@ class RemotingServer:
                 self._limits,
                 takes_plain=self._takes_plain,
                 inside=self.connections.__len__,
+                has_room=self.connections.has_room,
             )
             await self._door.start(host, port, _BACKLOG)
             return

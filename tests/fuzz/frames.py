@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
@@ -16,6 +17,13 @@ _EXTRA: Final = (
 _JSON_BODIES: Final = frozenset({18, 34, 41, 42, 46, 103, 200, 217, 225, 322, 400, 401, 3001, 3002, 3006, 3007, 200151})
 _CLIENT_CODES: Final = (39, 40, 220, 221, 307, 309, 326)
 _OTHER_CODES: Final = (*_CLIENT_CODES, 0, -1, 9999, 32768, 51001, 51002, 51004, 1001, 1003, 500, 2147483647)
+_LIVELY: Final = frozenset(
+    {"subscription", "exp", "properties", "i", "expressionType", "expType", "extraInfo", "queueId", "e", "sysFlag", "f",
+     "offset", "queueOffset", "commitOrRollback", "delayLevel", "commitLogOffset", "order"}
+)  # fmt: skip
+_OFTEN: Final = (10, 11, 36, 37, 310, 320, 200050, 200051, 103, 105)
+"""Requests without which nothing lies in the broker for the others to find."""
+
 SAFE_HOLD_MS: Final = 20
 
 
@@ -29,12 +37,13 @@ class Frames:
     def __init__(self, values: Values, server: str) -> None:
         self._values = values
         self._random = values.random
-        self._requests = by_server(server)
+        self._requests = [r for r in by_server(server) for _ in range(4 if r.code in _OFTEN else 1)]
 
     def request(self, opaque: int) -> Command:
         """A command that can be encoded; whatever its fields are."""
         values, request = self._values, self._random.choice(self._requests)
-        ext = {name: value for field in request.fields for name, value in self._field(request, field)}
+        fault_rate = self._random.choice((0.0, 0.0, 0.04, 0.1, 0.4))
+        ext = {name: value for field in request.fields for name, value in self._field(request, field, fault_rate)}
         for _ in range(self._random.choice((0, 0, 0, 1, 3))):
             ext[self._random.choice(_EXTRA)] = values.text()
         if values.chance(0.02):
@@ -50,22 +59,31 @@ class Frames:
             command.remark = values.text()
         return command
 
-    def _field(self, request: Request, field: Field) -> list[tuple[str, str]]:
-        values, draw = self._values, self._random.random()
-        good = request.good[field.name]
-        if draw < 0.06 or (draw < 0.25 and not field.required):
+    def _field(self, request: Request, field: Field, fault_rate: float) -> list[tuple[str, str]]:
+        values = self._values
+        if values.chance(fault_rate / 3) or (not field.required and values.chance(0.3)):
             return []
-        if draw > 0.25 + (0.6 if self._random.random() < 0.7 else 0.2):
+        if values.chance(fault_rate):
             return [(field.name, values.number() if field.type in "il" else values.text())]
-        if field.name in ("subscription", "exp"):
-            return [(field.name, values.sql())]
-        if field.name in ("properties", "i"):
-            return [(field.name, values.properties())]
-        if field.name == "expressionType":
-            return [(field.name, self._random.choice(("TAG", "SQL92", "SQL92", "x", "")))]
-        if field.name == "extraInfo":
-            return [(field.name, values.handle())]
-        return [(field.name, good)]
+        if field.name in _LIVELY and values.chance(0.5):
+            return [(field.name, self._lively(field.name))]
+        return [(field.name, request.good[field.name])]
+
+    def _lively(self, name: str) -> str:
+        """A value that is rightly another one each time."""
+        values, choice = self._values, self._random.choice
+        draws: dict[str, Callable[[], str]] = {
+            "subscription": values.sql, "exp": values.sql, "properties": values.properties, "i": values.properties,
+            "expressionType": lambda: choice(("TAG", "SQL92", "SQL92", "x")),
+            "expType": lambda: choice(("TAG", "SQL92")), "extraInfo": values.handle, "queueId": lambda: choice("0123"),
+            "e": lambda: choice("0123"), "sysFlag": lambda: str(self._random.randrange(32)),
+            "f": lambda: choice(("0", "1", "4", "8", "12")), "offset": lambda: str(self._random.randrange(50)),
+            "queueOffset": lambda: str(self._random.randrange(50)),
+            "commitOrRollback": lambda: choice(("0", "8", "12")),
+            "delayLevel": lambda: choice(("-1", "0", "3", "18")), "order": lambda: choice(("true", "false")),
+            "commitLogOffset": lambda: str(self._random.randrange(20_000)),
+        }  # fmt: skip
+        return draws[name]()
 
     def body(self, request: Request) -> bytes:
         """The body of a request; mostly of the right kind."""

@@ -7,6 +7,8 @@ import os
 import random
 import secrets
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +49,10 @@ def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf
     print(f"seed {seed}: {count} cases")
     if failures:
         raise FuzzError(failures)
+    assert [node.process.returncode for node in pair.nodes] == [0, 0]
+    check = [sys.executable, "-P", "-m", "cli", "store", "check", str(tmp_path / "store")]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.cluster

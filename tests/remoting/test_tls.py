@@ -16,7 +16,7 @@ from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 from ledgermq.remoting.tls import LOOK_INTERVAL_S, ClientAuth, ClientTls, ReloadedContext, ServerTls
 from tests.remoting.certificates import Identity, make_identity
-from tests.remoting.peers import Dial, Handler, eventually
+from tests.remoting.peers import Dial, Handler, RawPeer, eventually
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +191,26 @@ async def test_silent_visitors_count_as_connections_and_are_shown_out(
     assert [await peer.closed() for peer in silent] == [True, True]
     assert not handler.connections
     assert await echo(make_client(open_end, None), server) == b"hello"
+
+
+async def test_silent_visitors_from_one_address_count_together(
+    open_end: contextlib.AsyncExitStack, node: Identity, dial: Dial
+) -> None:
+    server, handler = await start_server(open_end, identity(node), limits=Limits(connections_per_address=2))
+    visitors = [
+        RawPeer(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))) for _ in range(3)
+    ]
+    assert await visitors[2].closed()
+    assert server.connections.refused_count == 1
+    visitors[0].writer.close()
+    visitors[1].send(Command(7, 3))
+    assert (await visitors[1].receive()).opaque == 3
+    own = await dial(server)
+    own.send(Command(7, 4))
+    assert (await own.receive()).opaque == 4
+    for visitor in visitors:
+        visitor.writer.close()
+    assert len(handler.requests) == 2
 
 
 async def test_bytes_that_are_no_handshake_end_that_connection_only(
