@@ -29,6 +29,7 @@ from ledgermq.remoting.command import Command
 
 ANY_QUEUE: Final = "-1"
 COUNT_MAX: Final = 32
+BATCH_SPAN_MAX: Final = 4096  # offsets; what a broker says of a message is not trusted to be near
 POP_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -54,6 +55,11 @@ class Handle(NamedTuple):
 
     def __str__(self) -> str:
         return " ".join(map(str, self))
+
+    @property
+    def fits_batch(self) -> bool:
+        """Whether it lies near enough to its taking's begin for a bit of its own."""
+        return 0 <= self.offset - self.start < BATCH_SPAN_MAX
 
     def real_topic(self, topic: str, group: str) -> str:
         """Where the broker keeps the message: the topic, or the group's retry topic of it."""
@@ -170,7 +176,7 @@ def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str])
 
 
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
-    """The body of request 200151: one entry for each taking of a queue, with a bit for each of its messages."""
+    """The body of request 200151: an entry for each taking of a queue, with a bit for each message; all of them fit."""
     offsets: dict[tuple[Handle, str], int] = collections.defaultdict(int)
     for message in messages:
         handle = message.handle

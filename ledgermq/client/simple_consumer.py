@@ -179,14 +179,13 @@ class SimpleConsumer:
             LedgerMQError: a broker has not taken it in time, or the time of a message is over; all were tried.
         """
         by_broker = collections.defaultdict(list)
-        for message in messages:
-            by_broker[message.queue.broker].append(message)
         rounds: list[Awaitable[object]] = []
-        for broker, some in by_broker.items():
-            if len(some) == 1 or self._ordered:
-                rounds += [self._call(RequestCode.ACK_MESSAGE, message) for message in some]
+        for message in messages:
+            if len(messages) == 1 or self._ordered or not message.handle.fits_batch:
+                rounds.append(self._call(RequestCode.ACK_MESSAGE, message))
             else:
-                rounds.append(self._ack_batch(broker, some))
+                by_broker[message.queue.broker].append(message)
+        rounds += [self._ack_batch(broker, some) for broker, some in by_broker.items()]
         for outcome in await asyncio.gather(*rounds, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -265,7 +264,9 @@ class SimpleConsumer:
             for place in places
         ]
         try:
-            await asyncio.wait(questions, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(questions, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if all(question.exception() is not None for question in done):
+                await asyncio.sleep(min(PAUSE_S, left_s))
         finally:
             for question in questions:
                 question.cancel()

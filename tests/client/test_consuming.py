@@ -159,6 +159,20 @@ async def test_a_replica_that_is_suggested_is_read_from_and_left_when_it_fails(c
         await eventually(lambda: replica.count(11) == 1, "it refuses, and the leader is asked again")
 
 
+async def test_a_replica_is_read_from_when_nobody_leads_for_long(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ledgermq.client.queue_reader.LEADERLESS_PATIENCE_S", 0.1)
+    leader, replica = await cluster.add(nodes=2, topics={"T": 1})
+    replica.handlers[11] = replica._pull  # as a slave does, which may be read from
+    leader.ledger.append("T", 0, b"0", b"")
+    async with Consumer(cluster.namesrv, "g", "T", auto_commit_s=None) as consumer:
+        assert await numbers(consumer, 1) == [0]
+        await cluster.kill(leader)
+        leader.ledger.append("T", 0, b"1", b"")
+        assert await numbers(consumer, 1) == [1]
+
+
 async def test_a_broker_that_has_lost_our_subscription_is_told_again(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     async with Consumer(cluster.namesrv, "g", "T"):

@@ -54,6 +54,13 @@ async def test_numbers_out_of_range_are_refused_here(namesrv: str) -> None:
                 await consumer.receive(arguments[0], invisible_s=arguments[1], wait_s=arguments[2])
 
 
+def test_a_message_far_from_its_takings_begin_is_not_batched() -> None:
+    near = parse_handle("5 100 200 3 0 broker-a 0 7")
+    assert near.fits_batch
+    assert not near._replace(offset=10**12).fits_batch
+    assert not near._replace(offset=4).fits_batch
+
+
 def test_a_handle_is_read_as_it_is_written_and_names_the_topic_it_came_from() -> None:
     handle = parse_handle("5 100 200 3 1 broker-a 0 7")
     assert handle == Handle(5, 100, 200, 3, "1", "broker-a", 0, 7)
