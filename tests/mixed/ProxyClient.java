@@ -208,10 +208,26 @@ public class ProxyClient {
         }
     }
 
+    /** The proxy knows for some seconds only where a dead leader was: what cannot be acknowledged yet is tried again. */
     private static void ack(SimpleConsumer consumer, MessageView view) {
+        long end = System.nanoTime() + Duration.ofSeconds(12).toNanos();
+        while (true) {
+            try {
+                consumer.ack(view);
+                return;
+            } catch (Exception e) {
+                if (System.nanoTime() > end) {
+                    throw new IllegalStateException(e);
+                }
+                sleep(200);
+            }
+        }
+    }
+
+    private static void sleep(long millis) {
         try {
-            consumer.ack(view);
-        } catch (Exception e) {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
             throw new IllegalStateException(e);
         }
     }
@@ -220,7 +236,7 @@ public class ProxyClient {
         long end = System.nanoTime() + LIMIT.toNanos();
         while (!condition.getAsBoolean()) {
             check(System.nanoTime() < end, "not within " + LIMIT.getSeconds() + " s: " + what);
-            Thread.sleep(50);
+            sleep(50);
         }
     }
 
