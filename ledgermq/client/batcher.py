@@ -94,6 +94,11 @@ class Batcher:
             self._depart(place)
         return result
 
+    def hurry(self) -> None:
+        """Send what is gathered, and from now on wait for nobody."""
+        self._linger_s = 0.0
+        self.depart_all()
+
     def depart_all(self) -> None:
         """Send what is gathered now."""
         for place in list(self._filling):

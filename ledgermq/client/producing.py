@@ -49,7 +49,7 @@ class Producing:
     async def close(self, group: str, *, drain: bool) -> None:
         """Take it apart; with `drain` once nothing is under way any more."""
         if drain and self.session.is_open:
-            self.batcher.depart_all()
+            self.batcher.hurry()
             await self.outbox.in_flight.wait_idle()
         await self.transactions.close(drain=drain)
         if self._faults is not None:

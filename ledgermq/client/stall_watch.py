@@ -6,9 +6,12 @@
 
 Its requests fail at once then, and are tried at the new leader, long before their own time-outs. A leader that has
 handed over in peace answers what it has taken within that tenth of a second.
+
+It tells of an event loop that stood still, too: heartbeats and commits wait for it like everything else.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -16,9 +19,12 @@ from ledgermq.client.calls import UnderWay
 from ledgermq.client.routes import Routes
 from ledgermq.remoting.client import RemotingClient
 
+_log: Final = logging.getLogger(__name__)
+
 TICK_S: Final = 0.25
 SUSPICIOUS_AGE_S: Final = 0.5
 HANDOVER_S: Final = 0.1
+STOOD_STILL_S: Final = 1.0
 
 
 class StallWatch:
@@ -30,9 +36,11 @@ class StallWatch:
         self._under_way = under_way
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._due_at = 0.0
 
     def start(self) -> None:
         """Look now and then, until `stop`."""
+        self._due_at = self._loop.time() + TICK_S
         self._later(TICK_S, self._tick)
 
     def stop(self) -> None:
@@ -46,6 +54,9 @@ class StallWatch:
         self._later(HANDOVER_S, self._cut)
 
     def _tick(self) -> None:
+        late_s = self._loop.time() - self._due_at
+        if late_s > STOOD_STILL_S:
+            _log.warning("the event loop stood still for %.1f s; what holds it up belongs into a thread", late_s)
         self.start()
         for stalled in self._older_than(SUSPICIOUS_AGE_S):
             if self._routes.leader(stalled.broker) in (None, stalled.address):

@@ -130,6 +130,18 @@ async def test_closing_sends_what_waits_unless_something_went_wrong(cluster: Fak
     assert broker.ledger.bodies("T") == [b"sent"]
 
 
+async def test_closing_hurries_those_that_still_wait_for_room(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    producer = Producer(cluster.namesrv, linger_s=60, in_flight_max=1)
+    await producer.start()
+    sends = [asyncio.ensure_future(producer.send("T", b"%d" % n)) for n in range(3)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await producer.close()
+        await asyncio.gather(*sends)
+    assert broker.ledger.bodies("T") == [b"0", b"1", b"2"]
+
+
 async def test_sending_soon_waits_for_room_only(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     async with Producer(cluster.namesrv, in_flight_max=2, attempt_timeout_s=10) as producer:

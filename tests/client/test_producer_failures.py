@@ -295,3 +295,12 @@ async def test_not_leader_is_a_redirect(cluster: FakeCluster) -> None:
     error = caught.value
     assert (error.action, error.cause, error.leader_hint) == (Action.REDIRECT, "not-leader", "127.0.0.1:1")
     assert (error.retry_after_s, error.code, error.is_retryable) == (0.05, 14, True)
+
+
+async def test_a_loop_that_is_held_up_is_told_of(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send("T", b"x")
+        time.sleep(1.5)  # noqa: ASYNC251  # the point
+        await eventually(lambda: "the event loop stood still" in caplog.text)
+        assert (await producer.send("T", b"y")).attempts == 1

@@ -65,8 +65,9 @@ async def test_the_checker_of_another_producer_of_the_group_decides(namesrv: str
 
     async def check(message: Message) -> Decision:
         asked.append(message)
+        is_first = len(asked) == 1
         await asyncio.sleep(0)
-        if len(asked) == 1:
+        if is_first:
             return Decision.UNKNOWN
         return Decision.COMMIT if message.body == b"kept" else Decision.ROLLBACK
 

@@ -1,0 +1,59 @@
+"""An event loop that the program holds up: answers that have come meanwhile count, whatever the clock says."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RequestTimeoutError
+from ledgermq.remoting.frame import FrameParser, encode_response_head
+from ledgermq.remoting.limits import Limits
+
+STALL_S = 0.5
+
+
+def serve(listener: socket.socket, answers: int) -> None:
+    """Answer so many requests of one connection, each at once; in a thread, which no event loop holds up."""
+    connection, _ = listener.accept()
+    limits = Limits()
+    parser = FrameParser(limits.frame_bytes, limits.header_bytes)
+    with connection:
+        while data := connection.recv(65536):
+            for command in parser.feed(data):
+                if answers > 0:
+                    connection.sendall(encode_response_head(command.opaque, 0, None, None, 0, command.header_type))
+                    answers -= 1
+
+
+async def stalled(address: str) -> list[object]:
+    """What becomes of two requests that are under way while the loop stands still."""
+    client = RemotingClient()
+    await client.connection(address)
+    requests = [asyncio.ensure_future(client.request(address, Command(105, ext={}), STALL_S / 2)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    time.sleep(STALL_S)  # noqa: ASYNC251  # the point
+    outcomes: list[object] = list(await asyncio.gather(*requests, return_exceptions=True))
+    await client.close()
+    return outcomes
+
+
+Runner = Callable[[Coroutine[Any, Any, list[object]]], list[object]]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_an_answer_that_came_while_the_loop_stood_still_is_taken(run: Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, 1), daemon=True)
+        thread.start()
+        answered, unanswered = run(stalled(f"127.0.0.1:{listener.getsockname()[1]}"))
+        thread.join(10)
+    assert isinstance(answered, Command)
+    assert isinstance(unanswered, RequestTimeoutError)
