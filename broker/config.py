@@ -214,6 +214,10 @@ class BrokerConfig:
     # POP
     pop_from_retry_percent: int = 20
     """Of the requests that look into the retry topic first."""
+    pop_retry_v2: bool = False
+    """Messages that come again go into retry topics of the newer name, whose parts can be told apart."""
+    pop_reads_retry_v1: bool = True
+    """Then retry topics of the older name are read, too."""
     pop_revive_queues: int = 8
     """What revive queue ids in handles run through; there are no such queues here (reviveQueueNum)."""
     pop_shows_retry_topic: bool = False

@@ -47,6 +47,8 @@ LIVE_FIELDS: Final = frozenset(
         "mixed_types",
         "pop_from_retry_percent",
         "pop_limits_open",
+        "pop_reads_retry_v1",
+        "pop_retry_v2",
         "pop_open_limit",
         "pop_shows_retry_topic",
         "pop_start_from_memory",

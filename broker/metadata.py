@@ -126,7 +126,7 @@ class Metadata:
         """
         found = self.topic(name)
         if found is None:
-            names.check_topic_name(name)
+            names.check_topic_name(name.replace(names.POP_RETRY_V2, "_", 1))
             self._role.check_writable()
             return self._make_for_sender(TopicConfig(name=name, read_queues=queue_count, write_queues=queue_count))
         return found

@@ -12,6 +12,8 @@ RETRY_TOPIC_LENGTH_MAX = 255
 GROUP_LENGTH_MAX = 120
 
 RETRY_PREFIX = "%RETRY%"
+POP_RETRY_V2 = "+"
+"""Divides group and topic in the newer names of POP's retry topics, which no client may send to."""
 DEAD_LETTER_PREFIX = "%DLQ%"
 
 TEMPLATE_TOPIC = "TBW102"

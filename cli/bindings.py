@@ -137,6 +137,8 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "enableMixedMessageType": Binding("mixed_types"),
     "litePullMessageEnable": Binding("lite_pull"),
     "startAcceptSendRequestTimeStamp": Binding("accepts_sends_from_ms", values.not_negative),
+    "enableRetryTopicV2": Binding("pop_retry_v2"),
+    "retrieveMessageFromPopRetryTopicV1": Binding("pop_reads_retry_v1"),
     "enablePropertyFilter": Binding("property_filter"),
     "enabledAppendPropCRC": Binding("stamps_crc"),
     "filterSupportRetry": Binding("filter_retries"),

@@ -81,6 +81,18 @@ def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
     return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
+def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[str, ...]:
+    """Where messages of `topic` that `group` did not acknowledge are looked for.
+
+    They are put under the newer name if `newer` (enableRetryTopicV2); if `older` (retrieveMessageFromPopRetryTopicV1),
+    some may lie under the older one still.
+    """
+    if not newer:
+        return (retry_topic(topic, group, is_v2=False),)
+    names = retry_topic(topic, group, is_v2=True), retry_topic(topic, group, is_v2=False)
+    return names if older else names[:1]
+
+
 def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
 

@@ -7,9 +7,10 @@ Source: apache/rocketmq `broker/.../processor/PeekMessageProcessor.java`, `Notif
 import random
 from collections.abc import Iterator
 
+from broker.config import BrokerConfig
 from broker.metadata import Metadata
 from broker.pop.checks import PopChecks
-from broker.pop.handles import retry_topic
+from broker.pop.handles import retry_topics
 from broker.pop.reading import PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
@@ -35,6 +36,7 @@ class LookRequests:
 
     def __init__(
         self,
+        config: BrokerConfig,
         metadata: Metadata,
         checks: PopChecks,
         role: Role,
@@ -43,6 +45,7 @@ class LookRequests:
         held_pops: HeldPops,
         held: HeldPops,
     ) -> None:
+        self._config = config
         self._metadata = metadata
         self._checks = checks
         self._role = role
@@ -124,10 +127,12 @@ class LookRequests:
         """The queue asked for, or all from a random one on; those of the retry topic last."""
         first = self._random.randrange(1 << 16)
         numbers = [queue_id] if queue_id >= 0 else _from(first, topic.read_queues)
-        retries = self._metadata.topic(retry_topic(topic.name, group, is_v2=False))
         places = [(topic.name, number) for number in numbers]
-        if retries is not None:
-            places += [(retries.name, number) for number in _from(first, retries.read_queues)]
+        newer, older = self._config.pop_retry_v2, self._config.pop_reads_retry_v1
+        for name in retry_topics(topic.name, group, newer=newer, older=older):
+            retries = self._metadata.topic(name)
+            if retries is not None:
+                places += [(name, number) for number in _from(first, retries.read_queues)]
         for name, number in places:
             queue = self._store.queues.find(name, number)
             if queue is not None:

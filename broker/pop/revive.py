@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.appender import Appender
+from broker.config import BrokerConfig
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
 from broker.metrics.events import Events
@@ -49,6 +50,7 @@ class ReviveService:
 
     def __init__(
         self,
+        config: BrokerConfig,
         metadata: Metadata,
         role: Role,
         store: MessageStore,
@@ -60,6 +62,7 @@ class ReviveService:
         clock_ms: Callable[[], int],
         events: Events,
     ) -> None:
+        self._config = config
         self._metadata = metadata
         self._role = role
         self._store = store
@@ -113,7 +116,7 @@ class ReviveService:
         records = [record for offset in checkpoint.open_offsets if (record := self._record(checkpoint, offset))]
         if not records:
             return
-        name = topic if is_retry_topic(topic) else retry_topic(topic, group, is_v2=False)
+        name = topic if is_retry_topic(topic) else retry_topic(topic, group, is_v2=self._config.pop_retry_v2)
         self._metadata.topic_for_group(name, 1)
         drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
 

@@ -71,11 +71,11 @@ class PopService:
         checks = PopChecks(config, metadata)
         reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
         self.revive = ReviveService(
-            metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms, counting.events
+            config, metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms, counting.events
         )
         self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
         self.acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
-        self.looks = LookRequests(metadata, checks, role, store, reader, self.held, self._held_looks)
+        self.looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
         self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)
 
     def requests(self) -> Mapping[int, Serve]:

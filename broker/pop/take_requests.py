@@ -15,7 +15,7 @@ from broker.filter_turns import FilterTurns
 from broker.metadata import Metadata
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
-from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topic
+from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
 from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
@@ -191,10 +191,11 @@ class TakeRequests:
             yield from retries
 
     def _retry_queues(self, topic: str, group: str, first: int) -> Iterator[tuple[str, int]]:
-        retries = self._metadata.topic(retry_topic(topic, group, is_v2=False))
-        if retries is not None:
-            for number in range(retries.read_queues):
-                yield retries.name, (first + number) % retries.read_queues
+        newer, older = self._config.pop_retry_v2, self._config.pop_reads_retry_v1
+        for name in retry_topics(topic, group, newer=newer, older=older):
+            retries = self._metadata.topic(name)
+            if retries is not None:
+                yield from ((name, (first + number) % retries.read_queues) for number in range(retries.read_queues))
 
     def _answer(self, connection: Connection, command: Command, taking: Taking) -> None:
         size = sum(map(len, taking.records))

@@ -158,7 +158,8 @@ class HeldPops:
 
     def _put(self, pop: HeldPop) -> deque[HeldPop]:
         self._count += 1
-        self._retries[retry_topic(pop.topic, pop.group, is_v2=False)] = pop.topic, pop.group
+        for is_v2 in (False, True):
+            self._retries[retry_topic(pop.topic, pop.group, is_v2=is_v2)] = pop.topic, pop.group
         return self._held.setdefault(pop.topic, {}).setdefault(pop.group, {}).setdefault(pop.queue_id, deque())
 
     def _take(self, pop: HeldPop) -> None:
@@ -171,7 +172,8 @@ class HeldPops:
             del queues[pop.queue_id]
         if not queues:
             del groups[pop.group]
-            self._retries.pop(retry_topic(pop.topic, pop.group, is_v2=False), None)
+            for is_v2 in (False, True):
+                self._retries.pop(retry_topic(pop.topic, pop.group, is_v2=is_v2), None)
         if not groups:
             del self._held[pop.topic]
 

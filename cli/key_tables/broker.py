@@ -79,7 +79,7 @@ enableRegisterProducer|bool|true|d|Keep a list of producers.
 enableRemoteEscape|bool|false|f|Send messages to other brokers of the container while there is no master.
 enableRemotingMetrics|bool|true|f|Report requests and answers as metrics (5.4).
 enableRequestMetrics|bool|true|f|Report requests by code as metrics (5.4).
-enableRetryTopicV2|bool|false|f|Name POP retry topics by the newer rule.
+enableRetryTopicV2|bool|false|*|Name POP retry topics by the newer rule.
 enableSingleTopicRegister|bool|false|d|Announce one changed topic by a request of its own.
 enableSkipLongAwaitingAck|bool|false|f|Give up POP check points that wait too long for an acknowledgement.
 enableSlaveActingMaster|bool|false|f|Let a slave stand in for a lost master, reading only.
@@ -171,7 +171,7 @@ registerNameServerPeriod|int|30000|*|Time in ms between two registrations at the
 rejectPullConsumerEnable|bool|false|f|Refuse consumers that pull.
 rejectTransactionMessage|bool|false|*|Refuse transactional messages.
 replyThreadPoolQueueCapacity|int|10000|j|Waiting replies before the broker refuses more.
-retrieveMessageFromPopRetryTopicV1|bool|true|f|Read POP retry topics named by the older rule, too.
+retrieveMessageFromPopRetryTopicV1|bool|true|*|Read POP retry topics named by the older rule, too.
 reviveAckWaitMs|long|180000|f|Time in ms for which acknowledgements without a check point are kept.
 reviveInterval|long|1000|f|Time in ms between two rounds of POP revival.
 reviveMaxSlow|long|3|f|Slow rounds after which POP revival is counted as behind.

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from ledgermq.message.properties import decode_properties
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
 from tests.broker.pop_support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields, records
 
 
@@ -55,6 +55,36 @@ async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(
     assert properties["POP_CK"] == handle
     assert (await ack(client, handle)).code == 0
     await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
+
+
+@pytest.mark.parametrize("desk", [{"pop_retry_v2": True}], indirect=True)
+async def test_messages_come_again_from_a_retry_topic_of_the_newer_name(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    await send(client, b"m")
+    await pop(client, invisibleTime=300)
+    again = await pop_again(client)
+    assert again.ext["startOffsetInfo"] == "2 0 0"
+    assert [(record.body, record.topic) for record in records(again)] == [(b"m", "T")]
+    assert (await ack(client, handles(again)[0])).code == 0
+    await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
+    assert "%RETRY%g+T" in desk.parts.state.topics
+    assert (await client.ask(CODE.SEND_MESSAGE_V2, send_fields("%RETRY%g+T"), b"x")).code == 29
+    await desk.stop()
+    await desk.start()
+    assert "%RETRY%g+T" in desk.parts.state.topics
+    assert desk.store.queues.get("%RETRY%g+T", 0).max_offset == 1
+
+
+async def test_what_lies_under_the_older_name_is_found_too(desk: Desk, client: MemoryClient, topic: str) -> None:
+    await send(client, b"old")
+    await pop(client, invisibleTime=300)
+    await eventually(lambda: desk.store.queues.get("%RETRY%g_T", 0).max_offset == 1, "the message in the retry topic")
+    desk.config.pop_retry_v2, desk.config.pop_reads_retry_v1 = True, False
+    assert (await pop(client)).code == 210
+    desk.config.pop_reads_retry_v1 = True
+    again = await pop_again(client)
+    assert (again.ext["startOffsetInfo"], records(again)[0].body) == ("1 0 0", b"old")
 
 
 async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient, topic: str) -> None:

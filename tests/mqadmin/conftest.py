@@ -33,7 +33,8 @@ def jars() -> str:
     spec += ", ".join(f"'org.apache.rocketmq:rocketmq-{name}:5.3.3'" for name in _ARTIFACTS) + "]))"
     peers = PROJECT / "benchmarks" / "peers"
     done = subprocess.run([sys.executable, "-c", spec], capture_output=True, text=True, cwd=peers, timeout=300)
-    assert done.returncode == 0, done.stderr
+    if done.returncode:
+        pytest.skip(f"Maven has not got RocketMQ's jars: {done.stderr.strip()[-200:]}")
     return f"{done.stdout.strip()}/*"
 
 
