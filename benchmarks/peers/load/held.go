@@ -124,8 +124,11 @@ func (h *holder) listen() {
 			continue
 		}
 		i := int(r.opaque - opaqueBase)
-		if i >= len(h.pending) {
-			continue // the answer to a send
+		if i >= len(h.pending) { // the answer to a send
+			if r.code != 0 {
+				h.failure.Store(fmt.Sprintf("a send to a quiet queue: %s: %s", codeName(r.code), r.remark()))
+			}
+			continue
 		}
 		if n, err := eachRecord(r.body, nil); r.code != 0 || err != nil || n != 1 || h.pending[i] {
 			h.failure.Store(fmt.Sprintf("held pull %d: %s: %s, %d records", i, codeName(r.code), r.remark(), n))
@@ -144,7 +147,8 @@ func answered(holders []*holder) (n int64) {
 	return n
 }
 
-// wakeAll sends one message to each quiet queue, and waits for all pulls.
+// wakeAll sends one message to each quiet queue, a connection after the other,
+// and waits for its pulls. The first message of a queue makes its files.
 func wakeAll(o *options, holders []*holder) (time.Duration, error) {
 	begin := time.Now()
 	for _, h := range holders {
@@ -156,23 +160,14 @@ func wakeAll(o *options, holders []*holder) (time.Duration, error) {
 		if _, err := h.conn.Write(wb); err != nil {
 			return 0, err
 		}
-	}
-	done := make(chan struct{})
-	go func() {
-		for _, h := range holders {
-			h.arrived.Wait()
+		done := make(chan struct{})
+		go func(h *holder) { h.arrived.Wait(); close(done) }(h)
+		select {
+		case <-done:
+		case <-time.After(o.timeout + 10*time.Second):
+			e, _ := h.failure.Load().(string)
+			return 0, fmt.Errorf("%d of %d held pulls were woken; %s", answered(holders), o.held, e)
 		}
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(o.timeout + 10*time.Second):
-		for _, h := range holders {
-			if e, _ := h.failure.Load().(string); e != "" {
-				return 0, fmt.Errorf("%d of %d held pulls were woken; %s", answered(holders), o.held, e)
-			}
-		}
-		return 0, fmt.Errorf("%d of %d held pulls were woken", answered(holders), o.held)
 	}
 	return time.Since(begin), nil
 }
