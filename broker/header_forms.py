@@ -44,6 +44,7 @@ FORMS = forms("""
 351 topic
 352 group
 353 group topic
+355 configType
 361 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l suspendTimeoutMillis:l
   subVersion:l maxMsgBytes:i?
 370 topic@16 recallHandle@16

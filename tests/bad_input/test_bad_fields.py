@@ -12,8 +12,10 @@ from typing import Final
 
 import pytest
 
+from ledgermq.remoting.codes import RequestCode
 from tests.bad_input.cases import Case, Nodes, cases
 from tests.fuzz.nodes import NodePair
+from tests.fuzz.requests import BY_CODE
 from tests.java_store.wire import Answer
 
 _RECORDED: Final = Path(__file__).with_name("answers_5_3_3.tsv")
@@ -64,6 +66,15 @@ def test_every_wrong_field_is_answered_as_rocketmq_answers_it_and_changes_nothin
         if fault is not None:
             faults.append(f"{case.name}: {fault}: {answer}")
     assert faults == [], "\n".join(faults)
+
+
+@pytest.mark.cluster
+def test_every_request_that_is_served_is_among_the_cases(nodes: Nodes) -> None:
+    codes = {code for code in vars(RequestCode).values() if isinstance(code, int)}
+    for server in "BN":
+        answers = {code: nodes.ask(server, code) for code in codes}
+        served = {code for code, answer in answers.items() if answer is None or answer.code != 3}
+        assert served <= {code for found, code in BY_CODE if found == server}
 
 
 def _changes_something(nodes: Nodes, case: Case) -> bool:

@@ -96,6 +96,8 @@ BODIES: Final[dict[int, bytes]] = {
     400: _json({"clientId": "fuzz@1", "consumerGroup": GROUP, "messageModel": "CLUSTERING", "strategyName": "AVG",
                 "topic": TOPIC}),
     401: _json({"consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 0, "topic": TOPIC}),
+    2001: b"FuzzGroup=10\n",
+    2002: b"FuzzGroup",
     3001: _json(_USER),
     3002: _json(_USER),
     3006: _json(_ACL),

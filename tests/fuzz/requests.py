@@ -79,6 +79,7 @@ B 345 group topic?
 B 351 topic
 B 352 group
 B 353 group topic readable:b?
+B 355 configType
 B 361 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i=4 commitOffset:l suspendTimeoutMillis:l
   subscription? subVersion:l expressionType? maxMsgBytes:i?
 B 370 producerGroup? topic recallHandle
@@ -92,6 +93,10 @@ B 906 masterHaAddress? masterFlushOffset:l? masterAddress?
 B 907
 B 908 masterFlushOffset:l?
 B 1007
+B 2001
+B 2002
+B 2003
+B 2004 READ_AHEAD_MODE:i=1
 B 3001 username:new
 B 3002 username
 B 3003 username:gone
@@ -109,6 +114,7 @@ B 200052 consumerGroup topic queueId:i maxMsgNums:i
 B 200053 consumerGroup topic queueId:i extraInfo offset:l invisibleTime:l
 B 200054 consumerGroup topic queueId:i pollTime:l bornTime:l order:b? attemptId?
 B 200055 consumerGroup topic queueId:i
+B 200056
 B 200151
 N 100 namespace key value
 N 101 namespace key
