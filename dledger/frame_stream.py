@@ -92,6 +92,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
+        self._view = memoryview(b"")  # the rest of this object waits for the garbage collector
         self._handler.on_closed(self._error)
 
     def _cut_frames(self) -> None:

@@ -147,6 +147,10 @@ class FrameParser:
         """Bytes of the unfinished frame received so far; 0 between frames."""
         return len(self._held)
 
+    def forget(self) -> None:
+        """Drop what came of an unfinished frame; nothing more will."""
+        self._held = bytearray()
+
     def feed(self, data: bytes) -> list[Command]:
         """The commands completed by this piece of input, in order.
 

@@ -1,7 +1,9 @@
 """Each limit on what nobody has authenticated: just within it is served, one more is not, others are served on."""
 
 import asyncio
+import gc
 import struct
+import tracemalloc
 
 import pytest
 
@@ -92,6 +94,25 @@ async def test_frames_that_came_in_part_are_bounded_together_and_what_goes_makes
     third.send(whole)
     assert (await third.receive()).opaque == 1
     assert len(handler.closed) == 1
+
+
+async def test_a_connection_that_ends_leaves_nothing_of_its_half_frame_behind(serve: Serve, dial: Dial) -> None:
+    server, handler = await serve()
+    half = encode(Command(7, 1, body=bytes(2_000_000)))[:1_000_000]
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for number in range(1, 21):
+            peer = await dial(server)
+            peer.send(half)
+            await eventually(lambda: server.connections.unfinished_bytes > 900_000)
+            peer.writer.close()
+            await eventually(lambda count=number: len(handler.closed) == count)  # type: ignore[misc]
+        assert tracemalloc.get_traced_memory()[0] < 10_000_000
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 @pytest.mark.parametrize("text", [b"{a:18446744073709551616}", b"{a:-9223372036854775809}"])
