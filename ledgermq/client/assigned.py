@@ -1,20 +1,20 @@
-"""The queues of one consumer that are ours now: a reader each, whose turn it is, and how they come and go.
+"""The queues of one consumer that are ours now: a reader each, and how they come and go.
 
-Membership ── take_over ──> a reader per queue ── ready, in turn ──> take
-given up: no more is read, handlers end, what is handled is committed
+    Membership ── take_over ──> a reader per queue ── ready, in turn ──> take
+                                     given up: no more is read, handlers end, what is handled is committed
+
+What is taken in which order is `Turns`' part.
 """
 
 import asyncio
-import collections
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from ledgermq.client.commits import Commits
-from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
-from ledgermq.client.message import Message
+from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.prefetch import Prefetch
 from ledgermq.client.queue_locks import RENEWAL_S, QueueLocks
 from ledgermq.client.queue_reader import QueueReader
@@ -23,10 +23,10 @@ from ledgermq.client.session import Session
 from ledgermq.client.start_position import Start, find_start
 from ledgermq.client.subscription import RETRY_TOPIC_PREFIX, Subscription
 from ledgermq.client.topic_figures import TopicFigures
+from ledgermq.client.turns import Turns
 
 _log: Final = logging.getLogger(__name__)
 
-TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 LEAVING_DEADLINE_S: Final = 5.0
 HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
 HANDLERS_WAIT_S: Final = 0.4  # for handlers of a queue that is given up, before its offset is committed
@@ -36,7 +36,7 @@ OnQueuesChanged = Callable[[tuple[MessageQueue, ...]], Awaitable[None] | None]
 """Told of queues; may be a coroutine function."""
 
 
-class AssignedQueues:
+class AssignedQueues(Turns):
     """Readers of one consumer's queues; an `Owner` of theirs.
 
     Args:
@@ -66,6 +66,7 @@ class AssignedQueues:
         on_revoked: OnQueuesChanged | None,
         figures: TopicFigures,
     ) -> None:
+        super().__init__()
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
@@ -76,15 +77,8 @@ class AssignedQueues:
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._figures = figures
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
-        self._ready: collections.deque[QueueReader] = collections.deque()
-        self._turn_left = TURN_COUNT
-        self._held: set[QueueReader] = set()
-        self._paused: set[MessageQueue] = set()
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._more = asyncio.Event()
         self._renewal_due = asyncio.Event()
-        self._failure: BaseException | None = None
         self._locks: QueueLocks | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -93,116 +87,9 @@ class AssignedQueues:
         """The locks of queues that are handled in order; None while they are not."""
         return self._locks
 
-    def readers(self) -> list[QueueReader]:
-        """Of all queues."""
-        return [reader for reader, _ in self._readers.values()]
-
-    def reader(self, queue: MessageQueue) -> QueueReader:
-        """Of one queue.
-
-        Raises:
-            InvalidArgumentError: it is not ours.
-        """
-        if queue not in self._readers:
-            raise InvalidArgumentError(f"queue {queue} is not assigned to this consumer now")
-        return self._readers[queue][0]
-
-    # -- messages out
-
-    @property
-    def has_message(self) -> bool:
-        """Whether `take` has one to give."""
-        return bool(self._ready)
-
-    def take(self) -> tuple[QueueReader, Message]:
-        """The next message; there is one."""
-        reader = self._ready[0]
-        message = reader.take()
-        self._turn_left -= 1
-        if not reader.backlog.buffer:
-            self._ready.popleft()
-            self._turn_left = TURN_COUNT
-        elif self._turn_left <= 0:
-            self._ready.rotate(-1)
-            self._turn_left = TURN_COUNT
-        return reader, message
-
-    async def wait_more(self) -> None:
-        """Return when something may have changed.
-
-        Raises:
-            LedgerMQError: something cannot go on; it is told once.
-        """
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        self._more.clear()
-        await self._more.wait()
-
-    def wake(self) -> None:
-        """Something may have changed for those who wait."""
-        self._more.set()
-
-    def hold(self, reader: QueueReader) -> None:
-        """Give no more of this queue until `release`."""
-        self._held.add(reader)
-        self._withdraw(reader)
-
-    def release(self, reader: QueueReader) -> None:
-        """Give of it again."""
-        self._held.discard(reader)
-        self._offer(reader)
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give none of these until `resume`; they stay ours."""
-        for queue in queues:
-            self._paused.add(queue)
-            if queue in self._readers:
-                self._withdraw(self._readers[queue][0])
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Give of these again."""
-        for queue in queues:
-            self._paused.discard(queue)
-            if queue in self._readers:
-                self._offer(self._readers[queue][0])
-
-    def rewind(self) -> None:
-        """Read again what was taken and is not done: whoever had it in hand has ended."""
-        for reader in self.readers():
-            handled = reader.handled
-            if reader.backlog.in_hand and handled is not None:
-                reader.move(handled)
-            self.release(reader)
-
-    def _offer(self, reader: QueueReader) -> None:
-        may = reader.queue not in self._paused and reader not in self._held
-        if may and reader.backlog.buffer and reader not in self._ready:
-            self._ready.append(reader)
-            self._more.set()
-
-    def _withdraw(self, reader: QueueReader) -> None:
-        with contextlib.suppress(ValueError):
-            self._ready.remove(reader)
-
-    # -- what readers tell
-
-    def on_ready(self, reader: QueueReader) -> None:
-        """A reader has messages again."""
-        self._offer(reader)
-
-    def on_emptied(self, reader: QueueReader) -> None:
-        """A reader has none any more."""
-        self._withdraw(reader)
-
     def on_stranger(self, address: str) -> None:
         """A broker has lost, or never had, our subscription."""
         self.spawn(self._introduce(address), f"heartbeat to {address}")
-
-    def on_failed(self, failure: BaseException) -> None:
-        """Something cannot go on: the program is told when it asks for more."""
-        self._failure = failure
-        self._more.set()
 
     async def _introduce(self, address: str) -> None:
         await self._session.heartbeats.tell(address)
