@@ -33,6 +33,9 @@ FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
 """Java consumers share queues once a second at most, and look for unknown routes as they do."""
 
+_ANSWERS_QUESTIONS = 62
+"""Version of clients (3.1.8) from which on brokers may ask them something."""
+
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -203,6 +206,10 @@ class ClientRequests:
         if record is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset} (msgId {message_id})")
         extended = {**fields, "brokerName": self._config.broker_name}
+        if (topic := self._metadata.topic(fields.get("topic", ""))) is not None:
+            extended["topicSysFlag"] = str(topic.sys_flag)
+        if (group := self._metadata.group(fields.get("consumerGroup", ""))) is not None:
+            extended["groupSysFlag"] = str(group.sys_flag)
         self._spawn(self._forward(client, connection, command, extended, bytes(record)))
 
     async def _forward(
@@ -213,10 +220,12 @@ class ClientRequests:
             answer = await client.connection.request(question, FORWARD_TIMEOUT_SECONDS)
         except RequestTimeoutError as error:
             connection.respond(
-                command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"consumer {client.client_id}: {error}"
+                command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"{_consumer(command)} Timeout: {error}"
             )
         except RemotingError as error:
-            connection.respond(command, ResponseCode.SYSTEM_ERROR, remark=f"consumer {client.client_id}: {error}")
+            connection.respond(
+                command, ResponseCode.SYSTEM_ERROR, remark=f"invoke {_consumer(command)} Exception: {error}"
+            )
         else:
             fields = dict(answer.ext)
             connection.respond(command, answer.code, fields, bytes(answer.body), remark=answer.remark)
@@ -227,12 +236,20 @@ class ClientRequests:
         client = group.find(client_id) if group is not None else None
         if client is None:
             raise Refusal(Cause.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        if client.version < _ANSWERS_QUESTIONS:
+            remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish"
+            raise Refusal(Cause.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")
         return client
 
     def _ensure_retry_topic(self, group: str) -> None:
         config = self._metadata.group(group)
         if self._role.writable and config is not None and config.retry_queues > 0:
             self._metadata.topic_for_group(names.retry_topic(group), config.retry_queues)
+
+
+def _consumer(command: Command) -> str:
+    """Whom a question was for."""
+    return f"consumer <{command.ext.get('consumerGroup', '')}> <{command.ext.get('clientId', '')}>"
 
 
 def _json_body(command: Command) -> Any:

@@ -26,7 +26,6 @@ LIVE_FIELDS: Final = frozenset(
     {
         "accepts_sends_from_ms",
         "auto_create_group",
-        "auto_create_topic",
         "broker_permission",
         "clear_retry_topics",
         "cold_data_control",
@@ -35,7 +34,6 @@ LIVE_FIELDS: Final = frozenset(
         "default_pop_share_queues",
         "default_query_max_count",
         "default_request_mode",
-        "default_topic_queue_count",
         "file_reserved_ms",
         "filter_retries",
         "hot_memory_percent",

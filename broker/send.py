@@ -22,7 +22,7 @@ from broker.metadata import Metadata
 from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
-from broker.send_fields import check_inner_batch, check_key, missing_of, shortened, stamp
+from broker.send_fields import TELLS_MAX_RECONSUME_TIMES, check_inner_batch, check_key, missing_of, shortened, stamp
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import split_batch
@@ -217,7 +217,7 @@ class SendProcessor:
     def _send(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
         target = self._known.get((fields.get("b"), fields.get("e")))
         if target is None:
-            target = self._checked_target(fields)
+            target = self._checked_target(fields, command.version)
         body = command.body
         if not 0 < len(body) <= self._body_max and not (target.needs_key and len(body) == 0):  # which removes its key
             raise self._body_refused(len(body), "message")
@@ -368,14 +368,16 @@ class SendProcessor:
         draft.tally = target.tally
         return draft
 
-    def _checked_target(self, fields: Mapping[str, str]) -> SendTarget:
+    def _checked_target(self, fields: Mapping[str, str], version: int = TELLS_MAX_RECONSUME_TIMES) -> SendTarget:
         target = self._targets.find(fields)
         topic = fields["b"]
         if not topic.startswith(names.RETRY_PREFIX):
             return target
         group_name = topic.removeprefix(names.RETRY_PREFIX)
         group = self._metadata.group(group_name)
-        limit = integer(fields, "l", group.retry_max_times if group else 16)
+        limit = group.retry_max_times if group else 16
+        if version >= TELLS_MAX_RECONSUME_TIMES:
+            limit = integer(fields, "l", limit)
         if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
             origin = find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b""
             self._dead_letters.add((origin.decode(errors="replace") or topic, group_name))

@@ -17,6 +17,7 @@ from broker.metadata import Metadata
 from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.role import Role
+from broker.send_fields import TELLS_MAX_RECONSUME_TIMES
 from broker.send_target import SendTarget, SendTargets
 from broker.settings import PERM_WRITE, GroupConfig
 from broker.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
@@ -42,8 +43,6 @@ from store.message_store import MessageStore
 from store.replicated_log import AppendReceipt
 
 _FIRST_RETRY_LEVEL = 3
-TELLS_MAX_RECONSUME_TIMES = 121
-"""Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
 
 
 class SendBack:

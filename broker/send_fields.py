@@ -10,6 +10,9 @@ from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_queue import BatchQueue
 
+TELLS_MAX_RECONSUME_TIMES = 121
+"""Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
+
 
 def stamp(config: BrokerConfig) -> bytes:
     """What the broker adds to every message's properties: Java's consumers trace by it, requests are answered by it."""
