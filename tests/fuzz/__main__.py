@@ -10,12 +10,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz import decoders
+from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import Failure
 from tests.fuzz.nodes import NodePair
 
-LEVELS = ("decoders", "nodes")
+LEVELS = ("decoders", "nodes", "peers")
 _FOREVER_S = 1e9
 
 
@@ -47,6 +47,9 @@ def _run(level: str, options: argparse.Namespace, seconds: float) -> list[Failur
             failure = decoders.run_case(options.seed, options.case)
             return [failure] if failure else []
         count, failures = decoders.run(options.seed, options.cases, seconds)
+    elif level == "peers":
+        with tempfile.TemporaryDirectory() as folder:
+            count, failures = peers.run(Path(folder), options.seed, options.cases, seconds, options.case)
     else:
         conf = dict(item.split("=", 1) for item in options.conf)
         with tempfile.TemporaryDirectory() as folder, NodePair(Path(folder), conf) as pair:

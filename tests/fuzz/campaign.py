@@ -8,6 +8,7 @@ message is sent and pulled, and both logs, listeners and the nodes' memory are l
 import contextlib
 import http.client
 import socket
+import struct
 import time
 from typing import Final
 
@@ -94,6 +95,9 @@ class Campaign:
         probe = encode(Command(_PROBE, _PROBE_OPAQUE))
         with dial(self._pair.port(server), self._limit_s) as peer:
             self._write(values, peer, b"".join(pieces))
+            if values.chance(0.02):  # and leaves in the middle of a long frame
+                peer.sendall(struct.pack(">ii", 12 << 20, 100) + bytes(values.random.choice((1 << 16, 1 << 20))))
+                return
             if values.chance(0.1):  # and leaves without a word, or with half a frame
                 peer.sendall(probe[: values.random.randrange(len(probe))])
                 return

@@ -155,7 +155,8 @@ class _Gone(asyncio.Transport):
     def close(self) -> None: ...
 
 
-def _peer_bytes(values: Values) -> bytes:
+def peer_bytes(values: Values) -> bytes:
+    """A frame between members of a Raft group; its checksum is right at times, its content never."""
     code = values.random.choice(_CODES)
     sealed = wire.seal(code, values.random.randbytes(values.random.choice((0, 8, 40, 72, 300))))
     return values.damaged(sealed) if values.chance(0.6) else sealed
@@ -214,7 +215,7 @@ TARGETS: Final[dict[str, Target]] = {
         lambda given: decompress(given[0], given[1]),
         (UndecodableError,),
     ),
-    "peer": Target(_peer_bytes, _peer, (PeerProtocolError,)),
+    "peer": Target(peer_bytes, _peer, (PeerProtocolError,)),
 }
 """By name."""
 

@@ -17,7 +17,7 @@ import pytest
 
 from ledgermq.remoting.frame import FrameParser
 from nameserver import register_body
-from tests.fuzz import decoders
+from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FuzzError
 from tests.fuzz.mutants import FAULTS
@@ -53,6 +53,14 @@ def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf
     check = [sys.executable, "-P", "-m", "cli", "store", "check", str(tmp_path / "store")]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.cluster
+def test_no_input_makes_the_peers_port_fail_hang_or_grow(tmp_path: Path) -> None:
+    count, failures = peers.run(tmp_path, _FRESH, 300, 90)
+    print(f"seed {_FRESH}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
 
 
 @pytest.mark.cluster
