@@ -21,7 +21,7 @@ class RefusalExt:
         retry_after = ext.get("retryAfterMs", "")
         return cls(
             cause=ext.get("cause") or None,
-            retry_after_s=int(retry_after) / 1000 if retry_after.isdecimal() else None,
+            retry_after_s=int(retry_after) / 1000 if retry_after.isdecimal() and len(retry_after) <= 9 else None,
             leader_hint=_address(ext.get("leaderHint", "")),
         )
 

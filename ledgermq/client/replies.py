@@ -31,6 +31,7 @@ CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 TTL: Final = "TTL"
 CLUSTER: Final = "CLUSTER"
+TTL_DIGITS_MAX: Final = 12
 INTRODUCTION_S: Final = 1.0
 NOWHERE: Final = Host("0.0.0.0", 0)  # an address that is not known
 
@@ -63,8 +64,12 @@ def return_of(request: Message) -> Return:
         f"{name}\x01{properties[name]}\x02" for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if name in properties
     ]
     kind = Kind("MSG_TYPE\x01reply\x02" + "".join(carried), code=RequestCode.SEND_REPLY_MESSAGE_V2)
-    ttl = properties.get(TTL, "")
-    return Return(reply_topic(properties[CLUSTER]), kind, int(ttl) / 1000 if ttl.isdecimal() else None)
+    return Return(reply_topic(properties[CLUSTER]), kind, _seconds(properties.get(TTL, "")))
+
+
+def _seconds(ttl: str) -> float | None:
+    """What a requester's text in ms says; None when it says nothing sane."""
+    return int(ttl) / 1000 or None if ttl.isdecimal() and len(ttl) <= TTL_DIGITS_MAX else None
 
 
 def reply_topic(cluster: str) -> str:

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ledgermq.client import Consumer, Message, Producer
+from ledgermq.client import Consumer, Message, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError, NoReplyError, ServerError
+from ledgermq.client.replies import return_of
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
-from tests.client.fake import FakeCluster
+from tests.client.fake import FakeCluster, Ledger
 from tests.client.reading import LIMIT_S
 
 
@@ -102,3 +103,13 @@ async def test_a_reply_that_cannot_be_read_is_refused_and_hurts_nobody(cluster: 
         whole = {"topic": "T", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "storeTimestamp": "1"}
         broker.tell_all(Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext=whole | {"bornHost": "/1.2.3.4:x"}))
         await producer.send("T", b"y")
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [("3000", 3.0), ("", None), ("0", None), ("-1", None), ("soon", None), ("9" * 5000, None)]
+)
+def test_what_a_requester_says_of_its_patience_is_believed_if_it_is_sane(ttl: str, seconds: float | None) -> None:
+    properties = f"CLUSTER\x01c\x02REPLY_TO_CLIENT\x01me\x02CORRELATION_ID\x01id\x02TTL\x01{ttl}\x02"
+    record = Ledger().append("T", 0, b"?", properties.encode())
+    back = return_of(Message(record, MessageQueue("T", "b", 0)))
+    assert (back.topic, back.ttl_s) == ("c_REPLY_TOPIC", seconds)
