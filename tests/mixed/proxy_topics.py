@@ -15,11 +15,12 @@ TYPES = {
     "ProxyDelay": "DELAY",
     "ProxyTransaction": "TRANSACTION",
     "ProxyDead": "NORMAL",
+    "ProxyRemoting": "NORMAL",
     "%DLQ%ProxyDeadGroup": "NORMAL",
 }
 GROUPS = (
     *("ProxyNormalGroup", "ProxyInvisibleGroup", "ProxyFifoGroup", "ProxyDelayGroup", "ProxyTransactionGroup"),
-    *("ProxyDeadGroup", "ProxyDeadReaders"),
+    *("ProxyDeadGroup", "ProxyDeadReaders", "ProxyRemotingGroup"),
 )
 
 

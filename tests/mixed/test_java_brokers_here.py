@@ -50,7 +50,7 @@ async def live_and_die(street: Street, eventually: Eventually, namesrv: Node, br
 @pytest.mark.long
 async def test_java_brokers_and_ours_share_a_topic_of_one_cluster(street: Street, eventually: Eventually) -> None:
     namesrv = street.our_nameserver()
-    street.java_broker("broker-j", namesrv)
+    street.java_broker("broker-j", namesrv, {"compressedRegister": "true"})  # which its own nameserver cannot read
     street.our_broker("broker-o", namesrv)
 
     async def both() -> bool:

@@ -2,19 +2,26 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.mixed.nodes import Node, Street
 from tests.mixed.proxy_topics import prepare
-from tests.mixed.traffic import brokers
+from tests.mixed.traffic import brokers, consume, send
 
 Eventually = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[None]]
 
 CASES = ("normal", "invisible", "fifo", "delay", "transaction", "dead-letter")
-SOON = {"transactionCheckInterval": 2000, "transactionTimeOut": 1500}
+SOON: dict[str, object] = {"transactionCheckInterval": 2000, "transactionTimeOut": 1500}
 
 pytestmark = pytest.mark.long
+
+
+class RemotingDoor(NamedTuple):
+    """The proxy's port for clients of 4.x."""
+
+    address: str
 
 
 async def test_the_proxys_clients_send_and_receive_every_kind_of_message(
@@ -24,6 +31,9 @@ async def test_the_proxys_clients_send_and_receive_every_kind_of_message(
     street.our_broker("broker-o", namesrv, SOON)
     proxy = await open_door(street, eventually, namesrv, "broker-o", proxy_jars)
     assert_all_ok(street.grpc_client(proxy, grpc_client_jars, *CASES), CASES)
+    remoting, bodies = RemotingDoor(f"127.0.0.1:{proxy.port + 1}"), [b"%d" % number for number in range(20)]
+    assert (await send(remoting, "ProxyRemoting", bodies)).total() == 20
+    assert await consume(remoting, "ProxyRemoting", "ProxyRemotingGroup", 20) == set(bodies)
 
 
 async def test_the_same_on_a_raft_group_and_after_its_leader_died(

@@ -2,14 +2,22 @@
 
 import asyncio
 from collections import Counter
+from typing import Protocol
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
-from tests.mixed.nodes import Node
 
 LIMIT_S = 60.0
 
 
-async def brokers(namesrv: Node) -> dict[str, dict[int, str]]:
+class Door(Protocol):
+    """Where clients ask for routes: a nameserver, or a proxy."""
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+
+
+async def brokers(namesrv: Door) -> dict[str, dict[int, str]]:
     """Addresses by broker name and id, as the nameserver says; empty while it does not answer."""
     try:
         async with Admin(namesrv.address, deadline_s=5.0) as admin:
@@ -19,20 +27,20 @@ async def brokers(namesrv: Node) -> dict[str, dict[int, str]]:
     return {name: dict(route.addresses) for name, route in info.brokers.items()}
 
 
-async def create_topic(namesrv: Node, topic: str) -> None:
+async def create_topic(namesrv: Door, topic: str) -> None:
     """On all brokers, four queues each."""
     async with Admin(namesrv.address, deadline_s=LIMIT_S) as admin:
         await admin.create_topic(topic, 4)
 
 
-async def send(namesrv: Node, topic: str, bodies: list[bytes]) -> Counter[str]:
+async def send(namesrv: Door, topic: str, bodies: list[bytes]) -> Counter[str]:
     """Send them; how many each broker name has taken."""
     async with Producer(namesrv.address, deadline_s=LIMIT_S) as producer:
         results = await asyncio.gather(*(producer.send(topic, body) for body in bodies))
     return Counter(result.queue.broker for result in results)
 
 
-async def consume(namesrv: Node, topic: str, group: str, count: int) -> set[bytes]:
+async def consume(namesrv: Door, topic: str, group: str, count: int) -> set[bytes]:
     """As many different bodies of the topic, from its beginning."""
     found: set[bytes] = set()
     async with asyncio.timeout(LIMIT_S), Consumer(namesrv.address, group=group, topics=[topic]) as consumer:
@@ -41,7 +49,7 @@ async def consume(namesrv: Node, topic: str, group: str, count: int) -> set[byte
     return found
 
 
-async def round_trip(namesrv: Node, topic: str, count: int = 40) -> Counter[str]:
+async def round_trip(namesrv: Door, topic: str, count: int = 40) -> Counter[str]:
     """Make the topic, send so many messages, and get exactly those; how many each broker name has taken."""
     await create_topic(namesrv, topic)
     bodies = [b"%s %d" % (topic.encode(), number) for number in range(count)]
