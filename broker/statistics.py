@@ -8,12 +8,14 @@ The samples of all counters are taken together, so a counter keeps only its own 
 Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../stats/StatsItem.java`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 SAMPLE_SECONDS: Final = 10.0
-SLICE_SECONDS: Final = 0.1
-_SLICE_COUNTERS: Final = 3000
+SLICE_SECONDS: Final = 0.02
+_SLICE_COUNTERS: Final = 400
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
@@ -81,7 +83,7 @@ class Statistics:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.before_reading: Callable[[], object] = lambda: None
-        self._counters: dict[tuple[str, str], Counter] = {}
+        self._counters: defaultdict[str, dict[str, Counter]] = defaultdict(dict)  # by name, then by key
         self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
         self._round = 0
         self._due = clock() + SAMPLE_SECONDS
@@ -89,32 +91,33 @@ class Statistics:
 
     def counter(self, name: str, key: str) -> Counter:
         """The counter, made when it is new."""
-        found = self._counters.get((name, key))
+        counters = self._counters[name]
+        found = counters.get(key)
         if found is None:
-            found = self._counters[name, key] = Counter(self._clock())
+            found = counters[key] = Counter(self._clock())
         return found
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
         """A counter's spans, or None when nothing has been counted under this name and key."""
         self.before_reading()
-        found = self._counters.get((name, key))
+        found = self._found(name, key)
         if found is None or not found.times:
             return None
         return {name: self._span(found, number) for number, (name, _, _) in enumerate(_SPANS)}
 
     def rate(self, name: str, key: str) -> float:
         """Per second, over the last minute; 0 for a counter that is not there."""
-        found = self._counters.get((name, key))
+        found = self._found(name, key)
         return self._span(found, 0)["tps"] if found is not None else 0.0
 
     def minute_sum(self, name: str, key: str) -> int:
         """What was counted in the last minute."""
-        found = self._counters.get((name, key))
+        found = self._found(name, key)
         return int(self._span(found, 0)["sum"]) if found is not None else 0
 
     def keys(self, name: str) -> list[str]:
-        """The keys under a name for which something was counted."""
-        return [key for (of, key), counter in list(self._counters.items()) if of == name and counter.times]
+        """The keys under a name."""
+        return list(self._counters.get(name, ()))
 
     def sample(self) -> None:
         """To be called every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, each call does a part of it."""
@@ -132,8 +135,13 @@ class Statistics:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone; so are its counters."""
-        for pair in [pair for pair in self._counters if _is_of_topic(*pair, topic)]:
-            del self._counters[pair]
+        for name, counters in self._counters.items():
+            for key in [key for key in counters if _is_of_topic(name, key, topic)]:
+                del counters[key]
+
+    def _found(self, name: str, key: str) -> Counter | None:
+        counters = self._counters.get(name)
+        return None if counters is None else counters.get(key)
 
     def _begin_round(self) -> None:
         now = self._clock()
@@ -144,7 +152,7 @@ class Statistics:
                 times.append(now)
                 if len(times) > kept:
                     del times[0]
-        self._sampling = iter(list(self._counters.values()))
+        self._sampling = chain.from_iterable(list(counters.values()) for counters in list(self._counters.values()))
 
     def _span(self, counter: Counter, number: int) -> dict[str, float]:
         """From the span's first sample on, or from the counter's beginning."""

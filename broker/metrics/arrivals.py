@@ -11,7 +11,7 @@ Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (getMessa
 
 import enum
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker import names
@@ -28,9 +28,9 @@ from broker.statistics import (
 from ledgermq.telemetry.families import Buckets
 from store.message_store import QueuedDraft
 
-SETTLE_SECONDS: Final = 0.25
+SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-_SETTLE_MAX: Final = 2000
+_SETTLE_MAX: Final = 1000
 
 
 class MessageKind(enum.StrEnum):
@@ -140,9 +140,11 @@ class Arrivals:
             self.size_bytes += size
         return bool(self._open)
 
-    def series(self) -> list[tuple[tuple[str, MessageKind] | None, Buckets]]:
+    def series(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
         """Sizes by topic and kind, as settled; None for topics beyond the limit."""
-        return [(key, distribution.buckets()) for key, distribution in list(self._series.items()) if distribution.count]
+        for key, distribution in list(self._series.items()):
+            if distribution.count:
+                yield key, distribution.buckets()
 
     def forget_topic(self, topic: str) -> None:
         """It is gone; so is what was counted of it."""

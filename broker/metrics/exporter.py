@@ -67,8 +67,9 @@ class ExporterSeries:
 
     def _topics(self) -> Collector:
         ends: defaultdict[str, int] = defaultdict(int)
-        for number, queue in enumerate(list(self._parts.store.queues)):
-            ends[queue.topic] += queue.max_offset
+        for number, ((topic, _), queue) in enumerate(list(self._parts.store.queues.by_key.items())):
+            if isinstance(topic, str):
+                ends[topic] += queue.max_offset
             if number % _STEP == 0:
                 yield None
         plain: list[Row] = []
@@ -104,8 +105,10 @@ class ExporterSeries:
                 rows.append((self._of_group(key), self._statistics.rate(counter, key)))
                 yield None
             yield _gauge(name, explanation, rows)
-        backs = self._statistics.keys(SEND_BACK_NUMS)
-        rows = [(self._of_group(key), self._statistics.minute_sum(SEND_BACK_NUMS, key)) for key in backs]
+        rows = []
+        for key in self._statistics.keys(SEND_BACK_NUMS):
+            rows.append((self._of_group(key), self._statistics.minute_sum(SEND_BACK_NUMS, key)))
+            yield None
         yield _gauge("rocketmq_send_back_nums", "SendBackNums", rows)
 
     def _of_group(self, key: str) -> Labels:
@@ -116,11 +119,12 @@ class ExporterSeries:
         diffs: dict[str, list[Row]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
         offsets: list[Row] = []
         late: list[Row] = []
-        for key, by_queue in list(self._parts.offsets.all().items()):
+        for key in self._parts.offsets.places():
             topic, _, group = key.partition("@")
             if self._parts.metadata.topic(topic) is None or names.is_internal_topic(topic):
                 continue
-            behind, late_ms = self._behind(topic, dict(by_queue))
+            by_queue = self._parts.offsets.queues(topic, group)
+            behind, late_ms = self._behind(topic, by_queue)
             labels = self._of_group(key)
             offsets.append((labels, sum(by_queue.values())))
             late.append((labels, late_ms))
@@ -151,7 +155,11 @@ class ExporterSeries:
 
     def _members(self) -> Collector:
         rows: list[Row] = []
-        for name in dict.fromkeys(key.partition("@")[2] for key in list(self._parts.offsets.all())):
+        groups: dict[str, None] = {}
+        for key in self._parts.offsets.places():
+            groups[key.partition("@")[2]] = None
+            yield None
+        for name in groups:
             group = self._parts.clients.consumer_group(name)
             members = list(group.members.values()) if group is not None else []
             labels = (

@@ -66,22 +66,25 @@ class Groups:
     def collect(self) -> Collector:
         """All families."""
         backlogs: list[_Backlog] = []
-        for group, topic, is_pop in list(self._subscribed()):
+        for group, topic, is_pop in self._subscribed():
             backlogs.append(found := _Backlog(_labels(group, topic, is_retry=False)))
             yield from self._add_queues(found, group, topic, is_pop=is_pop)
             if is_pop:
                 retries = retry_topic(topic, group, is_v2=False)
                 backlogs.append(found := _Backlog(_labels(group, topic, is_retry=True)))
                 yield from self._add_queues(found, group, retries, is_pop=True)
+        rows: dict[str, list[Row]] = {name: [] for name, _ in _FAMILIES}
         now_ms = self._clock_ms()
-        for name, attribute in _FAMILIES:
-            rows: list[Row] = [(found.labels, found.value(attribute, now_ms)) for found in backlogs]
-            yield gauge(name, rows)
+        for found in backlogs:
+            for name, attribute in _FAMILIES:
+                rows[name].append((found.labels, found.value(attribute, now_ms)))
+            yield None
+        yield from (gauge(name, rows[name]) for name in rows)
 
     def _subscribed(self) -> Iterator[tuple[str, str, bool]]:
         """Group, topic, and whether it takes by POP."""
         for group in self._parts.clients.consumer_groups():
-            for topic in group.subscriptions:
+            for topic in list(group.subscriptions):
                 if not topic.startswith(names.RETRY_PREFIX):
                     yield group.name, topic, group.consume_type == _POP
 
