@@ -1,9 +1,10 @@
 """Where a group begins in a queue from which it has never committed an offset."""
 
+import contextlib
 from datetime import datetime
 from typing import Literal
 
-from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.errors import GroupNotFoundError, InvalidArgumentError
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.route import MessageQueue
 
@@ -32,7 +33,7 @@ async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, sta
     """The group's committed offset; without one the start, which is committed at once.
 
     Were it not, a member that takes the queue over before the first commit would find another "last", and leave out
-    what came in between.
+    what came in between. A group that its broker does not know yet commits later.
 
     Raises:
         LedgerMQError: the leader does not tell.
@@ -46,5 +47,6 @@ async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, sta
         offset = await offsets.end(queue)
     else:
         offset = await offsets.first(queue)
-    await offsets.commit(group, queue, offset)
+    with contextlib.suppress(GroupNotFoundError):  # a proxy keeps heartbeats to itself: the first pull makes the group
+        await offsets.commit(group, queue, offset)
     return offset

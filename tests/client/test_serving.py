@@ -193,3 +193,13 @@ async def test_a_broker_that_is_busy_is_asked_again_soon(cluster: FakeCluster) -
     broker.plan(RequestCode.PULL_MESSAGE, refuse(215, "flow control"), refuse(2, "busy"), refuse(215))
     async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
         assert (await anext(consumer)).body == b"0"
+
+
+async def test_a_group_that_the_broker_does_not_know_yet_begins_by_reading(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    fill(broker, 1)
+    broker.plan(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(26, "Group g not exist!"))
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+        assert (await anext(consumer)).body == b"0"
+        await consumer.commit()
+    assert broker.ledger.offsets["T", "g", 0] == 1
