@@ -278,11 +278,11 @@ class MappedFileQueue:
     def look(self) -> None:
         """Call every few seconds: idle mappings, and files deleted under readers, are attended to."""
         self._mappings.look()
+        self._deleted.look()
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """Whether the system reads ahead in the files of this queue."""
         self._mappings.set_reads_ahead(reads_ahead)
-        self._deleted.look()
 
     def close(self) -> None:
         """Close all files and remove the ones made ahead. Flushing is the flusher's business."""
