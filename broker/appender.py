@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import QueuedDraft
+from store.message_store import NotYetError, QueuedDraft
 from store.replicated_log import AppendReceipt, Done
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Put = Callable[[Sequence[QueuedDraft], Done], None]
+Put = Callable[[Sequence[QueuedDraft], Done, float], None]
+"""As `MessageStore.put`."""
+_QUEUE_FILES_S: Final = 0.005
+"""How long a turn may make files for queues: messages to thousands of new ones wait together, and the loop turns."""
+
 AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence["Answer"], AppendReceipt | Refusal, float], None]
 """Told every batch, who waited for it, its outcome and when it began, seconds of the monotonic clock."""
@@ -77,9 +81,17 @@ class Appender:
                 listener(outcome)
 
         try:
-            self._put(drafts, done)
+            self._put(drafts, done, time.monotonic() + _QUEUE_FILES_S)
+        except NotYetError:
+            self._wait(drafts, answers, listeners, since)
         except Refusal as refusal:
             done(refusal)
         except Exception as error:  # senders must hear of it, whatever it is
             log.exception("appending a batch of %d records failed", len(drafts))
             done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
+
+    def _wait(self, drafts: list[QueuedDraft], answers: "list[Answer]", listeners: list[Done], since: float) -> None:
+        """What could not be placed yet goes in front of what comes meanwhile."""
+        self.begin()
+        self._since = since
+        self.drafts, self.answers, self.listeners = drafts, answers, listeners

@@ -13,6 +13,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (putMessage, ReputM
 
 import asyncio
 import logging
+import math
 import struct
 import time
 from collections import deque
@@ -70,6 +71,10 @@ class StoreListener(Protocol):
 
     def on_role_change(self, state: LogState) -> None:
         """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
+
+
+class NotYetError(Exception):
+    """Messages wait for files of their queues, which are made a few at a time."""
 
 
 class MessageStore(MessageReader):
@@ -137,14 +142,20 @@ class MessageStore(MessageReader):
 
     # -- writing
 
-    def put(self, drafts: Sequence[QueuedDraft], done: Done) -> None:
+    def put(self, drafts: Sequence[QueuedDraft], done: Done, deadline_s: float = math.inf) -> None:
         """Place messages in order, all or none; see `ReplicatedLog.append` for `done`.
 
         Their queue offsets are set; prepared and rolled-back ones get 0 and no place in the queue. The sequence must
         not be changed afterwards.
 
+        Args:
+            drafts: one batch.
+            done: told once of the outcome.
+            deadline_s: when to stop making files for queues, of the monotonic clock; at least one is made.
+
         Raises:
             Refusal: nothing was placed.
+            NotYetError: neither; files are still to be made for some of the queues. Put them again soon.
         """
         if not self._is_writable:
             raise self._why_not_writable()
@@ -155,7 +166,7 @@ class MessageStore(MessageReader):
         if self.queues.has_kinds:
             taken = assign(self.queues, drafts)
         else:
-            self._assign(drafts)
+            self._assign(drafts, deadline_s)
         try:
             self.log.append(drafts, done)
         except BaseException:
@@ -170,8 +181,9 @@ class MessageStore(MessageReader):
             last = drafts[-1]
             self._kept.append((last.physical_offset + last.size, drafts))
 
-    def _assign(self, drafts: Sequence[QueuedDraft]) -> None:
+    def _assign(self, drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
         """Give each draft its queue offset, and see that its unit has room on disk; or raise with none taken."""
+        is_late = False
         for draft in drafts:
             if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
                 draft.queue_offset = 0
@@ -179,8 +191,12 @@ class MessageStore(MessageReader):
             queue = draft.queue
             offset = queue.next_offset
             if offset >= queue.room_end:
+                if is_late:
+                    _take_back(drafts[: drafts.index(draft)])
+                    raise NotYetError
                 try:
                     queue.reserve(offset + 1)
+                    is_late = time.monotonic() > deadline_s
                 except StoreError as error:
                     _take_back(drafts[: drafts.index(draft)])
                     cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED

@@ -10,7 +10,7 @@ from broker.metrics.calls import Calls
 from broker.send_answers import SendAnswers
 from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.message_store import QueuedDraft
+from store.message_store import NotYetError, QueuedDraft
 from store.replicated_log import AppendReceipt, Done
 from tests.broker.conftest import STORE_HOST, Desk, MemoryClient
 
@@ -28,7 +28,7 @@ class ScriptedStore:
         self.batches: list[tuple[Sequence[QueuedDraft], Done]] = []
         self.error: Exception | None = None
 
-    def put(self, drafts: Sequence[QueuedDraft], done: Done) -> None:
+    def put(self, drafts: Sequence[QueuedDraft], done: Done, _deadline_s: float) -> None:
         if self.error is not None:
             raise self.error
         self.batches.append((drafts, done))
@@ -58,6 +58,23 @@ async def test_what_comes_in_one_turn_is_one_batch_in_its_order() -> None:
     assert [len(drafts) for drafts, _ in store.batches] == [3, 1]
     assert list(store.batches[0][0]) == first
     store.batches[0][1](RECEIPT)
+    assert heard == [RECEIPT] * 3
+
+
+async def test_a_batch_that_waits_for_files_goes_before_what_comes_meanwhile() -> None:
+    store, heard = ScriptedStore(), list[Outcome]()
+    appender = Appender(store.put, _ignore, _ignore, asyncio.get_running_loop())
+    store.error = NotYetError()
+    drafts = [draft(n) for n in range(3)]
+    appender.add(drafts[0], heard.append)
+    for one in drafts[1:]:
+        await asyncio.sleep(0)
+        appender.add(one, heard.append)
+    store.error = None
+    await asyncio.sleep(0)
+    ((placed, done),) = store.batches
+    assert list(placed) == drafts
+    done(RECEIPT)
     assert heard == [RECEIPT] * 3
 
 

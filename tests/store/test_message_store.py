@@ -15,7 +15,7 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
 from store.consume_queue import ConsumeQueue
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore, NotYetError, QueuedDraft
 from store.queue_reader import ColdLimits, GetStatus
 from store.replicated_log import LogState
 from tests.store.support import (
@@ -66,6 +66,18 @@ async def rig(tmp_path: Path) -> Rig:
 
 
 # -- putting
+
+
+async def test_messages_to_many_new_queues_wait_together_while_files_are_made_a_few_at_a_time(rig: Rig) -> None:
+    drafts = [queued(rig.queue("T", number % 5), b"%d" % number) for number in range(10)]
+    for _ in range(4):
+        with pytest.raises(NotYetError):
+            rig.store.put(drafts, Outcomes(), deadline_s=0.0)
+        assert [queue.next_offset for queue in rig.queues] == [0] * 5
+    rig.store.put(drafts, Outcomes(), deadline_s=0.0)
+    assert [draft.queue_offset for draft in drafts] == [0] * 5 + [1] * 5
+    rig.log.confirm()
+    assert [queue.max_offset for queue in rig.queues] == [2] * 5
 
 
 async def test_offsets_are_assigned_at_once_and_readable_when_confirmed(rig: Rig) -> None:
