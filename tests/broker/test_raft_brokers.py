@@ -1,6 +1,5 @@
 """Three brokers of one Raft group in one process: one leads, all know the same, nothing is forgotten when it goes."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,14 +17,7 @@ from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fi
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key
 from tests.broker.test_query import query_fields
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+from tests.ports import free_ports
 
 
 class Group:

@@ -16,7 +16,8 @@ from store.batch_queue import BatchQueue
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key
-from tests.broker.test_raft_brokers import Group, free_ports
+from tests.broker.test_raft_brokers import Group
+from tests.ports import free_ports
 
 BATCH = encode_batch([(0, b"in", b""), (0, b"side", b"")])
 FILE_SIZE = 32_768

@@ -6,18 +6,17 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import pytest
+from tests.ports import free_block
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "benchmarks" / "peers" / "rocketmq"
 IS_ASKED_FOR = "JAVA_CLIENT" in os.environ
-FIRST_BASE, BASE_STEP, LAST_BASE = 22_000, 80, 31_000  # below the ports that systems lend by themselves
-PORTS = (0, 18, 20, 21)  # nameserver; broker: fast, main, replication
+
+PORTS = 75  # a block, as the launcher takes them
 ARTIFACTS = ("namesrv", "broker", "controller", "tools", "client")
 STOP_S = 60
 PEER_LIMIT_S = 90
@@ -43,7 +42,7 @@ def why_not() -> str | None:
 def run_java_broker(directory: Path) -> Iterator[str]:
     """Address of the nameserver, once the broker takes messages; stops both at the end."""
     settings = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}={value}")]
-    words = ["run", "single", "--dir", str(directory / "java"), "--base-port", str(_free_base()), "--heap", "384m"]
+    words = ["run", "single", "--dir", str(directory / "java"), "--base-port", str(free_block(PORTS)), "--heap", "384m"]
     log = directory / "java.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -99,24 +98,6 @@ async def java_peer(namesrv: str, topic: str, mode: str) -> AsyncIterator[Peer]:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-def _free_base() -> int:
-    first = FIRST_BASE + os.getpid() % 50 * BASE_STEP
-    for base in range(first, LAST_BASE, BASE_STEP):
-        if all(_is_free(base + port) for port in PORTS):
-            return base
-    pytest.skip(f"no free ports between {first} and {LAST_BASE}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def java_command(work: Path, *words: str) -> list[str]:

@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import json
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt, LogState
+from tests.ports import free_ports
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -205,14 +205,6 @@ class Recorder:
 
     def on_truncated(self, max_offset: int) -> None:
         self.truncated.append(max_offset)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 async def until(condition: Callable[[], Any], what: str, limit_s: float = 15.0) -> None:

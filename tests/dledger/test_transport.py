@@ -30,7 +30,8 @@ from dledger.frame_stream import FrameStream, frame_header, frame_prefix
 from dledger.hello import Hello
 from dledger.transport import Transport
 from dledger.wire import APPEND_REQUEST, HELLO, CopyRequest, CopyResponse, Encoder, PeerMessage, decode, seal
-from tests.dledger.conftest import free_ports, until
+from tests.dledger.conftest import until
+from tests.ports import free_ports
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 INDEX = st.integers(0, 2**62)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.java_store.nodes import free_ports
+from tests.ports import free_ports
 
 LIMIT_S: Final = 60.0
 _COMPLAINT: Final = re.compile(r"Traceback|\bERROR\b|never retrieved|Unclosed|unhandled", re.IGNORECASE)

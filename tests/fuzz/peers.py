@@ -19,7 +19,7 @@ from tests.fuzz.decoders import peer_bytes
 from tests.fuzz.frames import Frames
 from tests.fuzz.nodes import Node, NodePair, dial
 from tests.fuzz.values import Values
-from tests.java_store.nodes import free_ports
+from tests.ports import free_ports
 
 GROWTH_MAX_BYTES: Final = 64 << 20
 _WARM_UP: Final = 100

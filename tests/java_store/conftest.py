@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.java_store.nodes import Group, Seat, free_ports
+from tests.java_store.nodes import Group, Seat
+from tests.ports import free_ports
 
 VERSION = "5.3.3"
 PEERS = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"

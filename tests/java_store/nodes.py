@@ -3,20 +3,17 @@
 Both read the same properties file: the same directory, ports, file sizes. Neither needs a nameserver here.
 """
 
-import fcntl
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from tests.java_store.wire import Wire
+from tests.ports import free_ports
 
 LIMIT_S = 90.0
 _OPENS = (
@@ -53,46 +50,6 @@ def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_
         if time.monotonic() > deadline:
             pytest.fail(f"not within {limit_s:g} s: {what}")
         time.sleep(0.1)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports for brokers: each `p` leaves `p - 2` (Java's fast port), `p + 1` (HA) and `p + 2` (Raft) free as well.
-
-    A broker takes its ports seconds after its start, so no other run of tests is given them until this process ends.
-    """
-    found: list[int] = []
-    for port in range(23000, 32000, 10):
-        if len(found) < count and _claim(port) and all(_is_free(port + offset) for offset in (-2, 0, 1, 2)):
-            found.append(port)
-    assert len(found) == count
-    return found
-
-
-_claims: list[IO[bytes]] = []
-
-
-def _claim(port: int) -> bool:
-    """Lock a file that stands for the port, as long as this process lives."""
-    folder = Path(tempfile.gettempdir()) / "ledgermq-test-ports"
-    folder.mkdir(exist_ok=True)
-    file = (folder / str(port)).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return False
-    _claims.append(file)
-    return True
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 class Seat:

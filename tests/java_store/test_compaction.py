@@ -10,8 +10,9 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.java_files import loads
 from tests.java_store.conftest import TurnOrder, turn_orders
-from tests.java_store.nodes import Seat, free_ports, wait_until
+from tests.java_store.nodes import Seat, wait_until
 from tests.java_store.wire import Wire
+from tests.ports import free_ports
 
 TOPIC = "JavaStoreCompacted"
 FILES = {

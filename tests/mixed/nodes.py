@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.java_store.nodes import LIMIT_S, free_ports
+from tests.java_store.nodes import LIMIT_S
+from tests.ports import free_ports
 
 Conf = Mapping[str, object]
 NOTHING: Conf = {}

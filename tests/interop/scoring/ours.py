@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tests.interop.scoring.suite import (
     await_brokers,
     fault_options,
 )
+from tests.ports import free_ports
 
 LEDGERMQ = str(PROJECT / ".venv" / "bin" / "ledgermq") if (PROJECT / ".venv").exists() else "ledgermq"
 STOP_LIMIT_S = 60.0
@@ -113,7 +113,7 @@ def _second_broker(work: Path, namesrv: str) -> Iterator[None]:
     """broker-b, registered beside the cluster's broker-a, with the same settings."""
     first = next((work / "cluster" / "n0").glob("*.conf")).read_text().splitlines()
     settings = dict(line.split("=", 1) for line in first if "=" in line)
-    port, health = _free_ports()
+    port, health = free_ports(2)
     settings |= {"brokerName": "broker-b", "listenPort": str(port), "healthPort": str(health)}
     settings["storePathRootDir"] = str(work / "second" / "store")
     conf = work / "second.conf"
@@ -125,10 +125,3 @@ def _second_broker(work: Path, namesrv: str) -> Iterator[None]:
         yield
     finally:
         _end(process)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

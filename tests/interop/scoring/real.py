@@ -8,7 +8,6 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from tests.interop.scoring.suite import (
     await_brokers,
     fault_options,
 )
+from tests.ports import free_block
 
 LAUNCHER = PROJECT / "benchmarks" / "peers" / "rocketmq"
 PORTS = 75  # a block, as the launcher takes them
@@ -44,7 +44,7 @@ def up(kind: str) -> Iterator[Target]:
     work = Path(tempfile.mkdtemp(prefix="ledgermq-real."))
     launch = [sys.executable, str(LAUNCHER)]
     words = [*launch, "up", "raft" if kind == "dledger" else "single", "--dir", str(work / "cluster"), "--heap", "512m"]
-    words += ["--base-port", str(_free_block())]
+    words += ["--base-port", str(free_block(PORTS))]
     for key, value in (SETTINGS | PATIENT).items():
         words += ["--conf", f"{key}={value}"]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -108,7 +108,7 @@ def _switch_acl_on(directory: Path, namesrv: str) -> None:
 def _second_broker(directory: Path, namesrv: str) -> Iterator[None]:
     """broker-b, with the command line and settings of the first broker, in a home of its own."""
     first = _node(directory, "broker-0")
-    home, port = directory / "broker-b", _free_block()
+    home, port = directory / "broker-b", free_block(PORTS)
     home.mkdir()
     settings = dict(line.split("=", 1) for line in Path(first["home"], "broker.conf").read_text().splitlines())
     settings |= {"brokerName": "broker-b", "listenPort": str(port + 2), "haListenPort": str(port + 3)}
@@ -129,21 +129,3 @@ def _node(directory: Path, name: str) -> dict[str, Any]:
     nodes = json.loads((directory / "cluster.json").read_text())["nodes"]
     found: dict[str, Any] = next(node for node in nodes if node["name"] == name)
     return found
-
-
-def _free_block() -> int:
-    """The first port of a block nobody listens in."""
-    for base in range(21000, 32000, PORTS):
-        if all(_is_free(port) for port in range(base, base + PORTS)):
-            return base
-    raise NotRunError("no free block of ports")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
