@@ -414,6 +414,7 @@ class Parts:
         for name, group in change.groups.items():
             if group is None:
                 self.pop.progress.orders.forget_group(name)
+                self.counting.forget_group(name)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.forget_key(key)

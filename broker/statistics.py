@@ -33,6 +33,12 @@ BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 BROKER_ACK_NUMS: Final = "BROKER_ACK_NUMS"
 
+_OF_GROUPS: Final = frozenset(
+    {QUEUE_GET_NUMS, QUEUE_GET_SIZE, GROUP_GET_NUMS, GROUP_GET_SIZE, GROUP_GET_LATENCY, GROUP_ACK_NUMS}
+    | {SEND_BACK_NUMS, DEAD_LETTER_NUMS}
+)
+"""Names whose keys end with a group."""
+
 _Sums = tuple[int, int]
 _SPANS: Final = (("statsMinute", 1, 7), ("statsHour", 60, 7), ("statsDay", 360, 25))
 """Name, rounds between two samples, samples kept."""
@@ -136,7 +142,15 @@ class Statistics:
     def forget_topic(self, topic: str) -> None:
         """The topic is gone; so are its counters."""
         for name, counters in self._counters.items():
-            for key in [key for key in counters if _is_of_topic(name, key, topic)]:
+            for key in [key for key in counters if topic in key and _is_of_topic(name, key, topic)]:
+                del counters[key]
+
+    def forget_group(self, group: str) -> None:
+        """The consumer group is gone; so are its counters."""
+        ending = f"@{group}"
+        for name in _OF_GROUPS & self._counters.keys():
+            counters = self._counters[name]
+            for key in [key for key in counters if key.endswith(ending)]:
                 del counters[key]
 
     def _found(self, name: str, key: str) -> Counter | None:

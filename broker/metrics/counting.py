@@ -68,3 +68,8 @@ class Counting:
         self.arrivals.forget_topic(topic)
         self.departures.forget_topic(topic)
         self.statistics.forget_topic(topic)
+
+    def forget_group(self, group: str) -> None:
+        """The same for a consumer group."""
+        self.departures.forget_group(group)
+        self.statistics.forget_group(group)

@@ -16,6 +16,7 @@ from broker.statistics import (
     GROUP_GET_SIZE,
     QUEUE_GET_NUMS,
     QUEUE_GET_SIZE,
+    Counter,
     Statistics,
 )
 
@@ -27,28 +28,27 @@ class Given:
         next_offset: behind what it was given last.
     """
 
-    __slots__ = ("_departures", "_key", "_latency", "_nums", "_sizes", "next_offset")
+    __slots__ = ("_counters", "_departures", "_key", "_place", "next_offset")
 
-    def __init__(self, departures: "Departures", statistics: Statistics, place: tuple[str, str, int]) -> None:
-        topic, group, queue_id = place
-        counter = statistics.counter
-        by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
+    def __init__(self, departures: "Departures", place: tuple[str, str, int]) -> None:
         self._departures = departures
+        self._place = place
+        self._key: Key | None = None if names.is_retry_or_dead_letter(place[0]) else place[:2]
+        self._counters: tuple[Counter, ...] = ()  # made with the first messages: most queues of many topics are idle
         self.next_offset = 0
-        self._key: Key | None = None if names.is_retry_or_dead_letter(topic) else (topic, group)
-        self._nums = counter(GROUP_GET_NUMS, by_group), counter(QUEUE_GET_NUMS, by_queue)
-        self._sizes = counter(GROUP_GET_SIZE, by_group), counter(QUEUE_GET_SIZE, by_queue)
-        self._latency = counter(GROUP_GET_LATENCY, f"{queue_id}@{by_group}")
 
     def add(self, count: int, size_bytes: int, next_offset: int, latency_ms: int) -> None:
         """An answer of `count` messages before `next_offset` that was read in `latency_ms`."""
         self.next_offset = next_offset
-        for counter in self._nums:
-            counter.add(count)
-        for counter in self._sizes:
-            counter.add(size_bytes)
-        self._latency.add(latency_ms)
         departures = self._departures
+        if not self._counters:
+            self._counters = departures.counters(*self._place)
+        of_group, of_queue, group_bytes, queue_bytes, latency = self._counters
+        of_group.add(count)
+        of_queue.add(count)
+        group_bytes.add(size_bytes)
+        queue_bytes.add(size_bytes)
+        latency.add(latency_ms)
         departures.read_ms_max = max(departures.read_ms_max, latency_ms)
         departures.add_pulled(self._key, count, size_bytes)
 
@@ -79,8 +79,20 @@ class Departures:
         place = topic, group, queue_id
         found = self._given.get(place)
         if found is None:
-            found = self._given[place] = Given(self, self._statistics, place)
+            found = self._given[place] = Given(self, place)
         return found
+
+    def counters(self, topic: str, group: str, queue_id: int) -> tuple[Counter, ...]:
+        """What a `Given` counts in: messages of the group and of the queue, their bytes, times of reads."""
+        counter = self._statistics.counter
+        by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
+        return (
+            counter(GROUP_GET_NUMS, by_group),
+            counter(QUEUE_GET_NUMS, by_queue),
+            counter(GROUP_GET_SIZE, by_group),
+            counter(QUEUE_GET_SIZE, by_queue),
+            counter(GROUP_GET_LATENCY, f"{queue_id}@{by_group}"),
+        )
 
     def pulled_to(self, topic: str, group: str, queue_id: int) -> int:
         """Behind what a group was given last of a queue; 0 when this process gave it nothing."""
@@ -106,7 +118,14 @@ class Departures:
 
     def forget_topic(self, topic: str) -> None:
         """It is gone; so is what was counted of it."""
-        for place in [place for place in self._given if place[0] == topic]:
+        self._forget(0, topic)
+
+    def forget_group(self, group: str) -> None:
+        """The same for a consumer group."""
+        self._forget(1, group)
+
+    def _forget(self, position: int, name: str) -> None:
+        for place in [place for place in self._given if place[position] == name]:
             del self._given[place]
         for counts in (self.pulled, self.pulled_bytes, self.popped, self.popped_bytes):
-            counts.forget(0, topic)
+            counts.forget(position, name)

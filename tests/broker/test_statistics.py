@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker.statistics import SAMPLE_SECONDS, Statistics
+from broker.metrics.counting import Counting
+from broker.statistics import GROUP_GET_LATENCY, GROUP_GET_NUMS, QUEUE_GET_NUMS, SAMPLE_SECONDS, Statistics
 
 
 class Clock:
@@ -37,3 +38,24 @@ def test_a_topics_counters_go_with_it() -> None:
     assert statistics.find("GROUP_GET_NUMS", "T@g") is None
     assert statistics.find("GROUP_GET_NUMS", "U@g") is not None
     assert statistics.rate("none", "none") == 0.0
+
+
+def test_a_groups_counters_go_with_it() -> None:
+    counting = Counting("c", 10, Clock())
+    for group in ("g", "h"):
+        counting.departures.given("T", group, 3).add(2, 20, 5, 1)
+        counting.departures.add_popped("T", group, 1, 10, is_retry=False)
+    counting.forget_group("g")
+    assert counting.statistics.keys(GROUP_GET_NUMS) == ["T@h"]
+    assert counting.statistics.keys(QUEUE_GET_NUMS) == ["T@3@h"]
+    assert counting.statistics.keys(GROUP_GET_LATENCY) == ["3@T@h"]
+    assert counting.departures.pulled.items() == [(("T", "h"), 2)]
+    assert counting.departures.popped.items() == [(("T", "h", "false"), 1)]
+    assert counting.departures.pulled_to("T", "g", 3) == 0
+    assert counting.departures.pulled_to("T", "h", 3) == 5
+
+
+def test_pulls_that_find_nothing_make_no_counters() -> None:
+    counting = Counting("c", 10, Clock())
+    counting.departures.given("T", "g", 0)
+    assert counting.statistics.keys(QUEUE_GET_NUMS) == []
