@@ -97,11 +97,10 @@ class HeldPulls:
 
     def _drop(self, pulls: Mapping[HeldPull, None]) -> None:
         for queue in {pull.queue for pull in pulls}:
-            left = [pull for pull in self._held[queue] if pull not in pulls]
+            # A retry that failed has left its queue's pulls with their ends only.
+            left = [pull for pull in self._held.pop(queue, ()) if pull not in pulls]
             if left:
                 self._held[queue] = left
-            else:
-                del self._held[queue]
         for pull in pulls:
             self._forget_end(pull)
 

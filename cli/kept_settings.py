@@ -63,12 +63,12 @@ class KeptSettings:
             OSError, DiskFailedError: the disk refused; the file is as it was.
         """
         with self._lock:
-            for key, value in changes.items():
-                self._settings[key] = (self._said.get(key, ""), value)
-            table = {key: {"before": before, "value": value} for key, (before, value) in self._settings.items()}
+            settings = self._settings | {key: (self._said.get(key, ""), value) for key, value in changes.items()}
+            table = {key: {"before": before, "value": value} for key, (before, value) in settings.items()}
             content = {"settings": table, "writtenBy": "ledgermq"}
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_config(self._path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+            self._settings = settings
 
 
 def _settings(file: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

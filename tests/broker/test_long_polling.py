@@ -2,6 +2,7 @@
 
 from typing import cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -104,3 +105,22 @@ def test_a_sweep_ends_only_what_is_due() -> None:
     held.sweep()
     assert [pull.outcome for pull in pulls] == ["over"] * 3 + [None] * 7
     assert len(held) == 7
+
+
+def test_a_retry_that_fails_keeps_no_pull_from_its_end() -> None:
+    now = [0.0]
+    held = HeldPulls(lambda: now[0])
+    pulls = [FakePull(QUEUES[number // 2], 1.0) for number in range(3)]
+    for pull in pulls:
+        held.hold(pull)
+    pulls[0].retry = raises  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="no record"):
+        held.wake([QUEUES[0]])
+    now[0] = 1.0
+    held.sweep()
+    assert [pull.outcome for pull in pulls] == ["over"] * 3
+    assert len(held) == 0
+
+
+def raises() -> bool:
+    raise ValueError("no record")

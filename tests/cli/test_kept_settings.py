@@ -39,6 +39,23 @@ def test_a_later_change_replaces_an_earlier_one(tmp_path: Path) -> None:
     assert start(tmp_path)[1].transaction_check_max == 13
 
 
+def test_a_setting_that_could_not_be_written_does_not_come_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, _ = start(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("cli.kept_settings.write_config", refuse)
+        with pytest.raises(OSError, match="no room"):
+            kept.keep({"transactionCheckMax": "14"})
+    kept.keep({"enablePropertyFilter": "true"})
+    _, config = start(tmp_path)
+    assert (config.transaction_check_max, config.property_filter) == (15, True)
+
+
+def refuse(path: Path, content: bytes) -> None:
+    raise OSError(f"{path}: no room for {len(content)} bytes")
+
+
 def test_whoever_edits_the_key_in_the_file_afterwards_has_the_last_word(tmp_path: Path) -> None:
     kept, _ = start(tmp_path, "transactionCheckMax=20")
     kept.keep({"transactionCheckMax": "14"})
