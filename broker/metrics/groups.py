@@ -19,7 +19,7 @@ from broker import names
 from broker.metrics.counted import is_system
 from broker.metrics.rows import gauge
 from broker.parts import Parts
-from broker.pop.handles import retry_topic
+from broker.pop.handles import retry_topics
 from ledgermq.telemetry.families import Collector, Labels, Row
 from store.consume_queue import ConsumeQueue
 
@@ -70,9 +70,9 @@ class Groups:
             backlogs.append(found := _Backlog(_labels(group, topic, is_retry=False)))
             yield from self._add_queues(found, group, topic, is_pop=is_pop)
             if is_pop:
-                retries = retry_topic(topic, group, is_v2=False)
                 backlogs.append(found := _Backlog(_labels(group, topic, is_retry=True)))
-                yield from self._add_queues(found, group, retries, is_pop=True)
+                for retries in retry_topics(topic, group, newer=True, older=True):
+                    yield from self._add_queues(found, group, retries, is_pop=True)
         rows: dict[str, list[Row]] = {name: [] for name, _ in _FAMILIES}
         now_ms = self._clock_ms()
         for found in backlogs:

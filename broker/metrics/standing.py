@@ -25,6 +25,7 @@ TIMER_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
 _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 _FIRST_REGULAR_VERSION: Final = 212
 _SLOTS_A_STEP: Final = 200
+_CHECKPOINTS_A_STEP: Final = 1000
 
 
 class Standing:
@@ -124,7 +125,7 @@ class Standing:
             rows.append(((("timer_bound_s", str(bound_s)), *STORAGE), count))
         yield gauge("rocketmq_timer_message_snapshot", rows)
 
-    def _waiting(self) -> Iterator[Family]:
+    def _waiting(self) -> Collector:
         parts, now_ms = self._parts, self._clock_ms()
         halves = [((("topic", topic),), count) for topic, count in list(parts.transactions.counts.counts.items())]
         yield gauge("rocketmq_half_messages", halves)
@@ -134,7 +135,11 @@ class Standing:
         due_ms = checkpoints.next_due_ms
         late_ms = max(0, now_ms - due_ms) if due_ms is not None else 0
         revive_queue = (("queue_id", "0"),)
-        late = sum(1 for one in checkpoints if one.due_ms <= now_ms) if late_ms else 0
+        late = 0
+        for number, one in enumerate(list(checkpoints) if late_ms else ()):
+            late += one.due_ms <= now_ms
+            if number % _CHECKPOINTS_A_STEP == 0:
+                yield None
         yield single("rocketmq_pop_revive_lag_milliseconds", late, revive_queue)
         yield single("rocketmq_pop_revive_latency_milliseconds", late_ms, revive_queue)
 

@@ -87,8 +87,10 @@ class AckRequests:
             if self._store.queues.find(topic, handle.queue_id) is None:
                 continue
             if not handle.is_ordered:
-                if self._progress.checkpoints.ack_all(_key(topic, group, handle), bits):
+                count = self._progress.checkpoints.ack_all(_key(topic, group, handle), bits)
+                if count:
                     self._progress.changed()
+                    self._acked(topic, group, count)
                 continue
             first, end = self._bounds(topic, handle.queue_id)
             for index in _set_bits(bits):
@@ -124,11 +126,11 @@ class AckRequests:
             self._ack_ordered(topic, group, handle.queue_id, offset, handle.pop_ms)
         elif self._progress.checkpoints.ack(_key(topic, group, handle), offset):
             self._progress.changed()
-            self._acked(topic, group)
+            self._acked(topic, group, 1)
 
-    def _acked(self, topic: str, group: str) -> None:
-        self._counting.events.revive_in.add((group, topic, "ACK", "PUT_OK"))
-        self._counting.statistics.counter(GROUP_ACK_NUMS, f"{topic}@{group}").add(1)
+    def _acked(self, topic: str, group: str, count: int) -> None:
+        self._counting.events.revive_in.add((group, topic, "ACK", "PUT_OK"), count)
+        self._counting.statistics.counter(GROUP_ACK_NUMS, f"{topic}@{group}").add(count)
 
     def _ack_ordered(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> None:
         stored = self._offsets.get(topic, group, queue_id)

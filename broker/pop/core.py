@@ -119,13 +119,13 @@ class Checkpoints:
             if offset not in offsets:
                 return False
             index = offsets.index(offset)
-        return self._acknowledge(key, checkpoint, 1 << index)
+        return self._acknowledge(key, checkpoint, 1 << index) > 0
 
-    def ack_all(self, key: str, bits: int) -> bool:
-        """As `ack`, of the messages at `start + i` for each bit i; false when none of them is open."""
+    def ack_all(self, key: str, bits: int) -> int:
+        """As `ack`, of the messages at `start + i` for each bit i; how many of them were open."""
         checkpoint = self._open.get(key)
         if checkpoint is None:
-            return False
+            return 0
         offsets, start = checkpoint.offsets, checkpoint.start
         if start <= offsets[0] and offsets[-1] - offsets[0] == len(offsets) - 1:
             mine = bits >> (offsets[0] - start) & ((1 << len(offsets)) - 1)
@@ -134,10 +134,10 @@ class Checkpoints:
             mine = sum(1 << index for index, offset in places if offset >= start and bits >> (offset - start) & 1)
         return self._acknowledge(key, checkpoint, mine)
 
-    def _acknowledge(self, key: str, checkpoint: Checkpoint, bits: int) -> bool:
+    def _acknowledge(self, key: str, checkpoint: Checkpoint, bits: int) -> int:
         bits &= ~checkpoint.acked
         if not bits:
-            return False
+            return 0
         acked = checkpoint.acked | bits
         self._count(checkpoint, -bits.bit_count())
         if acked == (1 << len(checkpoint.offsets)) - 1:
@@ -145,7 +145,7 @@ class Checkpoints:
         else:
             self._open[key] = Checkpoint._make((*checkpoint[:-1], acked))
         self._unsent[key] = None
-        return True
+        return bits.bit_count()
 
     def open_count(self, topic: str, group: str, queue_id: int) -> int:
         """Messages of a queue that the group has taken and not acknowledged."""

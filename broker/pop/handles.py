@@ -85,12 +85,11 @@ def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[s
     """Where messages of `topic` that `group` did not acknowledge are looked for.
 
     They are put under the newer name if `newer` (enableRetryTopicV2); if `older` (retrieveMessageFromPopRetryTopicV1),
-    some may lie under the older one still.
+    some may lie under the older one still. Without `newer`, some may lie under the newer one of when it was set, where
+    RocketMQ leaves them.
     """
-    if not newer:
-        return (retry_topic(topic, group, is_v2=False),)
-    names = retry_topic(topic, group, is_v2=True), retry_topic(topic, group, is_v2=False)
-    return names if older else names[:1]
+    first, second = retry_topic(topic, group, is_v2=newer), retry_topic(topic, group, is_v2=not newer)
+    return (first, second) if older or not newer else (first,)
 
 
 def is_retry_topic(topic: str) -> bool:

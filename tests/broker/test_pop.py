@@ -87,6 +87,20 @@ async def test_what_lies_under_the_older_name_is_found_too(desk: Desk, client: M
     assert (again.ext["startOffsetInfo"], records(again)[0].body) == ("1 0 0", b"old")
 
 
+async def test_what_lies_under_the_newer_name_is_found_when_that_is_switched_off(
+    desk: Desk, client: MemoryClient, topic: str
+) -> None:
+    desk.config.pop_retry_v2 = True
+    await send(client, b"new")
+    await pop(client, invisibleTime=300)
+    await eventually(lambda: desk.store.queues.get("%RETRY%g+T", 0).max_offset == 1, "the message in the retry topic")
+    desk.config.pop_retry_v2 = False
+    again = await pop_again(client)
+    assert (again.ext["startOffsetInfo"], records(again)[0].body) == ("2 0 0", b"new")
+    assert (await ack(client, handles(again)[0])).code == 0
+    await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
+
+
 async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient, topic: str) -> None:
     for number in range(10):
         await send(client, b"m%d" % number)
@@ -99,6 +113,7 @@ async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
     (checkpoint,) = desk.parts.pop.progress.checkpoints
     assert checkpoint.open_offsets == [1]
+    assert dict(desk.parts.counting.events.revive_in.items())["g", "T", "ACK", "PUT_OK"] == 9
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=b'{"acks":[]}')).code == 208
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=b'{"acks":[{"b":"?"}]}')).code == 1
 
