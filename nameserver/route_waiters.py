@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 
 Key = tuple[Connection, int]
 """Who asked, and the number of the request."""
+
+_Name = TypeVar("_Name")
 
 
 class _Held(NamedTuple):
@@ -19,7 +21,9 @@ class _Held(NamedTuple):
 
 
 class RouteWaiters:
-    """The held requests of one nameserver, by topic: a change costs a look at each topic that is waited for.
+    """The held requests of one nameserver.
+
+    A change costs a look at each topic that is waited for, the end of a connection a look at its own requests.
 
     Args:
         version: of a topic's route now.
@@ -31,6 +35,7 @@ class RouteWaiters:
         self._answer = answer
         self._held: dict[Key, _Held] = {}
         self._by_topic: dict[str, dict[Key, None]] = {}
+        self._by_connection: dict[Connection, dict[Key, None]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -42,6 +47,7 @@ class RouteWaiters:
         timer = asyncio.get_running_loop().call_later(wait_s, self._release, key)
         self._held[key] = _Held(command, topic, known_version, timer)
         self._by_topic.setdefault(topic, {})[key] = None
+        self._by_connection.setdefault(connection, {})[key] = None
 
     def wake(self) -> None:
         """Routes have changed: answer those that waited for it."""
@@ -52,7 +58,7 @@ class RouteWaiters:
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed: its requests need no answer."""
-        for key in [key for key in self._held if key[0] is connection]:
+        for key in list(self._by_connection.get(connection, ())):
             self._take(key)
 
     def release_all(self) -> None:
@@ -69,8 +75,13 @@ class RouteWaiters:
         held = self._held.pop(key, None)
         if held is not None:
             held.timer.cancel()
-            keys = self._by_topic[held.topic]
-            del keys[key]
-            if not keys:
-                del self._by_topic[held.topic]
+            _remove(self._by_topic, held.topic, key)
+            _remove(self._by_connection, key[0], key)
         return held
+
+
+def _remove(index: dict[_Name, dict[Key, None]], name: _Name, key: Key) -> None:
+    keys = index[name]
+    del keys[key]
+    if not keys:
+        del index[name]
