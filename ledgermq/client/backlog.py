@@ -62,6 +62,10 @@ class Backlog:
         if self.in_hand.get(message.queue_offset) is message:
             del self.in_hand[message.queue_offset]
 
+    def is_wanted(self, message: Message) -> bool:
+        """Whether this one is still to be handled: in hand, not moved away from, of a queue that is ours."""
+        return not self.is_dropped and self.in_hand.get(message.queue_offset) is message
+
     def all_done(self) -> None:
         """Everything in hand is handled."""
         self.in_hand.clear()

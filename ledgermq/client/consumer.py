@@ -5,11 +5,8 @@ Membership ── our queues ──> AssignedQueues: a QueueReader each ──> 
                                    └── QueueOffsets at the leaders, or LocalOffsets in broadcasting
 """
 
-import asyncio
-import contextlib
-import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +26,7 @@ from ledgermq.client.route import TopicRoute
 from ledgermq.client.sending_back import TO_DEAD_LETTERS, SendingBack, delay_level
 from ledgermq.client.serving import Serving
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
+from ledgermq.client.signals import Signals, stopped_by
 from ledgermq.client.start_position import Start, check_start, wire_name
 from ledgermq.client.subscribing import Mode, Topics, consumer_heartbeat, subscribe
 from ledgermq.client.topic_figures import TopicFigures
@@ -94,7 +92,7 @@ class Consumer(Reading):
         prefetch_bytes: int = PREFETCH_BYTES,
         on_assigned: OnQueuesChanged | None = None,
         on_revoked: OnQueuesChanged | None = None,
-        offsets_dir: Path | None = None,
+        offsets_dir: Path | str | None = None,
         attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
         deadline_s: float = DEADLINE_S,
         tls: Tls = False,
@@ -111,7 +109,7 @@ class Consumer(Reading):
         self._auto_commit_s = auto_commit_s
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
-        self._offsets_dir = offsets_dir or DEFAULT_DIR.expanduser()
+        self._offsets_dir = Path(offsets_dir or DEFAULT_DIR).expanduser()
         self._subscriptions = subscribe(group, topics, mode)
         self._session = Session(
             namesrv,
@@ -146,6 +144,7 @@ class Consumer(Reading):
         """Open it, for those who do not use `async with`: from now on a member, reading ahead.
 
         Raises:
+            ClosedError: it is open already.
             UndecodableError: in broadcasting, the file of offsets cannot be read.
         """
         await self._session.open()
@@ -191,7 +190,7 @@ class Consumer(Reading):
         key: KeyOf | None = None,
         tries_max: int | None = None,
         timeout_s: float = TIMEOUT_S,
-        stop_on: Iterable[signal.Signals] = (),
+        stop_on: Signals = (),
     ) -> None:
         """Let a coroutine function handle every message, until `stop` or `close` is called.
 
@@ -215,15 +214,18 @@ class Consumer(Reading):
         """
         options = HandlingOptions(concurrency, order, key, tries_max, timeout_s)
         options.check()
+        if not callable(handler):
+            raise InvalidArgumentError(f"handler {handler!r} is not a coroutine function")
         parts = self._opened()
         if parts.serving.handling is not None:
             raise ClosedError("a handler runs already: one at a time")
+        self._finish()
         back = SendingBack(self._session, self._group) if self._mode == "clustering" else None
         handling = parts.serving.handling = Handling(parts.queues, handler, back, options, self._figures)
         try:
             if order == "queue" and self._mode == "clustering":
                 await parts.queues.lock_all()
-            with self._stopped_by(stop_on):
+            with stopped_by(stop_on, self.stop):
                 if not self._stopping:
                     await handling.run()
         finally:
@@ -281,17 +283,6 @@ class Consumer(Reading):
         if self._mode == "broadcasting":
             raise InvalidArgumentError("nothing is sent back in broadcasting")
         await SendingBack(self._session, self._group).send_back(message, level, None)
-
-    @contextlib.contextmanager
-    def _stopped_by(self, signals: Iterable[signal.Signals]) -> Iterator[None]:
-        loop, caught = asyncio.get_running_loop(), list(signals)
-        for number in caught:
-            loop.add_signal_handler(number, self.stop)
-        try:
-            yield
-        finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
 
     # -- what others say
 

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ledgermq.client.assigned import AssignedQueues
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
@@ -51,9 +51,14 @@ class Retry(Exception):
     Args:
         after_s: when. Sent back, it comes after the shortest of RocketMQ's delays that is not less (1 s to 2 h);
             in order, it is tried again after that time, at most 30 s. None: as the broker decides, or after 1 s.
+
+    Raises:
+        InvalidArgumentError: a negative time.
     """
 
     def __init__(self, after_s: float | None = None) -> None:
+        if after_s is not None and not after_s >= 0:
+            raise InvalidArgumentError(f"a message cannot come again after {after_s:g} s")
         super().__init__("again" if after_s is None else f"again after {after_s:g} s")
         self.after_s = after_s
 
@@ -96,6 +101,14 @@ def key_of(message: Message) -> Hashable:
     return message.keys[0] if message.keys else None
 
 
+class _Taken(NamedTuple):
+    """A message that is in hand, and its key; None without an order by keys."""
+
+    reader: QueueReader
+    message: Message
+    key: Hashable
+
+
 class Handling:
     """Runs one handler over a consumer's messages.
 
@@ -121,8 +134,8 @@ class Handling:
         self._options = options
         self._figures = figures
         self._key = options.key or key_of
-        self._lanes: dict[Hashable, collections.deque[tuple[QueueReader, Message]]] = {}
-        self._runnable: collections.deque[tuple[QueueReader, Message]] = collections.deque()
+        self._lanes: dict[Hashable, collections.deque[_Taken]] = {}
+        self._runnable: collections.deque[_Taken] = collections.deque()
         self._taken_count = 0
         self._window = options.concurrency * (WINDOW_PER_HANDLER if options.order == "key" else 1)
         self._stopping = asyncio.Event()
@@ -159,6 +172,11 @@ class Handling:
                 if inspect.isawaitable(answer):
                     await answer
                     return None
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return error  # of something that the handler has awaited: nobody has cancelled us
         except Exception as error:
             return error
         raise InvalidArgumentError(f"handler {self._handler!r} is not a coroutine function: use `async def`")
@@ -167,55 +185,60 @@ class Handling:
 
     async def _work(self) -> None:
         while (taken := await self._next()) is not None:
-            reader, message = taken
+            reader, message, _ = taken
             reader.handler_began()
             try:
                 if await self._see_through(reader, message):
                     reader.done(message)
             finally:
                 reader.handler_ended()
-                self._pass_on(reader, message)
+                self._pass_on(taken)
 
-    async def _next(self) -> tuple[QueueReader, Message] | None:
+    async def _next(self) -> _Taken | None:
         while not self._stopping.is_set():
             while self._runnable:
-                reader, message = self._runnable.popleft()
-                if not reader.backlog.is_dropped:
-                    return reader, message
-                self._pass_on(reader, message)
+                taken = self._runnable.popleft()
+                if taken.reader.backlog.is_wanted(taken.message):
+                    return taken
+                self._pass_on(taken)
             if self._taken_count < self._window and self._queues.has_message:
-                taken = self._queues.take()
-                self._taken_count += 1
-                if self._may_begin(*taken):
+                taken = self._take()
+                if self._may_begin(taken):
                     return taken
                 continue
             await self._queues.wait_more()
         return None
 
-    def _may_begin(self, reader: QueueReader, message: Message) -> bool:
+    def _take(self) -> _Taken:
+        reader, message = self._queues.take()
+        key = self._key(message) if self._options.order == "key" else None
+        self._taken_count += 1
+        return _Taken(reader, message, key)
+
+    def _may_begin(self, taken: _Taken) -> bool:
         """Whether it is its turn; if not, it will be."""
         if self._options.order == "queue":
-            self._queues.hold(reader)
-        elif self._options.order == "key" and (key := self._key(message)) is not None:
-            lane = self._lanes.get(key)
+            self._queues.hold(taken.reader)
+        elif taken.key is not None:
+            lane = self._lanes.get(taken.key)
             if lane is not None:
-                lane.append((reader, message))
+                lane.append(taken)
                 return False
-            self._lanes[key] = collections.deque()
+            self._lanes[taken.key] = collections.deque()
         return True
 
-    def _pass_on(self, reader: QueueReader, message: Message) -> None:
+    def _pass_on(self, taken: _Taken) -> None:
         """Whoever has waited for this message to be through may begin."""
         self._taken_count -= 1
         if self._options.order == "queue":
-            if not reader.backlog.is_dropped:
-                self._queues.release(reader)
-        elif self._options.order == "key" and (key := self._key(message)) is not None:
-            lane = self._lanes[key]
+            if not taken.reader.backlog.is_dropped:
+                self._queues.release(taken.reader)
+        elif taken.key is not None:
+            lane = self._lanes[taken.key]
             if lane:
                 self._runnable.append(lane.popleft())
             else:
-                del self._lanes[key]
+                del self._lanes[taken.key]
         self._queues.wake()
 
     # -- one message

@@ -153,6 +153,7 @@ class QueueReader:
     def finish(self) -> None:
         """What was taken is handled."""
         self.backlog.all_done()
+        self._prefetch.look()
 
     def drop(self) -> None:
         """Forget what waits: the queue is no longer ours."""

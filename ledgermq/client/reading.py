@@ -47,10 +47,12 @@ class Reading:
         """The next message; waits for one. Ends when the consumer is stopped or closed.
 
         Raises:
+            ClosedError: a handler runs, which gets the messages.
             LedgerMQError: a queue cannot be read for a reason that does not pass (permission, unknown group).
         """
         self._finish()
         while (parts := self._parts) is not None and not self._stopping:
+            _check_unhandled(parts)
             if parts.queues.has_message:
                 return self._take(parts)
             await parts.queues.wait_more()
@@ -60,11 +62,12 @@ class Reading:
         """Up to `count_max` messages, those of one queue in order: as soon as there are any, else after `wait_s`.
 
         Raises:
-            ClosedError: the consumer is closed.
+            ClosedError: the consumer is closed, or a handler runs.
             LedgerMQError: as in iteration.
         """
         self._finish()
         parts = self._opened()
+        _check_unhandled(parts)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not parts.queues.has_message and not self._stopping:
@@ -76,6 +79,8 @@ class Reading:
 
     async def batches(self, max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:  # noqa: A002
         """Lists of 1 to `max` messages; a list counts as handled when the next one is asked for.
+
+        What was gathered when it is cancelled is given again.
 
         Args:
             max: at which a list is full.
@@ -90,13 +95,25 @@ class Reading:
             while len(batch) < max and (parts := self._parts) is not None and not self._stopping:
                 if parts.queues.has_message:
                     batch.append(self._take(parts))
-                    continue
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        await parts.queues.wait_more()
-                except TimeoutError:
+                elif not await self._more_by(parts.queues, deadline):
                     break
             yield batch
+
+    async def _more_by(self, queues: AssignedQueues, deadline: float) -> bool:
+        """Whether to look again, while a batch is gathered: it must not be lost with what ends the waiting."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await queues.wait_more()
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            self._in_hand.clear()
+            queues.rewind()
+            raise
+        except Exception as failure:
+            queues.on_failed(failure)  # told when the next batch is asked for
+            return False
+        return True
 
     async def commit(self) -> None:
         """Commit everything that was delivered, the message in hand included; with a handler, what it has handled.
@@ -168,3 +185,8 @@ class Reading:
             if not reader.backlog.is_dropped:
                 reader.finish()
         self._in_hand.clear()
+
+
+def _check_unhandled(parts: Parts) -> None:
+    if parts.serving.handling is not None:
+        raise ClosedError("a handler runs, which gets the messages: stop it before iterating")

@@ -101,11 +101,25 @@ class Session:
         self._on_retry = None if on_retry is None else _harmless(on_retry)
         self._on_try = on_try
         self._parts: _Parts | None = None
+        self._is_opening = False
         self.own_address = ""
         self.client_id = ""
 
     async def open(self) -> None:
-        """Make the parts, and start what runs by itself."""
+        """Make the parts, and start what runs by itself.
+
+        Raises:
+            ClosedError: it is open already.
+        """
+        if self._is_opening or self._parts is not None:
+            raise ClosedError("it is open already: one `async with` at a time")
+        self._is_opening = True
+        try:
+            await self._open()
+        finally:
+            self._is_opening = False
+
+    async def _open(self) -> None:
         self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
         self.client_id = make_client_id(self.own_address, self._instance)
         remoting = RemotingClient(

@@ -1,0 +1,64 @@
+"""Signals that stop handlers: any number of consumers of a program may wait for the same one."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from ledgermq.client.errors import InvalidArgumentError
+
+Signals = signal.Signals | Iterable[signal.Signals]
+"""One or several."""
+
+_waiting: Final[dict[int, list[Callable[[], None]]]] = {}
+_before: Final[dict[int, Any]] = {}
+
+
+@contextlib.contextmanager
+def stopped_by(signals: Signals, stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at each of these signals; after the last who waits for one, it is handled as before.
+
+    Raises:
+        InvalidArgumentError: what cannot be caught, or not outside of the main thread.
+    """
+    with contextlib.ExitStack() as caught:
+        for number in _numbers(signals):
+            _catch(number, stop)
+            caught.callback(_let_go, number, stop)
+        yield
+
+
+def _numbers(signals: Signals) -> list[int]:
+    if isinstance(signals, int):
+        return [signals]
+    try:
+        return [signal.Signals(number) for number in signals]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"stop_on {signals!r}: {error}") from error
+
+
+def _catch(number: int, stop: Callable[[], None]) -> None:
+    if number not in _waiting:
+        before = signal.getsignal(number)
+        try:
+            asyncio.get_running_loop().add_signal_handler(number, _stop_all, number)
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            raise InvalidArgumentError(f"signal {number} cannot be caught: {error}") from error
+        _waiting[number] = []
+        is_the_loops = before == signal.getsignal(number)  # the program's own, at the loop: ours has replaced it
+        _before[number] = signal.SIG_DFL if before is None or is_the_loops else before
+    _waiting[number].append(stop)
+
+
+def _let_go(number: int, stop: Callable[[], None]) -> None:
+    _waiting[number].remove(stop)
+    if not _waiting[number]:
+        del _waiting[number]
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, _before.pop(number))
+
+
+def _stop_all(number: int) -> None:
+    for stop in list(_waiting.get(number, ())):
+        stop()
