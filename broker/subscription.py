@@ -6,13 +6,13 @@ of each record.
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `broker/.../filter/ExpressionMessageFilter.java`.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from broker.sql import SqlSyntaxError, compile_filter
-from ledgermq.message.hashing import tags_code
+from broker.text_cache import SHORT_MAX, text_cache
+from ledgermq.message.hashing import java_string_hash, tags_code
 from ledgermq.message.record import encoded_properties
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.tag_codes import TagCodes
@@ -56,7 +56,7 @@ class Subscription:
     def to_json(self) -> dict[str, Any]:
         return {
             "classFilterMode": self.class_filter,
-            "codeSet": [tags_code(tag) for tag in self.tags],
+            "codeSet": [_code_of(tag) for tag in self.tags],
             "expressionType": self.expression_type,
             "subString": self.expression,
             "subVersion": self.version,
@@ -107,7 +107,7 @@ def make_subscription(
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@text_cache
 def asked_subscription(topic: str, expression: str, expression_type: str) -> Subscription:
     """The subscription that a request itself holds; errors as `make_subscription`. Cached: clients repeat it."""
     return make_subscription(topic, expression, expression_type)
@@ -150,11 +150,11 @@ def parse_tags(expression: str) -> tuple[str, ...]:
     return tags
 
 
-@functools.lru_cache(maxsize=4096)
+@text_cache
 def tag_filter(expression: str) -> TagFilter | None:
     """The test for a tag expression; None when it wants all. Errors as `parse_tags`. Cached: clients repeat it."""
     tags = parse_tags(expression)
-    return TagCodes(frozenset(map(tags_code, tags))) if tags else None
+    return TagCodes(frozenset(map(_code_of, tags))) if tags else None
 
 
 def sql_filter(expression: str) -> RecordFilter:
@@ -165,6 +165,10 @@ def sql_filter(expression: str) -> RecordFilter:
     """
     matches = compile_filter(expression)
     return lambda record: matches(encoded_properties(record))
+
+
+def _code_of(tag: str) -> int:
+    return tags_code(tag) if len(tag) <= SHORT_MAX else java_string_hash(tag)  # which keeps no long one
 
 
 def _version(value: Any) -> int:

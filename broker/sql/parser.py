@@ -12,7 +12,6 @@ expression's length and depth, both limited. Unlike Java's parser this one takes
 Source: apache/rocketmq `filter/.../parser/SelectorParser.jj`, `filter/.../expression/*.java`.
 """
 
-import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from broker.sql.evaluate import (
 )
 from broker.sql.lexer import Token, tokens
 from broker.sql.values import Value, compare
+from broker.text_cache import text_cache
 from ledgermq.message.properties import property_finder
 
 DEPTH_MAX = 100
@@ -75,7 +75,7 @@ class _Node:
     find: Find | None = None
 
 
-@functools.lru_cache(maxsize=1024)
+@text_cache
 def compile_filter(expression: str) -> PropertyFilter:
     """The test for an expression. Cached: clients repeat it.
 

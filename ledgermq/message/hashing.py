@@ -20,7 +20,7 @@ def java_string_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
-@functools.lru_cache(maxsize=16384)
+@functools.lru_cache(maxsize=4096)
 def tags_code(tags: str | bytes) -> int:
     """What a queue unit stores for a message with these tags; 0 for none. Signed, so it sign-extends to 64 bits.
 

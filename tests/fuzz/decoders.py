@@ -5,6 +5,7 @@ processor time, and leave the process as large as it was.
 """
 
 import asyncio
+import inspect
 import itertools
 import resource
 import time
@@ -104,7 +105,7 @@ def _commands(pieces: list[bytes]) -> tuple[list[object], FrameError | None]:
 
 
 def _filter(text: str) -> None:
-    matches = compile_filter.__wrapped__(text)
+    matches = inspect.unwrap(compile_filter)(text)
     for properties in (
         b"",
         b"a\x011\x02b\x01x\x02TAGS\x01s\x02",
