@@ -379,8 +379,9 @@ class SendProcessor:
         if version >= TELLS_MAX_RECONSUME_TIMES:
             limit = integer(fields, "l", limit)
         if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
-            origin = find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b""
-            self._dead_letters.add((origin.decode(errors="replace") or topic, group_name))
+            origin = (find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b"").decode(errors="replace")
+            known = origin if self._metadata.topic(origin) is not None else topic  # it may hold anything
+            self._dead_letters.add((known, group_name))
             dead_letters = names.dead_letter_topic(group_name)
             self._metadata.topic_for_group(dead_letters, 1)
             return self._targets.target(dead_letters, 0)

@@ -126,7 +126,9 @@ class SendBack:
 
         self._appender.add(draft, done)
 
-    def _count(self, group: str, topic: str, *, is_dead: bool) -> None:
+    def _count(self, group: str, origin: str, *, is_dead: bool) -> None:
+        """Under the message's first topic; senders can write there what they like: nothing is kept of unknown ones."""
+        topic = origin if self._metadata.topic(origin) is not None else names.retry_topic(group)
         statistics = self._counting.statistics
         if is_dead:
             self._counting.events.dead_letters.add((topic, group))

@@ -72,6 +72,21 @@ async def test_a_message_that_had_its_tries_goes_to_the_dead_letters(
     assert in_topic(desk, SCHEDULE_TOPIC) == []
 
 
+async def test_what_comes_again_is_counted_under_known_topics_only(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await send(client, i="RETRY_TOPIC\x01T\x02")
+    await send(client, i="RETRY_TOPIC\x01whatever\x02")
+    for record in in_topic(desk, "T"):
+        for level in (1, -1):
+            fields = back_fields(record.physical_offset, delayLevel=level)
+            assert (await client.ask(BACK, fields)).code == 0
+    assert set(desk.parts.statistics.keys("SNDBCK_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
+    assert set(desk.parts.statistics.keys("DLQ_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
+    late = send_fields(RETRY, j="17", i="RETRY_TOPIC\x01another\x02")
+    assert (await client.ask(RequestCode.SEND_MESSAGE_V2, late, b"m")).code == 0
+    assert dict(desk.parts.counting.events.dead_letters.items()) == {("T", "g"): 1, (RETRY, "g"): 2}
+
+
 async def test_a_dead_letter_is_not_there_before_its_topic_can_be_found(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send(client)
