@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ledgermq.client.checks import check_text
 from ledgermq.client.errors import InvalidArgumentError
 
 PORT_MAX = 65_535
@@ -25,7 +26,12 @@ def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         InvalidArgumentError: none at all, or one is malformed; names it.
     """
-    parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    try:
+        parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    except TypeError:
+        raise InvalidArgumentError(f"no nameserver address in {given!r}") from None
+    for part in parts:
+        check_text(part, "nameserver address")
     addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise InvalidArgumentError(f"no nameserver address in {given!r}")

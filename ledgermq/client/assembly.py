@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ledgermq.client.checks import check_text
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.outgoing import (
     BODY_BYTES_MAX,
@@ -174,12 +175,16 @@ class Assembly:
         if topic not in self._checked_topics:
             check_topic(topic)
             self._checked_topics.add(topic)
+        if order_key is not None:
+            check_text(order_key, "order_key")
         if queue is None:
             return None if order_key is None else functools.partial(self.choice.by_key, topic, order_key)
         if order_key is not None:
             raise InvalidArgumentError(f"both queue {queue} and order_key {order_key!r}: either names the queue")
         if isinstance(queue, int):
             return functools.partial(self.choice.by_number, topic, queue)
+        if not isinstance(queue, MessageQueue):
+            raise InvalidArgumentError(f"queue is {queue!r}: neither a MessageQueue nor the number of one")
         if queue.topic != topic:
             raise InvalidArgumentError(f"queue {queue} is not one of topic {topic!r}")
         return lambda: queue

@@ -18,6 +18,7 @@ from ledgermq.client.errors import (
     InvalidRequestError,
     LedgerMQError,
     MessageRejectedError,
+    UndecodableError,
     another,
 )
 from ledgermq.client.outbox import Outbox
@@ -158,6 +159,9 @@ class Batcher:
                 await self._one_by_one(filling, wanted)
             else:
                 self._fail(wanted, error)
+        except Exception as error:  # nobody has thought of it, and nobody may wait for ever for it
+            self._fail(wanted, UndecodableError(f"batch to {filling.lot.topic}: {error!r}"))
+            raise
         else:
             self._settle(wanted, results)
 

@@ -157,7 +157,7 @@ class Calls:
         self.under_way: dict[int, UnderWay] = {}
         self._remoting = remoting
         self._routes = routes
-        self._attempt_timeout_s = attempt_timeout_s
+        self.attempt_timeout_s = attempt_timeout_s
         self._on_retry = on_retry
         self._on_try = on_try
         self._loop = asyncio.get_running_loop()
@@ -209,7 +209,7 @@ class Calls:
         number = self._number = self._number + 1
         now = self._loop.time()
         self.under_way[number] = UnderWay(now, plan.topic, target.broker, target.address)
-        timeout_s = min(self._attempt_timeout_s, max(deadline - now, 0.001))
+        timeout_s = min(self.attempt_timeout_s, max(deadline - now, 0.001))
         outcome: Command | LedgerMQError
         try:
             outcome = await self._remoting.request(target.address, plan.command(target), timeout_s)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ledgermq.client.assigned import AssignedQueues, OnQueuesChanged
+from ledgermq.client.checks import check_positive
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
 from ledgermq.client.handling import CONCURRENCY, TIMEOUT_S, Handler, Handling, HandlingOptions, KeyOf, Order
@@ -101,6 +102,7 @@ class Consumer(Reading):
         super().__init__()
         check_group(group)
         check_start(start)
+        check_positive(auto_commit_s=auto_commit_s, prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
         if mode not in ("clustering", "broadcasting"):
             raise InvalidArgumentError(f"mode is {mode!r}, not 'clustering' or 'broadcasting'")
         self._group = group
@@ -161,7 +163,10 @@ class Consumer(Reading):
             parts.queues.spawn(parts.commits.run(self._auto_commit_s, parts.queues.readers), "commits")
 
     async def close(self) -> None:
-        """Stop reading, commit what is handled, leave the group. A second call does nothing."""
+        """Stop reading, commit what is handled, leave the group. A second call does nothing.
+
+        It waits a moment for handlers under way (30 s with `order="queue"`): a handler calls `stop` instead.
+        """
         parts = self._parts
         if parts is None:
             return

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ledgermq.client.checks import check_text
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.properties import SHARDING_KEY
 
@@ -55,6 +56,7 @@ def check_name(name: str, what: str, length_max: int) -> None:
     Raises:
         InvalidArgumentError: empty, too long, or with a character that is not allowed.
     """
+    check_text(name, what)
     if not NAME_PATTERN.fullmatch(name):
         raise InvalidArgumentError(f"{what} {name!r} is empty or has a character that is not one of %|a-zA-Z0-9_-")
     if len(name) > length_max:
@@ -98,15 +100,19 @@ def encode_properties(
         own: the client's own ones, encoded.
 
     Raises:
-        InvalidArgumentError: a reserved name, an empty value, a separator inside, or too long in all.
+        InvalidArgumentError: no text, a reserved name, an empty value, a separator inside, or too long in all.
     """
     parts = [f"UNIQ_KEY\x01{unique_key}\x02"]
-    if tags is not None:
-        parts.append(_entry("TAGS", tags))
-    if keys is not None:
-        parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
-    if properties:
-        parts.extend(_given_entry(name, value) for name, value in properties.items())
+    try:
+        if tags is not None:
+            parts.append(_entry("TAGS", tags))
+        if keys is not None:
+            parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
+        if properties:
+            parts.extend(_given_entry(name, value) for name, value in properties.items())
+    except (TypeError, AttributeError) as error:
+        said = f"tags {tags!r}, keys {keys!r}, properties {properties!r}"
+        raise InvalidArgumentError(f"tags are a text, keys texts, properties text to text, not {said}") from error
     if own:
         parts.append(own)
     text = "".join(parts)

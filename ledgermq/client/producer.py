@@ -15,8 +15,9 @@ from typing import Any, Final, Self, Unpack
 from ledgermq.client.assembly import PLAIN, Assembly, Kind
 from ledgermq.client.batcher import BATCH_BYTES, Batcher
 from ledgermq.client.calls import LeaderPlan, OnRetry
+from ledgermq.client.checks import check_positive
 from ledgermq.client.compression import Codec, Compression
-from ledgermq.client.errors import ClosedError, InvalidArgumentError, unreachable_from
+from ledgermq.client.errors import ClosedError, ConnectionLostError, InvalidArgumentError, unreachable_from
 from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.in_flight import InFlight
@@ -109,8 +110,12 @@ class Producer:
         credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
-        if (linger_s is not None and linger_s < 0) or not 0 < batch_bytes <= BODY_BYTES_MAX:
-            raise InvalidArgumentError(f"linger_s is {linger_s}, batch_bytes {batch_bytes}")
+        check_positive(
+            linger_s=linger_s or None, batch_bytes=batch_bytes, in_flight_max=in_flight_max,
+            in_flight_bytes_max=in_flight_bytes_max,
+        )  # fmt: skip
+        if batch_bytes > BODY_BYTES_MAX:
+            raise InvalidArgumentError(f"batch_bytes is {batch_bytes}, at most {BODY_BYTES_MAX} fit")
         self._group = group
         self._create_topics = create_topics
         self._linger_s = linger_s
@@ -211,11 +216,11 @@ class Producer:
         producing = self._opened()
         own = timing_text(delay, delay_level, deliver_at)
         if self._linger_s is not None and not own and self._shares(body, order_key):
-            options = SoonOptions(
-                tags=tags, keys=keys, properties=properties, queue=queue, order_key=order_key,
+            sending = await producing.into_batch(
+                topic, body, tags=tags, keys=keys, properties=properties, queue=queue, order_key=order_key,
                 deadline_s=deadline_s, max_attempts=max_attempts,
             )  # fmt: skip
-            return await (await producing.into_batch(topic, body, options))
+            return await sending
         kind = Kind(own) if own else PLAIN
         return await producing.outbox.send(
             topic, body, tags, keys, properties, queue, order_key, deadline_s, max_attempts, kind
@@ -239,7 +244,7 @@ class Producer:
         Raises:
             InvalidArgumentError: refused here; nothing was sent. All other errors come with the future.
         """
-        return await self._opened().into_batch(topic, body, options)
+        return await self._opened().into_batch(topic, body, **options)
 
     async def send_batch(
         self,
@@ -311,6 +316,7 @@ class Producer:
             Its message id, once the request is on its way.
 
         Raises:
+            ConnectionLostError: the broker has not taken what was sent before for `attempt_timeout_s`.
             LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
         """
         assembly = self._opened().outbox.assembly
@@ -438,7 +444,11 @@ class Producer:
         if self._unyielded_bytes > UNYIELDED_BYTES_MAX:
             self._unyielded_bytes = 0
             await asyncio.sleep(0)  # what is queued goes out at the end of the loop's turn
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._session.calls.attempt_timeout_s
         while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
+            if loop.time() >= deadline:
+                raise ConnectionLostError(connection.address, f"{connection.address} takes nothing more")
             await asyncio.sleep(DRAIN_POLL_S)
 
     def _opened(self) -> Producing:

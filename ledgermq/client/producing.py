@@ -1,7 +1,7 @@
 """An open producer: its parts, how they are put together and taken apart, and what they do together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ledgermq.client.assembly import BatchPart, Kind
@@ -9,9 +9,8 @@ from ledgermq.client.batcher import Batcher, Lot
 from ledgermq.client.errors import LedgerMQError, NoReplyError, SendManyError
 from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.message import Message
-from ledgermq.client.options import SoonOptions
 from ledgermq.client.outbox import Outbox
-from ledgermq.client.outgoing import Body, Outgoing
+from ledgermq.client.outgoing import Body, Keys, Outgoing
 from ledgermq.client.replies import Replies, return_of
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.send_plan import SendPlan, Where
@@ -73,18 +72,19 @@ class Producing:
 
     # -- many messages
 
-    async def into_batch(self, topic: str, body: Body, options: SoonOptions) -> asyncio.Future[SendResult]:
+    async def into_batch(
+        self, topic: str, body: Body, *, tags: str | None = None, keys: Keys | None = None,
+        properties: Mapping[str, str] | None = None, queue: MessageQueue | int | None = None,
+        order_key: str | None = None, deadline_s: float | None = None, max_attempts: int | None = None,
+    ) -> asyncio.Future[SendResult]:  # fmt: skip
         """What becomes of a message that is sent with others; returns once there is room for it.
 
         Raises:
             LedgerMQError: it cannot be sent, or no route tells its queue in time.
         """
         outbox = self.outbox
-        order_key = options.get("order_key")
-        where = outbox.assembly.where(topic, options.get("queue"), order_key)
-        tags, keys, properties = options.get("tags"), options.get("keys"), options.get("properties")
+        where = outbox.assembly.where(topic, queue, order_key)
         part = outbox.assembly.part_of(body, tags, keys, properties, order_key)
-        deadline_s, max_attempts = options.get("deadline_s"), options.get("max_attempts")
         limit_s = outbox.calls.deadline_s if deadline_s is None else deadline_s
         if order_key is None:
             return await self._gather(topic, where, part, limit_s, max_attempts)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 from ledgermq.client.assigned import AssignedQueues
+from ledgermq.client.checks import unix_ms
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.client.membership import Everything, Membership
@@ -160,10 +161,11 @@ class Reading:
         """Go on, in every queue that is ours, at the first message stored at or after a time.
 
         Raises:
+            InvalidArgumentError: a time without a time zone.
             LedgerMQError: a leader does not tell where that is.
         """
         parts = self._opened()
-        readers, timestamp_ms = parts.queues.readers(), int(when.timestamp() * 1000)
+        readers, timestamp_ms = parts.queues.readers(), unix_ms(when, "when")
         offsets = await asyncio.gather(*(parts.commits.offsets.at_time(r.queue, timestamp_ms) for r in readers))
         for reader, offset in zip(readers, offsets):
             reader.move(offset)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from ledgermq.client.address import parse_addresses
 from ledgermq.client.calls import Calls, FailedTry, OnRetry, OnTry
-from ledgermq.client.errors import ClosedError
+from ledgermq.client.checks import check_positive
+from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.client.heartbeats import Heartbeats
 from ledgermq.client.identity import local_address_towards, make_client_id
 from ledgermq.client.nameservers import Nameservers
@@ -70,6 +71,9 @@ class Session:
         instance: name of this client at its address, the same in its next life; None makes up a unique one.
         on_retry: told of each try of a call that is followed by another; what it raises is logged.
         on_try: told of each try of a call. Must not raise.
+
+    Raises:
+        InvalidArgumentError: an address, a time, tls or the credentials are not what they should be.
     """
 
     def __init__(
@@ -89,6 +93,11 @@ class Session:
         on_try: OnTry | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
+        check_positive(attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        if not isinstance(tls, bool | ssl.SSLContext):
+            raise InvalidArgumentError(f"tls is {tls!r}: neither True nor False nor an ssl.SSLContext")
+        if credentials is not None and not isinstance(credentials, Credentials):
+            raise InvalidArgumentError(f"credentials are {type(credentials).__name__}, not Credentials")
         self._content = content
         self._on_request = on_request
         self._on_leader = on_leader

@@ -150,6 +150,7 @@ class SimpleConsumer:
         loop = asyncio.get_running_loop()
         deadline, attempt_id = loop.time() + wait_s, uuid.uuid4().hex
         failure: LedgerMQError | None = None
+        asked_count = 0
         while True:
             left_s = max(0.0, deadline - loop.time())
             places = self._places()
@@ -170,7 +171,10 @@ class SimpleConsumer:
             if failure is not None or len(places) < 2:
                 await asyncio.sleep(min(PAUSE_S, deadline - loop.time()))
             else:
-                await self._wait_for_any(places, deadline - loop.time())
+                if asked_count:  # a broker may say again and again that there is something which it does not give
+                    await asyncio.sleep(min(PAUSE_S, deadline - loop.time()))
+                asked_count += 1
+                await self._wait_for_any(places, max(0.0, deadline - loop.time()))
 
     async def ack(self, *messages: PoppedMessage) -> None:
         """These are handled: nobody gets them again. Several of one broker go in one request.
@@ -181,6 +185,8 @@ class SimpleConsumer:
         by_broker = collections.defaultdict(list)
         rounds: list[Awaitable[object]] = []
         for message in messages:
+            if not isinstance(message, PoppedMessage):
+                raise InvalidArgumentError(f"ack(*messages) is given a {type(message).__name__}")
             if len(messages) == 1 or self._ordered or not message.handle.fits_batch:
                 rounds.append(self._call(RequestCode.ACK_MESSAGE, message))
             else:

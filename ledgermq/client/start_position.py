@@ -4,6 +4,7 @@ import contextlib
 from datetime import datetime
 from typing import Literal
 
+from ledgermq.client.checks import unix_ms
 from ledgermq.client.errors import GroupNotFoundError, InvalidArgumentError
 from ledgermq.client.queue_offsets import QueueOffsets
 from ledgermq.client.route import MessageQueue
@@ -20,7 +21,9 @@ def check_start(start: Start) -> None:
     Raises:
         InvalidArgumentError: names it.
     """
-    if not isinstance(start, datetime) and start not in WIRE_NAMES:
+    if isinstance(start, datetime):
+        unix_ms(start, "start")
+    elif start not in WIRE_NAMES:
         raise InvalidArgumentError(f"start is {start!r}, not 'first', 'last' or a datetime")
 
 
@@ -42,7 +45,7 @@ async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, sta
     if committed is not None:
         return committed
     if isinstance(start, datetime):
-        offset = await offsets.at_time(queue, int(start.timestamp() * 1000))
+        offset = await offsets.at_time(queue, unix_ms(start, "start"))
     elif start == "last":
         offset = await offsets.end(queue)
     else:

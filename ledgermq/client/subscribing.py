@@ -29,7 +29,12 @@ def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str
         InvalidArgumentError: no topic, a malformed name or expression.
     """
     named = [topics] if isinstance(topics, str) else topics
-    expressions: dict[str, str | Sql] = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
+    try:
+        expressions: dict[str, str | Sql] = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"topics are {topics!r}: neither a name, nor names, nor expressions by name"
+        ) from None
     if not expressions:
         raise InvalidArgumentError("no topic to subscribe to")
     for topic in expressions:

@@ -8,6 +8,7 @@ Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer
 
 from dataclasses import dataclass
 
+from ledgermq.client.checks import check_text
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.hashing import java_string_hash
 
@@ -71,6 +72,7 @@ def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subsc
         if not expression.condition.strip():
             raise InvalidArgumentError(f"the condition for topic {topic!r} is empty")
         return Subscription(topic, expression.condition, frozenset(), version, SQL92)
+    check_text(expression, f"tag expression of topic {topic!r}")
     text = expression.strip()
     if text in ("", ALL):
         return Subscription(topic, ALL, frozenset(), version)

@@ -12,6 +12,7 @@ import binascii
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from ledgermq.client.checks import check_text, unix_ms
 from ledgermq.client.errors import InvalidArgumentError
 
 Delay = float | timedelta
@@ -33,19 +34,17 @@ def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: dateti
     if delay is not None:
         return _delay_text(delay)
     if delay_level is not None:
-        if delay_level < 1:
-            raise InvalidArgumentError(f"delay_level is {delay_level}, levels begin at 1")
+        if not isinstance(delay_level, int) or delay_level < 1:
+            raise InvalidArgumentError(f"delay_level is {delay_level}, levels are numbers from 1 on")
         return f"DELAY\x01{delay_level}\x02"
     assert deliver_at is not None, "the only one left"
-    if deliver_at.tzinfo is None:
-        raise InvalidArgumentError(f"deliver_at is {deliver_at}, without a time zone: say which")
-    return f"TIMER_DELIVER_MS\x01{int(deliver_at.timestamp() * 1000)}\x02"
+    return f"TIMER_DELIVER_MS\x01{unix_ms(deliver_at, 'deliver_at')}\x02"
 
 
 def _delay_text(delay: Delay) -> str:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not 0 <= seconds < float("inf"):
-        raise InvalidArgumentError(f"delay is {delay}: it must be a number of seconds, 0 or more")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        raise InvalidArgumentError(f"delay is {delay!r}: it must be a number of seconds, 0 or more")
     return f"TIMER_DELAY_MS\x01{round(seconds * 1000)}\x02" if seconds else ""
 
 
@@ -69,6 +68,7 @@ class RecallHandle(NamedTuple):
         Raises:
             InvalidArgumentError: it is no such handle.
         """
+        check_text(text, "recall handle")
         try:
             words = base64.urlsafe_b64decode(text).decode().split(" ")
         except (binascii.Error, ValueError) as error:

@@ -38,14 +38,19 @@ class Transaction:
         self._send_half = send_half
         self._transactions = transactions
         self._half: Half | None = None
+        self._begun = False
 
     async def __aenter__(self) -> Self:
         """Store the half message.
 
         Raises:
             HalfMessageError: it is not as safe as it should be.
+            ClosedError: it has begun already.
             LedgerMQError: as in `Producer.send`.
         """
+        if self._begun or self.decision is not None:
+            raise ClosedError(f"transaction {self.message_id} has begun already: each is a block of its own")
+        self._begun = True
         self._transactions.begin(self.message_id)
         try:
             sent = await self._send_half()

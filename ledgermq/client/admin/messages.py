@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
+from ledgermq.client.checks import unix_ms
 from ledgermq.client.errors import (
     InvalidArgumentError,
     LedgerMQError,
@@ -88,7 +89,7 @@ class MessageAdmin(AdminBase):
 
     async def find_by_time(self, topic: str, begin: datetime, end: datetime, count_max: int = 1000) -> list[Message]:
         """Messages stored in [begin, end), in the order of their times; at most the first `count_max` of each queue."""
-        first_ms, end_ms = int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+        first_ms, end_ms = unix_ms(begin, "begin"), unix_ms(end, "end")
         offsets = QueueOffsets(self._session.calls, self._session.routes)
         found: list[Message] = []
         for queue in (await self.route(topic)).read_queues:
@@ -113,12 +114,12 @@ class MessageAdmin(AdminBase):
     async def _query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count_max: int, *, is_unique: bool
     ) -> list[Message]:
-        until_ms = int(end.timestamp() * 1000) if end else (time.time_ns() // 1_000_000) + 60_000
+        until_ms = unix_ms(end, "end") if end else (time.time_ns() // 1_000_000) + 60_000
         ext = {
             "topic": topic,
             "key": key,
             "maxNum": str(count_max),
-            "beginTimestamp": str(int(begin.timestamp() * 1000) if begin else 0),
+            "beginTimestamp": str(unix_ms(begin, "begin") if begin else 0),
             "endTimestamp": str(until_ms),
         }
         if is_unique:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ledgermq.client.admin.base import AdminBase, flag, read
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
+from ledgermq.client.checks import unix_ms
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.client.outgoing import check_group
 from ledgermq.client.route import MessageQueue
@@ -122,7 +123,7 @@ class OffsetAdmin(AdminBase):
 def _timestamp_ms(where: Where) -> int:
     """As request 222 says it: -1 for the end."""
     if isinstance(where, datetime):
-        return int(where.timestamp() * 1000)
+        return unix_ms(where, "where")
     if where not in ("first", "last"):
         raise InvalidArgumentError(f"{where!r} is not 'first', 'last' or a datetime")
     return 0 if where == "first" else -1

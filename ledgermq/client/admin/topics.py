@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ledgermq.client.admin.base import AdminBase, flag, read
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
+from ledgermq.client.checks import check_positive
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
 from ledgermq.client.outgoing import check_topic
 from ledgermq.client.route import PERM_READ, PERM_WRITE, TopicRoute
@@ -43,6 +44,7 @@ class TopicAdmin(AdminBase):
             Its route, once a nameserver tells it with all of its brokers.
         """
         check_topic(topic)
+        check_positive(queue_count=queue_count)
         config = TopicConfig(topic, queue_count, queue_count, permission, ordered, {})
         brokers = await self._broker_names(cluster)
         added = {f"+{name}": value for name, value in (attributes or {}).items()}
