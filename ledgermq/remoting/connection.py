@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         *,
         close_when_silent: bool = False,
         sign: Callable[[Command], None] | None = None,
-        unfinished: Callable[[int], bool] | None = None,
+        unfinished: Callable[[int], None] | None = None,
     ) -> None:
         """Set up one end; the transport comes with `connection_made`.
 
@@ -89,8 +89,7 @@ class Connection(asyncio.Protocol):
             on_lost: told of the end of an admitted connection, with the reason.
             close_when_silent: close when a request times out and nothing at all came since it was sent.
             sign: adds to each request that is sent who sends it.
-            unfinished: told by how many bytes the unfinished frame has grown or shrunk beyond what is free; False when
-                that is too much.
+            unfinished: told by how many bytes the unfinished frame has grown or shrunk beyond what is free.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -133,6 +132,11 @@ class Connection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Output that the operating system has not taken yet, without what this turn queued."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def unfinished_since(self) -> float | None:
+        """When the frame began that has come in part, beyond what is free, seconds of the loop's clock; or None."""
+        return self._frame_since if self._unfinished_bytes else None
 
     # -- sending
 
@@ -236,6 +240,13 @@ class Connection(asyncio.Protocol):
         self._out.clear()
         self._backlog.clear()
         self._close_reason = self._close_reason or reason
+
+    def give_way(self) -> None:
+        """Close at once, and leave nothing of the unfinished frame: others need the room."""
+        _log.warning("%s: too much has arrived in part on all connections together; closing", self.address)
+        self._count_unfinished(0)
+        self._parser.forget()
+        self.abort("too many unfinished frames")
 
     def check_times(self, now: float) -> None:
         """Close if nothing moved, or a frame is unfinished, for too long. The owner calls it now and then.
@@ -342,9 +353,8 @@ class Connection(asyncio.Protocol):
     def _count_unfinished(self, held_bytes: int) -> None:
         counted = max(0, held_bytes - UNFINISHED_FREE_BYTES)
         change, self._unfinished_bytes = counted - self._unfinished_bytes, counted
-        if self._unfinished is not None and change and not self._unfinished(change):
-            _log.warning("%s: too much has arrived in part on all connections together; closing", self.address)
-            self.abort("too many unfinished frames")
+        if self._unfinished is not None and change:
+            self._unfinished(change)
 
     def _pause_reading(self) -> None:
         if transport := self._open_transport():

@@ -73,10 +73,17 @@ class ConnectionSet:
                 del self._of_address[address]
         self._someone_left.set()
 
-    def count_unfinished(self, change: int) -> bool:
-        """Frames that have arrived in part grow, or shrink, by so many bytes; whether they may."""
+    def count_unfinished(self, change: int) -> None:
+        """Frames that have arrived in part grow, or shrink, by so many bytes.
+
+        Beyond the limit the oldest give way: what a stranger leaves lying keeps no message of others out.
+        """
         self.unfinished_bytes += change
-        return change < 0 or self.unfinished_bytes <= self._limits.unfinished_bytes
+        while change > 0 and self.unfinished_bytes > self._limits.unfinished_bytes:
+            begun = {one: since for one in self._open if (since := one.unfinished_since) is not None}
+            if not begun:
+                return
+            min(begun, key=begun.__getitem__).give_way()
 
     async def close(self, reason: str) -> None:
         """Close all once their queues are sent; after a second cut off whoever does not take it."""

@@ -21,7 +21,7 @@ class Limits:
     connections_per_address: int = 1000
     """Connections from one address, those of this machine to itself not counted. One more is closed at once."""
     unfinished_bytes: int = 256 * 1024 * 1024
-    """Of all frames that have not arrived whole, without the first 64 KiB of each. What would exceed it is closed."""
+    """Of all frames that have not arrived whole, without the first 64 KiB of each. Beyond it the oldest are closed."""
     in_flight: int = 16_384
     """Unanswered requests of one connection. One more is answered BUSY."""
     output_high_water_bytes: int = 1024 * 1024

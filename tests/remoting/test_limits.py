@@ -77,23 +77,33 @@ async def test_one_address_too_often_is_closed_and_this_machine_and_others_are_n
         peer.writer.close()
 
 
-async def test_frames_that_came_in_part_are_bounded_together_and_what_goes_makes_room(serve: Serve, dial: Dial) -> None:
-    part = UNFINISHED_FREE_BYTES + 60_000
+async def test_frames_that_came_in_part_are_bounded_together_and_the_oldest_make_room(serve: Serve, dial: Dial) -> None:
+    part = UNFINISHED_FREE_BYTES + 40_000
     server, handler = await serve(Limits(unfinished_bytes=100_000))
     whole = encode(Command(7, 1, body=bytes(200_000)))
-    first, second = await dial(server), await dial(server)
-    first.send(whole[:part])
-    await eventually(lambda: server.connections.unfinished_bytes == 60_000)
-    second.send(whole[:part])
-    assert await second.closed()
-    await eventually(lambda: server.connections.unfinished_bytes == 60_000)
-    first.send(whole[part:])
-    assert (await first.receive()).opaque == 1
+    left_lying = [await dial(server) for _ in range(2)]
+    for number, peer in enumerate(left_lying, 1):
+        peer.send(whole[:part])
+        await eventually(lambda size=40_000 * number: server.connections.unfinished_bytes == size)  # type: ignore[misc]
+    sender = await dial(server)
+    sender.send(whole[:part])
+    assert await left_lying[0].closed()
+    await eventually(lambda: server.connections.unfinished_bytes == 80_000)
+    sender.send(whole[part:])
+    assert (await sender.receive()).opaque == 1
+    assert server.connections.unfinished_bytes == 40_000
+    left_lying[1].send(whole[part:])
+    assert (await left_lying[1].receive()).opaque == 1
     assert server.connections.unfinished_bytes == 0
-    third = await dial(server)
-    third.send(whole)
-    assert (await third.receive()).opaque == 1
     assert len(handler.closed) == 1
+
+
+async def test_a_frame_that_alone_is_too_much_is_closed(serve: Serve, dial: Dial) -> None:
+    server, _ = await serve(Limits(unfinished_bytes=100_000))
+    peer = await dial(server)
+    peer.send(bytes.fromhex("00100000") + encode(Command(7, 1, body=bytes(500_000)))[4:])
+    assert await peer.closed()
+    await eventually(lambda: server.connections.unfinished_bytes == 0)
 
 
 async def test_a_connection_that_ends_leaves_nothing_of_its_half_frame_behind(serve: Serve, dial: Dial) -> None:
