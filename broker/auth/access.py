@@ -91,7 +91,14 @@ _OF_CLUSTER_GET: Final = frozenset(
 FOR_EVERY_USER: Final = frozenset(
     {Code.CHECK_CLIENT_CONFIG, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.UNREGISTER_CLIENT}
 )
-"""They touch nothing but what the asking client itself began. (UNREGISTER_CLIENT of a consumer names its group.)"""
+"""They touch nothing but what the asking client itself began.
+
+But UNREGISTER_CLIENT of a consumer names its group, and a reply that is to be stored elsewhere than in the cluster's
+own topic for replies is a send.
+"""
+
+
+_REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2})
 
 
 def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
@@ -107,6 +114,8 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     special = _SPECIAL.get(code)
     if special is not None:
         return list(special(command))
+    if code in _REPLIES:
+        return [] if _sent_topic(command) == names.reply_topic(cluster) else list(_send(command))
     of_record = _OF_RECORD.get(code)
     if of_record is not None:
         return list(of_record(fields, topic_at))
@@ -178,11 +187,15 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] =
 }
 
 
-def _send(topic: str, group: str) -> Iterator[Access]:
-    if topic.startswith(names.RETRY_PREFIX):
-        yield of_group(group if group.strip() else topic, SUB)
-    else:
-        yield Access(Resource(TOPIC, topic), PUB)
+def _send(command: Command) -> Iterator[Access]:
+    """The topic, by the field that the broker goes by; a retry topic is its own group's, whatever field `a` says."""
+    topic = _sent_topic(command)
+    yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
+
+
+def _sent_topic(command: Command) -> str:
+    is_short = "b" in command.ext and command.code != Code.SEND_MESSAGE
+    return command.ext.get("b" if is_short else "topic", "")
 
 
 def _unregister(command: Command) -> Iterator[Access]:
@@ -235,9 +248,9 @@ def _assignment(command: Command) -> Iterator[Access]:
 
 
 _SPECIAL: Final[Mapping[int, Callable[[Command], Iterator[Access]]]] = {
-    Code.SEND_MESSAGE: lambda command: _send(command.ext.get("topic", ""), command.ext.get("producerGroup", "")),
-    Code.SEND_MESSAGE_V2: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
-    Code.SEND_BATCH_MESSAGE: lambda command: _send(command.ext.get("b", ""), command.ext.get("a", "")),
+    Code.SEND_MESSAGE: _send,
+    Code.SEND_MESSAGE_V2: _send,
+    Code.SEND_BATCH_MESSAGE: _send,
     Code.UNREGISTER_CLIENT: _unregister,
     Code.HEART_BEAT: _heartbeat,
     Code.LOCK_BATCH_MQ: _lock,

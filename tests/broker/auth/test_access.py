@@ -25,6 +25,14 @@ def test_a_send_publishes_and_a_retry_is_the_groups() -> None:
     assert touched(10, {"producerGroup": "p", "topic": "orders"}) == ["Topic:orders Pub"]
     assert touched(310, {"a": "g", "b": "%RETRY%g"}) == ["Group:g Sub"]
     assert touched(320, {"a": "", "b": "%RETRY%g"}) == ["Group:g Sub"]
+    assert touched(310, {"a": "mine", "b": "%RETRY%theirs"}) == ["Group:theirs Sub"]
+
+
+@pytest.mark.parametrize("code", [310, 320])
+def test_a_send_under_long_names_touches_the_topic_that_it_goes_to(code: int) -> None:
+    assert touched(code, {"producerGroup": "p", "topic": "orders"}) == ["Topic:orders Pub"]
+    assert touched(code, {"b": "orders", "topic": "mine"}) == ["Topic:orders Pub"]
+    assert touched(10, {"b": "mine", "topic": "orders"}) == ["Topic:orders Pub"]
 
 
 def test_a_pull_touches_topic_and_group() -> None:

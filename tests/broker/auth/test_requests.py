@@ -10,6 +10,7 @@ from broker.auth.settings import AuthSettings
 from broker.state_files import load_state
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.signature import Credentials, signature
 from tests.broker.conftest import Desk, MemoryClient, eventually, pull_fields, send_fields
 
@@ -110,6 +111,23 @@ async def test_a_user_may_what_policies_allow_and_no_more(desk: Desk) -> None:
     body = (await done(client, RequestCode.AUTH_DELETE_ACL, {"subject": "User:alice", "resource": "Topic:T"})).body
     assert not body
     assert (await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 16
+
+
+@checking
+@pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
+async def test_a_reply_goes_to_the_clusters_own_topic_or_needs_the_right_of_a_send(desk: Desk, code: int) -> None:
+    client = await rooted(desk)
+    assert (await ask(client, ROOT, RequestCode.SEND_MESSAGE_V2, send_fields("theirs"), b"x")).code == 0
+    await make_alice(client, ("Topic:mine", ["Pub"], "Allow"))
+    fields = send_fields("theirs")
+    long = {name: fields[short] for short, name in SEND_NAMES.items() if short in fields}
+    for header in (fields, long):
+        refused = await ask(client, ALICE, code, header, b"forged")
+        assert (refused.code, "Topic:theirs" in str(refused.remark)) == (16, True), refused
+    for topic in ("DefaultCluster_REPLY_TOPIC", "mine"):
+        answer = await ask(client, ALICE, code, send_fields(topic), b"x")
+        assert (answer.code, answer.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
+    assert [record.body for record in desk.records() if record.topic == "theirs"] == [b"x"]
 
 
 @checking
