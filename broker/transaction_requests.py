@@ -139,7 +139,7 @@ class TransactionRequests:
             connection.respond(command, ResponseCode.ILLEGAL_OPERATION, remark=remark)
             return
         self._check(record, fields)
-        half = self._service.begin_decision(record.queue_offset, record.property_map.get(UNIQ_KEY, ""))
+        half = self._service.begin_decision(record)
         if half is None:
             connection.respond(command, ResponseCode.SUCCESS)
         elif decision == TRANSACTION_ROLLBACK:

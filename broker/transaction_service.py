@@ -237,11 +237,14 @@ class TransactionService:
             self._appender.add(draft, done)
         return draft is not None
 
-    def begin_decision(self, queue_offset: int, unique_key: str) -> Half | None:
-        """The open message that a producer decides now; None when it is decided already, or being so."""
-        half = self._open.find(queue_offset, unique_key)
+    def begin_decision(self, record: Record) -> Half | None:
+        """The open message of which this is a copy, to be decided now; None when it is decided already, or being so."""
+        asked = half_of(record, 0)
+        half = self._open.find(asked.queue_offset, asked.unique_key)
         if half is None or half.queue_offset in self._busy:
             return None
+        if (half.topic, half.group) != (asked.topic, asked.group):
+            return None  # another's, whose key is the same
         self._busy.add(half.queue_offset)
         return half
 

@@ -104,6 +104,21 @@ async def test_a_commit_stores_the_message_then_the_op_record(tmp_path: Path) ->
     await desk.stop()
 
 
+async def test_a_decision_about_one_topics_message_never_meets_anothers_with_the_same_key(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path, **QUICK | {"transaction_timeout_ms": 60_000}))
+    await desk.start()
+    client = desk.client()
+    for topic in ("T", "U"):
+        await make_topic(client, topic, 2)
+    mine = await send_half(client)
+    assert (await end(client, mine, ROLLBACK)).code == 0
+    theirs = await send(client, b"half", topic="U", i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    assert (await end(client, mine, ROLLBACK)).code == 0
+    assert (await end(client, theirs, COMMIT, topic="U")).code == 0
+    assert [record.body for record in of(desk, "U")] == [b"half"]
+    await desk.stop()
+
+
 async def test_a_rollback_stores_an_op_record_only(tmp_path: Path) -> None:
     desk = Desk(small_config(tmp_path, **QUICK))
     await desk.start()
