@@ -1,6 +1,8 @@
 """What all levels of a fuzzing run have in common: a case is drawn from seed and number, and can be run again alone."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +25,9 @@ class FuzzError(AssertionError):
     def __init__(self, failures: list[Failure]) -> None:
         super().__init__("\n".join(map(str, failures)))
         self.failures = failures
+
+
+def kept_bytes(pid: int | str = "self") -> int:
+    """A process's memory that is not a file's."""
+    found = re.search(r"RssAnon:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0

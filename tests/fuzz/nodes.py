@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.fuzz.cases import kept_bytes
 from tests.ports import free_ports
 
 LIMIT_S: Final = 60.0
@@ -81,9 +82,7 @@ class Node:
     @property
     def memory_bytes(self) -> int:
         """Memory that is not a file's."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"RssAnon:\s+(\d+)", status)
-        return int(found[1]) * 1024 if found else 0
+        return kept_bytes(self.process.pid)
 
     def complaints(self) -> list[str]:
         """Lines of its log that no input may cause, each with what follows."""
