@@ -67,9 +67,11 @@ class Counting:
         """The topic is gone; so is what was counted of it."""
         self.arrivals.forget_topic(topic)
         self.departures.forget_topic(topic)
+        self.events.forget_topic(topic)
         self.statistics.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
         """The same for a consumer group."""
         self.departures.forget_group(group)
+        self.events.forget_group(group)
         self.statistics.forget_group(group)

@@ -47,6 +47,21 @@ class Events:
         self.topic_created_ms = Distributions(CREATE_BOUNDS_MS, limit)
         self.group_created_ms = Distributions(CREATE_BOUNDS_MS, limit)
 
+    def forget_topic(self, topic: str) -> None:
+        """It is gone; so is what was counted of it."""
+        for counts in (self.dead_letters, self.commits, self.rollbacks, self.timers_in, self.timers_out):
+            counts.forget(0, topic)
+        for spread in (self.finish_ms, self.delay_s):
+            spread.forget(0, topic)
+        for counts in (self.revive_in, self.revive_out, self.revive_retries):
+            counts.forget(1, topic)
+
+    def forget_group(self, group: str) -> None:
+        """The same for a consumer group."""
+        self.dead_letters.forget(1, group)
+        for counts in (self.revive_in, self.revive_out, self.revive_retries):
+            counts.forget(0, group)
+
     def topic_created(self, topic_is_system: bool, is_done: bool, since: float) -> None:
         """A request to make or change a topic, begun at `since` (seconds, monotonic), ended."""
         self.topic_created_ms.of((_status(is_done), str(topic_is_system).lower())).observe(_ms_since(since))

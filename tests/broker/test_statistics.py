@@ -59,3 +59,20 @@ def test_pulls_that_find_nothing_make_no_counters() -> None:
     counting = Counting("c", 10, Clock())
     counting.departures.given("T", "g", 0)
     assert counting.statistics.keys(QUEUE_GET_NUMS) == []
+
+
+def test_events_go_with_their_topic_or_group() -> None:
+    counting = Counting("c", 10, Clock())
+    events = counting.events
+    for topic, group in (("T", "g"), ("U", "g"), ("T", "h")):
+        events.dead_letters.add((topic, group))
+        events.revive_in.add((group, topic, "CK", "PUT_OK"))
+        events.commits.add((topic,))
+        events.delay_s.of((topic,)).observe(1)
+    counting.forget_group("h")
+    assert [key for key, _ in events.dead_letters.items()] == [("T", "g"), ("U", "g")]
+    counting.forget_topic("T")
+    assert events.dead_letters.items() == [(("U", "g"), 1)]
+    assert events.revive_in.items() == [(("g", "U", "CK", "PUT_OK"), 1)]
+    assert events.commits.items() == [(("U",), 1)]
+    assert [key for key, _ in events.delay_s.items()] == [("U",)]
