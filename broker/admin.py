@@ -216,8 +216,8 @@ class AdminRequests:
         name = text(command.ext, "groupName")
         if name in names.SYSTEM_GROUPS:
             raise Refusal(Cause.INVALID_PARAMETER, f"the group {name} belongs to the system")
-        clean = boolean(command.ext, "cleanOffset")
-        self._metadata.remove_group(name, clean, self._answer_after(connection, command))
+        topics = self._offsets.topics_of_group(name) if boolean(command.ext, "cleanOffset") else ()
+        self._metadata.remove_group(name, topics, self._answer_after(connection, command))
 
     def all_groups(self, connection: Connection, command: Command) -> None:
         """201: every group's settings."""

@@ -175,9 +175,9 @@ class Metadata:
             table[topic] = bits
         self._change(StateChange(forbidden={group: table}), done)
 
-    def remove_group(self, name: str, clean_offsets: bool, done: ChangeDone | None = None) -> None:
-        """Propose the removal of a group, with its offsets if asked."""
-        keys = [offset_key(topic, name) for topic in self._state.topics_of_group(name)] if clean_offsets else []
+    def remove_group(self, name: str, topics: Iterable[str], done: ChangeDone | None = None) -> None:
+        """Propose the removal of a group, and of its offsets in these topics."""
+        keys = [offset_key(topic, name) for topic in topics]
         self._change(StateChange(groups={name: None}, offsets=dict.fromkeys(keys)), done)
 
     def forget_proposals(self) -> None:

@@ -205,11 +205,6 @@ class ReplicatedState:
         """What the subject may do, if anything is said of it."""
         return self.acls.get(subject)
 
-    def topics_of_group(self, group: str) -> list[str]:
-        """Topics in which `group` has offsets."""
-        ending = OFFSET_KEY_SEPARATOR + group
-        return [key.removesuffix(ending) for key in self.offsets if key.endswith(ending)]
-
     def snapshot(self) -> bytes:
         """Everything here, for a node that is too far behind for the log."""
         return orjson.dumps(

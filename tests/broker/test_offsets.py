@@ -124,12 +124,17 @@ async def test_what_a_deposed_leader_had_not_logged_counts_no_more(desk: Desk, c
     assert refused.code == 14
 
 
-async def test_removing_a_group_with_its_offsets_forgets_them(desk: Desk, client: MemoryClient) -> None:
+@pytest.mark.parametrize("is_in_the_log", [True, False])
+async def test_removing_a_group_with_its_offsets_forgets_them(
+    desk: Desk, client: MemoryClient, is_in_the_log: bool
+) -> None:
     await make_topic(client)
     await make_group(client)
     await client.ask(UPDATE, key(commitOffset="5"))
-    await desk.parts.offsets.drain()
+    if is_in_the_log:
+        await desk.parts.offsets.drain()
     await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
+    await desk.parts.offsets.drain()
     assert desk.parts.offsets.get("T", "g", 0) is None
     assert "g" not in desk.parts.state.groups
 
