@@ -13,7 +13,7 @@ maxHeaderFields|int|128|*|Most fields of one request's header; one more closes t
 maxHeaderSize|int|262144|*|Most bytes of one request's header; a longer one closes the connection.
 maxRequestsInFlight|int|16384|*|Most unanswered requests of one connection; one more is answered 2, system busy.
 maxTopics|int|100000|*|Most topics; automatic creation refuses more.
-maxUnfinishedSize|int|268435456|*|Most bytes of all requests that have arrived in part, but 64 KiB of each.
+maxUnfinishedSize|int|268435456|*|Most bytes of requests that came in part, but 64 KiB of each; the oldest are closed.
 maxUnsentSize|int|67108864|*|Most bytes of answers that one connection's peer leaves unread; then it is closed.
 raftElectionTimeout|int|700|*|Silence in ms after which a follower stands for election, half as much again at most.
 raftHeartbeatInterval|int|100|*|Time in ms between two heartbeats of a Raft leader.
@@ -32,7 +32,7 @@ maxHeaderFields|int|128|*|Most fields of one request's header; one more closes t
 maxHeaderSize|int|262144|*|Most bytes of one request's header; a longer one closes the connection.
 maxRequestsInFlight|int|16384|*|Most unanswered requests of one connection; one more is answered 2, system busy.
 maxRegistrationSize|int|16777216|*|Most bytes of a broker's registration once it is inflated.
-maxUnfinishedSize|int|268435456|*|Most bytes of all requests that have arrived in part, but 64 KiB of each.
+maxUnfinishedSize|int|268435456|*|Most bytes of requests that came in part, but 64 KiB of each; the oldest are closed.
 maxUnsentSize|int|67108864|*|Most bytes of answers that one connection's peer leaves unread; then it is closed.
 tls.client.checkHost|bool|true|*|Servers' certificates must name the host or address that was dialled.
 maxRouteWait|int|30000|*|Longest time in ms for which a client may wait for a change of a route.
