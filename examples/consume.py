@@ -1,6 +1,7 @@
 """Print messages as they come, until Ctrl-C: python examples/consume.py [nameserver]."""
 
 import asyncio
+import contextlib
 import sys
 
 from ledgermq.client import Consumer
@@ -12,4 +13,5 @@ async def main(namesrv: str) -> None:
             print(f"{message.queue} offset {message.queue_offset}: {message.body!r}")
 
 
-asyncio.run(main(*sys.argv[1:2] or ["127.0.0.1:9876"]))
+with contextlib.suppress(KeyboardInterrupt):
+    asyncio.run(main(*sys.argv[1:2] or ["127.0.0.1:9876"]))

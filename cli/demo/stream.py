@@ -97,7 +97,7 @@ class LineStream:
                 self.lines[number],
                 queue=queue,
                 properties={SEQUENCE_PROPERTY: str(number)},
-                max_attempts=1,
+                attempts_max=1,
             )
         except LedgerMQError as error:
             if not error.is_retryable:

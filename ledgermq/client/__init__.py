@@ -8,67 +8,157 @@
             print(message.body)
         await consumer.run(handle, concurrency=16)                          or handling.py
 
-    async with Admin("127.0.0.1:9876") as admin:                            admin.py
+    async with SimpleConsumer("127.0.0.1:9876", "packers", "orders") as consumer:    simple_consumer.py
+        for message in await consumer.receive():
+            await consumer.ack(message)
+
+    async with Admin("127.0.0.1:9876") as admin:                            admin/
         await admin.create_topic("orders", queue_count=8)
 
-Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session`; then `producer`
-with `producing`, `outbox`, `queue_choice`, `send_plan`, `sending`, and what else it does: `batcher`, `transactions`,
-`replies`; then `consumer` with `membership`, `assigned`, `queue_reader`, `backlog`, `handling`.
+Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session` (with
+`heartbeats`, `stall_watch`); then `producer`: `sends`, `producing`, `outgoing`, `assembly`, `outbox`, `queue_choice`,
+`send_plan`, `sending`, and what else it does: `batcher`, `transactions`, `replies`, `fault_strategy`; then `consumer`:
+`membership`, `assigned`, `turns`, `queue_reader`, `backlog`, `commits`, `reading`, `handling`, `sending_back`,
+`serving`; then `simple_consumer` with `popping`; then `admin`. Every error is exported here, too.
 """
 
-from ledgermq.client.admin import Admin, GroupConfig, Policy, QueueProgress, TopicConfig
-from ledgermq.client.calls import FailedTry
+from ledgermq.client.admin import (
+    Admin,
+    ConsumerState,
+    GroupConfig,
+    GroupConnections,
+    GroupMember,
+    HandledDirectly,
+    Policy,
+    QueueProgress,
+    QueueStats,
+    TopicConfig,
+    User,
+)
+from ledgermq.client.assigned import OnQueuesChanged
+from ledgermq.client.calls import FailedTry, OnRetry
 from ledgermq.client.cluster import ClusterInfo
+from ledgermq.client.compression import Codec
 from ledgermq.client.consumer import Consumer
 from ledgermq.client.errors import (
     Action,
+    AnswerTimeoutError,
+    BusyError,
+    ClosedError,
+    CompressionUnavailableError,
+    ConnectFailedError,
+    ConnectionLostError,
+    DeadlineExceededError,
+    GroupNotFoundError,
+    HalfMessageError,
+    InvalidArgumentError,
+    InvalidRequestError,
     LedgerMQError,
+    MessageRejectedError,
     NoReplyError,
+    NoRouteError,
+    NotFoundError,
+    NotLeaderError,
+    NotSupportedError,
+    PermissionDeniedError,
+    RefusedError,
     SendManyError,
+    ServerError,
+    TopicNotFoundError,
     TransactionUndecidedError,
+    UnavailableError,
+    UndecodableError,
+    UnreachableError,
 )
 from ledgermq.client.fault_strategy import FaultStrategy
-from ledgermq.client.handling import DeadLetter, Retry
+from ledgermq.client.handling import DeadLetter, Handler, KeyOf, Order, Retry
 from ledgermq.client.message import Message
-from ledgermq.client.outgoing import Outgoing
+from ledgermq.client.outgoing import Body, Keys, Outgoing
 from ledgermq.client.popping import PoppedMessage
 from ledgermq.client.producer import Producer
 from ledgermq.client.route import MessageQueue, TopicRoute
 from ledgermq.client.sending import SendResult, SendStatus
+from ledgermq.client.session import Tls
 from ledgermq.client.simple_consumer import SimpleConsumer
+from ledgermq.client.start_position import Start
+from ledgermq.client.subscribing import Mode, Topics
 from ledgermq.client.subscription import Sql
+from ledgermq.client.timing import Delay
 from ledgermq.client.transaction import Transaction
-from ledgermq.client.transactions import Decision
+from ledgermq.client.transactions import Checker, Decision
 from ledgermq.remoting.signature import Credentials
 
 __all__ = [
     "Action",
     "Admin",
+    "AnswerTimeoutError",
+    "Body",
+    "BusyError",
+    "Checker",
+    "ClosedError",
     "ClusterInfo",
+    "Codec",
+    "CompressionUnavailableError",
+    "ConnectFailedError",
+    "ConnectionLostError",
     "Consumer",
+    "ConsumerState",
     "Credentials",
     "DeadLetter",
+    "DeadlineExceededError",
     "Decision",
+    "Delay",
     "FailedTry",
     "FaultStrategy",
     "GroupConfig",
+    "GroupConnections",
+    "GroupMember",
+    "GroupNotFoundError",
+    "HalfMessageError",
+    "HandledDirectly",
+    "Handler",
+    "InvalidArgumentError",
+    "InvalidRequestError",
+    "KeyOf",
+    "Keys",
     "LedgerMQError",
     "Message",
     "MessageQueue",
+    "MessageRejectedError",
+    "Mode",
     "NoReplyError",
+    "NoRouteError",
+    "NotFoundError",
+    "NotLeaderError",
+    "NotSupportedError",
+    "OnQueuesChanged",
+    "OnRetry",
+    "Order",
     "Outgoing",
+    "PermissionDeniedError",
     "Policy",
     "PoppedMessage",
     "Producer",
     "QueueProgress",
+    "QueueStats",
+    "RefusedError",
     "Retry",
     "SendManyError",
     "SendResult",
     "SendStatus",
+    "ServerError",
     "SimpleConsumer",
     "Sql",
+    "Start",
+    "Tls",
     "TopicConfig",
+    "TopicNotFoundError",
     "TopicRoute",
+    "Topics",
     "Transaction",
     "TransactionUndecidedError",
+    "UnavailableError",
+    "UndecodableError",
+    "UnreachableError",
+    "User",
 ]

@@ -36,7 +36,7 @@ class Lot(NamedTuple):
     topic: str
     queue: MessageQueue | None
     deadline_s: float
-    max_attempts: int | None
+    attempts_max: int | None
 
 
 _Place = tuple[str, MessageQueue | None]
@@ -183,7 +183,7 @@ class Batcher:
         left_s = filling.began_at + lot.deadline_s - self._loop.time()
         if left_s <= 0:
             raise DeadlineExceededError(plan.describe(), lot.deadline_s, 0, ())
-        answered = await outbox.calls.run(plan, deadline_s=left_s, attempts_max=lot.max_attempts)
+        answered = await outbox.calls.run(plan, deadline_s=left_s, attempts_max=lot.attempts_max)
         return plan.results(answered)
 
     def _settle(self, entries: Sequence[_Entry], results: Sequence[SendResult]) -> None:

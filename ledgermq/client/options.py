@@ -23,7 +23,7 @@ class SoonOptions(MessageOptions, total=False):
     queue: MessageQueue | int | None
     order_key: str | None
     deadline_s: float | None
-    max_attempts: int | None
+    attempts_max: int | None
 
 
 class SendOptions(SoonOptions, total=False):

@@ -43,7 +43,7 @@ class Outbox:
         queue: MessageQueue | int | None = None,
         order_key: str | None = None,
         deadline_s: float | None = None,
-        max_attempts: int | None = None,
+        attempts_max: int | None = None,
         kind: Kind = PLAIN,
     ) -> SendResult:
         """Send one message; arguments as `Producer.send` and `Assembly.single`.
@@ -56,41 +56,41 @@ class Outbox:
         if order_key is None:
             if self.compression.wants(len(body)):
                 return await self._send_packed(
-                    topic, body, tags, keys, properties, where, deadline_s, max_attempts, kind
+                    topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind
                 )
             plan = self.assembly.single(topic, body, tags, keys, properties, where, kind)
-            return (await self.run(plan, deadline_s, max_attempts))[0]
+            return (await self.run(plan, deadline_s, attempts_max))[0]
         kind = kind._replace(own=kind.own + order_text(order_key, properties))
         async with self.lanes.lane((topic, order_key)):
-            return await self._send_packed(topic, body, tags, keys, properties, where, deadline_s, max_attempts, kind)
+            return await self._send_packed(topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind)
 
     async def _send_packed(
         self, topic: str, body: Body, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None,
-        where: Where | None, deadline_s: float | None, max_attempts: int | None, kind: Kind,
+        where: Where | None, deadline_s: float | None, attempts_max: int | None, kind: Kind,
     ) -> SendResult:  # fmt: skip
         flag = 0
         if self.compression.wants(len(body)):
             body, flag = await self.compression.pack(body)
         plan = self.assembly.single(topic, body, tags, keys, properties, where, kind, flag)
-        return (await self.run(plan, deadline_s, max_attempts))[0]
+        return (await self.run(plan, deadline_s, attempts_max))[0]
 
     async def run(
-        self, plan: SendPlan, deadline_s: float | None = None, max_attempts: int | None = None
+        self, plan: SendPlan, deadline_s: float | None = None, attempts_max: int | None = None
     ) -> list[SendResult]:
         """The results of a plan, once there is room for it."""
         size = plan.size
         await self.in_flight.enter(size)
         try:
-            answered = await self.calls.run(plan, deadline_s=deadline_s, attempts_max=max_attempts)
+            answered = await self.calls.run(plan, deadline_s=deadline_s, attempts_max=attempts_max)
         finally:
             self.in_flight.leave(size)
         return plan.results(answered)
 
     async def run_in_order(
-        self, plan: SendPlan, order_key: str | None, deadline_s: float | None, max_attempts: int | None
+        self, plan: SendPlan, order_key: str | None, deadline_s: float | None, attempts_max: int | None
     ) -> list[SendResult]:
         """As `run`, after the sends of the same key before it."""
         if order_key is None:
-            return await self.run(plan, deadline_s, max_attempts)
+            return await self.run(plan, deadline_s, attempts_max)
         async with self.lanes.lane((plan.topic, order_key)):
-            return await self.run(plan, deadline_s, max_attempts)
+            return await self.run(plan, deadline_s, attempts_max)

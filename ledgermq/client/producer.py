@@ -3,42 +3,41 @@
 send ──> room in flight ──> queue ──> leader ──> SendResult
                              ^  not leader, lost, no answer: another queue, or the same queue's next leader
 
-What it is made of: `producing`; there `outbox` (every send), `batcher`, `transactions`, `replies`, `fault_watch`.
+How it sends: `sends`. What it is made of: `producing`; there `outbox` (every send), `batcher`, `transactions`,
+`replies`, `fault_watch`.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from ledgermq.client.assembly import PLAIN, Assembly, Kind
+from ledgermq.client.assembly import Assembly, Kind
 from ledgermq.client.batcher import BATCH_BYTES, Batcher
 from ledgermq.client.calls import LeaderPlan, OnRetry
 from ledgermq.client.checks import check_positive
 from ledgermq.client.compression import Codec, Compression
-from ledgermq.client.errors import ClosedError, ConnectionLostError, InvalidArgumentError, unreachable_from
+from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.in_flight import InFlight
-from ledgermq.client.json_body import encode_json
 from ledgermq.client.message import Message
-from ledgermq.client.options import MessageOptions, SendOptions, SoonOptions
+from ledgermq.client.options import MessageOptions
 from ledgermq.client.outbox import Outbox
-from ledgermq.client.outgoing import BODY_BYTES_MAX, Body, Keys, Outgoing, check_body, check_group
+from ledgermq.client.outgoing import BODY_BYTES_MAX, Body, check_body, check_group
 from ledgermq.client.producing import Producing
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.sending import SendResult
+from ledgermq.client.sends import Sends
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.client.timing import Delay, RecallHandle, timing_text
+from ledgermq.client.timing import RecallHandle
 from ledgermq.client.transaction import Transaction
 from ledgermq.client.transactions import Checker, Transactions, half_text
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
 
@@ -47,12 +46,9 @@ IN_FLIGHT_MAX: Final = 4096
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPRESS_OVER_BYTES: Final = 4096
 REQUEST_TIMEOUT_S: Final = 3.0
-UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
-UNYIELDED_BYTES_MAX: Final = 256 * 1024
-DRAIN_POLL_S: Final = 0.002
 
 
-class Producer:
+class Producer(Sends):
     """Sends messages.
 
         async with Producer("127.0.0.1:9876") as producer:
@@ -118,9 +114,7 @@ class Producer:
             raise InvalidArgumentError(f"batch_bytes is {batch_bytes}, at most {BODY_BYTES_MAX} fit")
         self._group = group
         self._create_topics = create_topics
-        self._linger_s = linger_s
-        self._batch_bytes = batch_bytes
-        self._compression = Compression(compression, compress_over_bytes)
+        super().__init__(linger_s, batch_bytes, Compression(compression, compress_over_bytes))
         self._checker = checker
         self._faults = None if faults is None else FaultWatch(faults)
         self._session = Session(
@@ -135,8 +129,6 @@ class Producer:
             on_try=None if self._faults is None else self._faults.on_try,
         )
         self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
-        self._producing: Producing | None = None
-        self._unyielded_bytes = 0
 
     # -- opening and closing
 
@@ -169,169 +161,6 @@ class Producer:
     async def flush(self) -> None:
         """Send what waits for others to share a request with; returns when all of it has become something."""
         await self._opened().batcher.flush()
-
-    # -- sending
-
-    async def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tags: str | None = None,
-        keys: Keys | None = None,
-        properties: Mapping[str, str] | None = None,
-        delay: Delay | None = None,
-        delay_level: int | None = None,
-        deliver_at: datetime | None = None,
-        queue: MessageQueue | int | None = None,
-        order_key: str | None = None,
-        deadline_s: float | None = None,
-        max_attempts: int | None = None,
-    ) -> SendResult:
-        """Send one message; returns when the cluster has stored it as safely as its mode promises.
-
-        Args:
-            topic: where to.
-            body: 1 byte to 4 MiB.
-            tags: one tag, by which consumers filter.
-            keys: business keys, by which it can be looked up.
-            properties: further properties.
-            delay: readers see it so many seconds (or a timedelta) after it was stored, as exactly as the brokers'
-                timers are; `SendResult.recall_handle` takes it back until then.
-            delay_level: readers see it after the brokers' delay of that level (1 to 18: 1 s to 2 h, if not configured
-                otherwise).
-            deliver_at: readers see it at that time.
-            queue: this queue, or the one of this number among `queues(topic)`. Sends to one queue keep their order
-                when each is awaited before the next; of several at the same time, a retried one may fall behind.
-            order_key: sends with the same key go to the same queue, one after another, in the order of the calls.
-            deadline_s: for this send with its retries; default as given to the producer.
-            max_attempts: give up after so many tries; the last failure is raised as it is.
-
-        Raises:
-            InvalidArgumentError: refused here; nothing was sent.
-            RefusedError: refused for good by the broker; nothing of it is stored unless `outcome_known` is False.
-            DeadlineExceededError: not acknowledged in time; it may be stored when `outcome_known` is False.
-            NoRouteError: the topic does not exist, and may not be created.
-        """
-        producing = self._opened()
-        own = timing_text(delay, delay_level, deliver_at)
-        if self._linger_s is not None and not own and self._shares(body, order_key):
-            sending = await producing.into_batch(
-                topic, body, tags=tags, keys=keys, properties=properties, queue=queue, order_key=order_key,
-                deadline_s=deadline_s, max_attempts=max_attempts,
-            )  # fmt: skip
-            return await sending
-        kind = Kind(own) if own else PLAIN
-        return await producing.outbox.send(
-            topic, body, tags, keys, properties, queue, order_key, deadline_s, max_attempts, kind
-        )
-
-    async def send_json(self, topic: str, value: Any, **options: Unpack[SendOptions]) -> SendResult:
-        """Send a value as JSON (by orjson: dataclasses, datetimes, UUIDs and numpy arrays, too); as `send`.
-
-        Raises:
-            InvalidArgumentError: JSON cannot say it.
-            LedgerMQError: as in `send`.
-        """
-        return await self.send(topic, encode_json(value), **options)
-
-    async def send_soon(self, topic: str, body: Body, **options: Unpack[SoonOptions]) -> asyncio.Future[SendResult]:
-        """What will become of a message; returns as soon as there is room for it.
-
-        Messages of the same turn of the event loop, or within `linger_s`, share a request. Cancelled before it leaves,
-        it is not sent.
-
-        Raises:
-            InvalidArgumentError: refused here; nothing was sent. All other errors come with the future.
-        """
-        return await self._opened().into_batch(topic, body, **options)
-
-    async def send_batch(
-        self,
-        topic: str,
-        messages: Sequence[Outgoing | Body],
-        *,
-        queue: MessageQueue | int | None = None,
-        order_key: str | None = None,
-        deadline_s: float | None = None,
-        max_attempts: int | None = None,
-    ) -> list[SendResult]:
-        """Send messages to one queue in one request: all of them are stored, next to each other, or none.
-
-        Args:
-            topic: where to.
-            messages: bodies, or `Outgoing` with tags, keys and properties; at most 4 MiB in all.
-            queue: as in `send`.
-            order_key: as in `send`.
-            deadline_s: as in `send`.
-            max_attempts: as in `send`.
-
-        Returns:
-            One result for each message, in order.
-
-        Raises:
-            LedgerMQError: as in `send`.
-        """
-        outbox = self._opened().outbox
-        where = outbox.assembly.where(topic, queue, order_key)
-        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message, order_key) for message in messages], where)
-        return await outbox.run_in_order(plan, order_key, deadline_s, max_attempts)
-
-    async def send_many(
-        self,
-        topic: str,
-        messages: Sequence[Outgoing | Body],
-        *,
-        queue: MessageQueue | int | None = None,
-        order_key: str | None = None,
-        deadline_s: float | None = None,
-        max_attempts: int | None = None,
-    ) -> list[SendResult]:
-        """Send any number of messages in as few requests as `batch_bytes` allows.
-
-        The requests go side by side to different queues, or one after another with `queue` or `order_key`.
-
-        Returns:
-            One result for each message, in order.
-
-        Raises:
-            SendManyError: not all were acknowledged; `outcomes` says which.
-            InvalidArgumentError: one of them cannot be sent; none was.
-        """
-        return await self._opened().many(topic, messages, queue, order_key, deadline_s, max_attempts, self._batch_bytes)
-
-    async def send_oneway(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tags: str | None = None,
-        keys: Keys | None = None,
-        properties: Mapping[str, str] | None = None,
-        queue: MessageQueue | int | None = None,
-    ) -> str:
-        """Send one message without asking for an answer: fast, and lost without a word if anything goes wrong.
-
-        Returns:
-            Its message id, once the request is on its way.
-
-        Raises:
-            ConnectionLostError: the broker has not taken what was sent before for `attempt_timeout_s`.
-            LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
-        """
-        assembly = self._opened().outbox.assembly
-        check_body(body)
-        plan = assembly.single(topic, body, tags, keys, properties, assembly.where(topic, queue, None))
-        target = await self._session.calls.found(topic, lambda: plan.choose(None), plan.describe)
-        try:
-            connection = await self._session.remoting.connection(target.address)
-        except RemotingError as error:
-            failure = unreachable_from(target.address, error)
-            self._session.routes.report_failure(topic, target.broker, target.address, failure)
-            raise failure from error
-        connection.oneway(plan.command(target))
-        await self._let_it_out(connection, plan.size)
-        return plan.message_ids[0]
 
     # -- more than sending
 
@@ -432,29 +261,6 @@ class Producer:
         return (await found).write_queues
 
     # -- inside
-
-    def _shares(self, body: Body, order_key: str | None) -> bool:
-        """Whether a message may share a request; one that is to be compressed does not, unless order asks for it."""
-        check_body(body)
-        return order_key is not None or not self._compression.wants(len(body))
-
-    async def _let_it_out(self, connection: Connection, size: int) -> None:
-        """Back-pressure where no answer brings it: yield now and then, and wait for a connection that does not take."""
-        self._unyielded_bytes += size
-        if self._unyielded_bytes > UNYIELDED_BYTES_MAX:
-            self._unyielded_bytes = 0
-            await asyncio.sleep(0)  # what is queued goes out at the end of the loop's turn
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._session.calls.attempt_timeout_s
-        while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
-            if loop.time() >= deadline:
-                raise ConnectionLostError(connection.address, f"{connection.address} takes nothing more")
-            await asyncio.sleep(DRAIN_POLL_S)
-
-    def _opened(self) -> Producing:
-        if self._producing is None:
-            raise ClosedError("the producer is not open: use it inside `async with`")
-        return self._producing
 
     def _on_request(self, connection: Connection, command: Command) -> None:
         if self._producing is None:

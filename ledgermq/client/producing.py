@@ -75,7 +75,7 @@ class Producing:
     async def into_batch(
         self, topic: str, body: Body, *, tags: str | None = None, keys: Keys | None = None,
         properties: Mapping[str, str] | None = None, queue: MessageQueue | int | None = None,
-        order_key: str | None = None, deadline_s: float | None = None, max_attempts: int | None = None,
+        order_key: str | None = None, deadline_s: float | None = None, attempts_max: int | None = None,
     ) -> asyncio.Future[SendResult]:  # fmt: skip
         """What becomes of a message that is sent with others; returns once there is room for it.
 
@@ -87,22 +87,22 @@ class Producing:
         part = outbox.assembly.part_of(body, tags, keys, properties, order_key)
         limit_s = outbox.calls.deadline_s if deadline_s is None else deadline_s
         if order_key is None:
-            return await self._gather(topic, where, part, limit_s, max_attempts)
+            return await self._gather(topic, where, part, limit_s, attempts_max)
         async with outbox.lanes.lane((topic, order_key)):
-            return await self._gather(topic, where, part, limit_s, max_attempts)
+            return await self._gather(topic, where, part, limit_s, attempts_max)
 
     async def _gather(
-        self, topic: str, where: Where | None, part: BatchPart, deadline_s: float, max_attempts: int | None
+        self, topic: str, where: Where | None, part: BatchPart, deadline_s: float, attempts_max: int | None
     ) -> asyncio.Future[SendResult]:
         place = None
         if where is not None:
             place = await self.outbox.calls.found(topic, where, lambda: f"queue of a message to topic {topic!r}")
         await self.outbox.in_flight.enter(part.size)
-        return self.batcher.add(Lot(topic, place, deadline_s, max_attempts), part)
+        return self.batcher.add(Lot(topic, place, deadline_s, attempts_max), part)
 
     async def many(
         self, topic: str, messages: Sequence[Outgoing | Body], queue: MessageQueue | int | None, order_key: str | None,
-        deadline_s: float | None, max_attempts: int | None, bytes_max: int,
+        deadline_s: float | None, attempts_max: int | None, bytes_max: int,
     ) -> list[SendResult]:  # fmt: skip
         """Any number of messages in as few requests as may be: side by side, or one after another to one queue.
 
@@ -119,7 +119,7 @@ class Producing:
 
         async def run(parts: Sequence[BatchPart]) -> list[SendResult] | LedgerMQError:
             try:
-                return await outbox.run_in_order(plan(parts), order_key, deadline_s, max_attempts)
+                return await outbox.run_in_order(plan(parts), order_key, deadline_s, attempts_max)
             except LedgerMQError as error:
                 return error
 
@@ -171,7 +171,7 @@ class Producing:
         topic, kind, ttl_s = return_of(request)
         limits = [limit for limit in (deadline_s, ttl_s) if limit is not None]
         deadline_s = min(limits, default=None)
-        return await self.outbox.send(topic, body, deadline_s=deadline_s, max_attempts=REPLY_ATTEMPTS, kind=kind)
+        return await self.outbox.send(topic, body, deadline_s=deadline_s, attempts_max=REPLY_ATTEMPTS, kind=kind)
 
 
 def _groups(parts: Sequence[BatchPart], bytes_max: int) -> list[list[BatchPart]]:

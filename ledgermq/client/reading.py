@@ -78,13 +78,13 @@ class Reading:
             messages.append(self._take(parts))
         return messages
 
-    async def batches(self, max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:  # noqa: A002
-        """Lists of 1 to `max` messages; a list counts as handled when the next one is asked for.
+    async def batches(self, count_max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:
+        """Lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.
 
         What was gathered when it is cancelled is given again.
 
         Args:
-            max: at which a list is full.
+            count_max: at which a list is full.
             wait_s: how long to wait for more once there is one.
 
         Raises:
@@ -93,7 +93,7 @@ class Reading:
         async for message in self:
             batch = [message]
             deadline = asyncio.get_running_loop().time() + wait_s
-            while len(batch) < max and (parts := self._parts) is not None and not self._stopping:
+            while len(batch) < count_max and (parts := self._parts) is not None and not self._stopping:
                 if parts.queues.has_message:
                     batch.append(self._take(parts))
                 elif not await self._more_by(parts.queues, deadline):

@@ -35,7 +35,7 @@ async def test_batches_are_full_or_what_came_in_time_and_count_as_handled_whole(
     await filled(namesrv, 25)
     sizes = []
     async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
-        async for batch in consumer.batches(max=10, wait_s=0.2):
+        async for batch in consumer.batches(10, wait_s=0.2):
             sizes.append(len(batch))
             if sum(sizes) == 25:
                 break

@@ -230,9 +230,9 @@ async def test_a_number_of_attempts_can_be_asked_for(cluster: FakeCluster) -> No
     broker.plan(SEND, hang_up, refuse(2), refuse(2))
     async with Producer(cluster.namesrv) as producer:
         with pytest.raises(ConnectionLostError):
-            await producer.send("T", b"x", max_attempts=1)
+            await producer.send("T", b"x", attempts_max=1)
         with pytest.raises(BusyError):
-            await producer.send("T", b"x", max_attempts=2)
+            await producer.send("T", b"x", attempts_max=2)
     assert broker.count(SEND) == 3
 
 
@@ -262,7 +262,7 @@ async def test_more_than_the_bound_are_never_under_way(cluster: FakeCluster) -> 
     async with Producer(cluster.namesrv, in_flight_max=8) as producer:
         await producer.send("T", b"warm")
         broker.silent = True
-        sends = [asyncio.ensure_future(producer.send("T", b"x", max_attempts=1)) for _ in range(50)]
+        sends = [asyncio.ensure_future(producer.send("T", b"x", attempts_max=1)) for _ in range(50)]
         await eventually(lambda: broker.count(SEND) == 9)
         await asyncio.sleep(0.05)
         assert broker.count(SEND) == 9
@@ -291,7 +291,7 @@ async def test_not_leader_is_a_redirect(cluster: FakeCluster) -> None:
     broker.plan(SEND, refuse(14, "n1 leads", cause="not-leader", leaderHint="127.0.0.1:1", retryAfterMs="50"))
     async with Producer(cluster.namesrv) as producer:
         with pytest.raises(NotLeaderError) as caught:
-            await producer.send("T", b"x", max_attempts=1)
+            await producer.send("T", b"x", attempts_max=1)
     error = caught.value
     assert (error.action, error.cause, error.leader_hint) == (Action.REDIRECT, "not-leader", "127.0.0.1:1")
     assert (error.retry_after_s, error.code, error.is_retryable) == (0.05, 14, True)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.client import Admin, Consumer, Producer, SimpleConsumer
+from ledgermq import client
+from ledgermq.client import Admin, Consumer, LedgerMQError, Producer, SimpleConsumer, errors
 from ledgermq.client.errors import ClosedError, ConnectionLostError, InvalidArgumentError
 from tests.client.fake import FakeCluster
 
@@ -88,7 +89,7 @@ async def test_a_transaction_is_one_block(cluster: FakeCluster) -> None:
 async def test_one_way_sends_do_not_wait_for_ever_for_a_broker_that_takes_nothing(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.producer.UNSENT_BYTES_MAX", -1)  # as if there were always more
+    monkeypatch.setattr("ledgermq.client.sends.UNSENT_BYTES_MAX", -1)  # as if there were always more
     await cluster.add(topics={"T": 1})
     async with Producer(cluster.namesrv, attempt_timeout_s=0.1) as producer:
         with pytest.raises(ConnectionLostError, match="takes nothing more"):
@@ -99,3 +100,9 @@ async def test_messages_are_acknowledged_not_lists_of_them(cluster: FakeCluster)
     async with SimpleConsumer(cluster.namesrv, "g", "T") as consumer:
         with pytest.raises(InvalidArgumentError, match="given a list"):
             await consumer.ack([])  # type: ignore[arg-type]
+
+
+def test_every_error_can_be_imported_with_the_client() -> None:
+    tree = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, LedgerMQError)]
+    assert {error.__name__ for error in tree} <= set(client.__all__)
+    assert all(hasattr(client, name) for name in client.__all__)
