@@ -191,7 +191,14 @@ class PullProcessor:
         if wanted.record_filter is None:
             self._begin(pull, may_hold)
         else:
-            self._turns.run(lambda: self._begin(pull, may_hold))
+            self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
+
+    def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
+        """Nobody above hears what this raises."""
+        try:
+            self._begin(pull, may_hold)
+        except Exception as error:
+            pull.connection.fail(pull.command, error)
 
     def _begin(self, pull: Pull, may_hold: bool) -> None:
         if not pull.is_gone and not self.run(pull, may_hold=may_hold):

@@ -105,8 +105,11 @@ class TakeRequests:
 
     def _go_on(self, connection: Connection, command: Command, deadline_ms: int) -> None:
         """The turn of a request with a costly filter, or with one that let nothing through in the turns before."""
-        if not connection.is_closed and not self._serve_again(connection, command, deadline_ms):
-            self._hold(connection, command, deadline_ms)
+        try:
+            if not connection.is_closed and not self._serve(connection, command, deadline_ms):
+                self._hold(connection, command, deadline_ms)
+        except Exception as error:  # nobody above hears of it
+            connection.fail(command, error)
 
     def _serve(self, connection: Connection, command: Command, deadline_ms: int) -> bool:
         """Take and answer, or go on in another turn; false when nothing is there (and nothing answered)."""

@@ -184,6 +184,16 @@ class Connection(asyncio.Protocol):
         """Answer with a refusal's code, remark and hints."""
         self.respond(command, refusal.code, refusal.ext, remark=refusal.remark)
 
+    def fail(self, command: Command, error: Exception) -> None:
+        """Answer with what serving it raised; to be called while that is handled."""
+        if isinstance(error, Refusal):
+            self.refuse(command, error)
+            return
+        # the code alone: header fields carry messages' properties
+        _log.exception("%s: request %s failed", self.address, request_name(command.code))
+        remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
+        self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
+
     def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
         """Send a request; `settle` is called once, later: with the answer, or with the error that says why none.
 
@@ -374,13 +384,8 @@ class Connection(asyncio.Protocol):
                 return
         try:
             self._handler.on_request(self, command)
-        except Refusal as refusal:
-            self.refuse(command, refusal)
         except Exception as error:
-            # the code alone: header fields carry messages' properties
-            _log.exception("%s: request %s failed", self.address, request_name(command.code))
-            remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
-            self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
+            self.fail(command, error)
 
     def _refuse_frame(self, error: FrameError) -> None:
         _log.warning("%s: %s; closing", self.address, error)

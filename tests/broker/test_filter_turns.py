@@ -2,14 +2,15 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from broker.filter_turns import FilterTurns
 from ledgermq.remoting.codes import RequestCode, ResponseCode
-from store.queue_reader import FILTER_SLICE_S
-from tests.broker.conftest import MemoryClient, eventually, make_topic, pull_fields, send
-from tests.broker.pop_support import bodies, pop
+from store.queue_reader import FILTER_SLICE_S, GetResult
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
+from tests.broker.pop_support import bodies, pop, pop_fields
 
 with_small_scans = pytest.mark.parametrize("desk", [{"property_filter": True, "filter_scan_bytes": 20}], indirect=True)
 SQL = {"expressionType": "SQL92"}
@@ -85,3 +86,28 @@ async def test_a_pop_that_may_not_wait_is_answered_and_the_next_one_goes_on(clie
     await many(client)
     answers = [await pop(client, exp="a = 99", expType="SQL92") for _ in range(4)]
     assert [answer.code for answer in answers] == [ResponseCode.POLLING_TIMEOUT] * 3 + [ResponseCode.SUCCESS]
+
+
+@pytest.mark.parametrize("desk", [{"property_filter": True}], indirect=True)
+async def test_a_read_that_fails_in_a_later_turn_is_answered_and_the_others_go_on(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await many(client)
+    get, calls = desk.parts.store.get, iter(range(4))
+
+    def fails_twice(*asked: Any) -> GetResult:
+        if next(calls) < 2:
+            raise ValueError("no record")
+        return get(*asked)
+
+    monkeypatch.setattr(desk.parts.store, "get", fails_twice)
+    desk.parts.pull._turns.run_later(lambda: None)  # so that what comes now waits
+    pull = pull_fields(subscription="a = 1", **SQL)
+    waiting = [client.start(RequestCode.PULL_MESSAGE, pull)]
+    waiting.append(client.start(RequestCode.POP_MESSAGE, pop_fields(exp="a = 1", expType="SQL92")))
+    waiting.append(client.start(RequestCode.PULL_MESSAGE, pull))
+    answers = [await client.answer_to(opaque) for opaque in waiting]
+    assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR, 0]
+    assert [answer.remark for answer in answers[:2]] == ["ValueError: no record"] * 2
+    assert client.connection.in_flight == 0
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
