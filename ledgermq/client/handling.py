@@ -39,7 +39,7 @@ KeyOf = Callable[[Message], Hashable]
 
 CONCURRENCY: Final = 16
 TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
-WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn
+WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn, or for another try
 AGAIN_AFTER_S: Final = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
 AGAIN_AFTER_MAX_S: Final = 30.0
 NOT_SENT_BACK_S: Final = 5.0
@@ -102,11 +102,17 @@ def key_of(message: Message) -> Hashable:
 
 
 class _Taken(NamedTuple):
-    """A message that is in hand, and its key; None without an order by keys."""
+    """A message that is in hand.
+
+    Attributes:
+        key: None without an order by keys.
+        tries: that have failed so far, elsewhere too.
+    """
 
     reader: QueueReader
     message: Message
     key: Hashable
+    tries: int
 
 
 class Handling:
@@ -136,8 +142,9 @@ class Handling:
         self._key = options.key or key_of
         self._lanes: dict[Hashable, collections.deque[_Taken]] = {}
         self._runnable: collections.deque[_Taken] = collections.deque()
+        self._timers: set[asyncio.TimerHandle] = set()
         self._taken_count = 0
-        self._window = options.concurrency * (WINDOW_PER_HANDLER if options.order == "key" else 1)
+        self._window = options.concurrency * (1 if options.order == "none" else WINDOW_PER_HANDLER)
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -154,6 +161,8 @@ class Handling:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+            for timer in self._timers:
+                timer.cancel()
 
     def stop(self) -> None:
         """Begin with no further message; `run` returns when those in hand are through."""
@@ -185,14 +194,18 @@ class Handling:
 
     async def _work(self) -> None:
         while (taken := await self._next()) is not None:
-            reader, message, _ = taken
-            reader.handler_began()
+            again_s: float | None = None
+            taken.reader.handler_began()
             try:
-                if await self._see_through(reader, message):
-                    reader.done(message)
+                again_s = await self._try(taken)
+                if again_s is None:
+                    taken.reader.done(taken.message)
             finally:
-                reader.handler_ended()
-                self._pass_on(taken)
+                taken.reader.handler_ended()
+                if again_s is None:
+                    self._pass_on(taken)
+                else:
+                    self._later(taken._replace(tries=taken.tries + 1), again_s)
 
     async def _next(self) -> _Taken | None:
         while not self._stopping.is_set():
@@ -213,7 +226,7 @@ class Handling:
         reader, message = self._queues.take()
         key = self._key(message) if self._options.order == "key" else None
         self._taken_count += 1
-        return _Taken(reader, message, key)
+        return _Taken(reader, message, key, message.reconsume_times)
 
     def _may_begin(self, taken: _Taken) -> bool:
         """Whether it is its turn; if not, it will be."""
@@ -243,21 +256,24 @@ class Handling:
 
     # -- one message
 
-    async def _see_through(self, reader: QueueReader, message: Message) -> bool:
-        """Handle it, whatever it takes; False when it stays unhandled: we stop, or its queue has gone."""
-        tries = message.reconsume_times
-        while True:
-            began_at = time.perf_counter()
-            failure = await self.handle_once(message)
-            self._figures.handled(message.topic, time.perf_counter() - began_at, failure is None)
-            if failure is None:
-                return True
-            tries += 1
-            again_s = await self._after_failure(message, failure, tries)
-            if again_s is None:
-                return True
-            if not await self._wait_for_another_try(reader, again_s):
-                return False
+    async def _try(self, taken: _Taken) -> float | None:
+        """Handle it; seconds after which to try again here, or None when it is handled, or somebody else's now."""
+        message = taken.message
+        began_at = time.perf_counter()
+        failure = await self.handle_once(message)
+        self._figures.handled(message.topic, time.perf_counter() - began_at, failure is None)
+        return None if failure is None else await self._after_failure(message, failure, taken.tries + 1)
+
+    def _later(self, taken: _Taken, seconds: float) -> None:
+        """Let it be tried again; until then it stays in hand, and whoever must wait for it waits."""
+
+        def again() -> None:
+            self._timers.discard(timer)
+            self._runnable.append(taken)
+            self._queues.wake()
+
+        timer = asyncio.get_running_loop().call_later(seconds, again)
+        self._timers.add(timer)
 
     async def _after_failure(self, message: Message, failure: BaseException, tries: int) -> float | None:
         """What helps: seconds after which to try again here, or None when it is somebody else's now."""
@@ -286,12 +302,3 @@ class Handling:
             _log.warning("%r is tried again here, since it cannot be sent back: %s", message, error)
             return NOT_SENT_BACK_S
         return None
-
-    async def _wait_for_another_try(self, reader: QueueReader, seconds: float) -> bool:
-        if not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-        return not self._stopping.is_set() and not reader.backlog.is_dropped

@@ -165,3 +165,21 @@ async def test_what_is_open_is_not_opened_again(namesrv: str, producer: Producer
     with pytest.raises(ClosedError, match="open already"):
         await producer.start()
     assert (await producer.send("T", b"still there")).queue_offset == 0
+
+
+@pytest.mark.parametrize("order", ["key", "queue"])
+async def test_what_waits_for_another_try_takes_no_handler_from_others(namesrv: str, order: str) -> None:
+    seen: list[bytes] = []
+
+    async def handle(message: Message) -> None:
+        if message.body == b"bad":
+            raise Retry(after_s=LIMIT_S)
+        seen.append(message.body)
+
+    async with Admin(namesrv) as admin, Producer(namesrv) as producer:
+        await admin.create_topic("T", queue_count=3)
+        for n, body in enumerate([b"bad", b"bad", b"good"]):
+            await producer.send("T", body, queue=n, keys=f"key-{n}")
+        async with handled(Consumer(namesrv, "g", "T"), handle, order=order, concurrency=1):
+            await eventually(lambda: seen == [b"good"])
+        assert await committed(namesrv, "g") == 1
