@@ -14,13 +14,14 @@ from typing import Any, Final, Self, Unpack
 
 from ledgermq.client.assembly import Assembly, Kind
 from ledgermq.client.batcher import BATCH_BYTES, Batcher
-from ledgermq.client.calls import LeaderPlan, OnRetry
+from ledgermq.client.calls import OnRetry
 from ledgermq.client.checks import check_positive
 from ledgermq.client.compression import Codec, Compression
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.fault_strategy import FaultStrategy
 from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.in_flight import InFlight
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.message import Message
 from ledgermq.client.options import MessageOptions
 from ledgermq.client.outbox import Outbox

@@ -14,8 +14,8 @@ from typing import Final
 
 import orjson
 
-from ledgermq.client.calls import LeaderPlan
 from ledgermq.client.errors import LedgerMQError, UndecodableError
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.session import Session
 from ledgermq.remoting.codes import RequestCode

@@ -7,8 +7,9 @@ Source: apache/rocketmq `remoting/.../protocol/header/GetMaxOffsetRequestHeader.
 
 from collections.abc import Mapping
 
-from ledgermq.client.calls import Calls, LeaderPlan
+from ledgermq.client.calls import Calls
 from ledgermq.client.errors import UndecodableError
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.routes import Routes
 from ledgermq.remoting.codes import RequestCode, ResponseCode

@@ -15,8 +15,9 @@ import itertools
 import logging
 from typing import Final
 
-from ledgermq.client.calls import LeaderPlan, Target
+from ledgermq.client.calls import Target
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.message import Message
 from ledgermq.client.sending import send_ext
 from ledgermq.client.session import Session

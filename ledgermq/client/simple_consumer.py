@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterable
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from ledgermq.client.calls import LeaderPlan
 from ledgermq.client.errors import (
     Action,
     InvalidArgumentError,
@@ -20,6 +19,7 @@ from ledgermq.client.errors import (
     refusal_from,
     unreachable_from,
 )
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.outgoing import check_group
 from ledgermq.client.popping import (
     COUNT_MAX,

@@ -19,8 +19,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from ledgermq.client.calls import LeaderPlan
 from ledgermq.client.errors import LedgerMQError
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.message import Message
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.sending import SendResult
