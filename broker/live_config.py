@@ -11,6 +11,7 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (update
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 from broker.config import BrokerConfig
@@ -108,12 +109,13 @@ class LiveConfig:
         self._read = read
         self._keep = keep
         self._on_changed = on_changed
+        self._writer = ThreadPoolExecutor(1, "settings")  # one thread: kept in the order in which they are taken
 
     def update(self, connection: Connection, command: Command) -> None:
         """25: take all settings of the body, or none."""
         texts = _properties(bytes(command.body))
         changes = {key: check_live(key, self._read(key, value)) for key, value in texts.items() if _may(key)}
-        kept = asyncio.get_running_loop().run_in_executor(None, self._keep, texts)
+        kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
 
         def settle(done: "asyncio.Future[None]") -> None:
             if done.cancelled():

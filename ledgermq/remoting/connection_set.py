@@ -8,6 +8,7 @@ from typing import Final
 
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.seldom import SeldomLog
 
 _log: Final = logging.getLogger(__name__)
 _CLOSE_GRACE_S: Final = 1.0
@@ -26,6 +27,7 @@ class ConnectionSet:
         self.refused_count = 0
         self._limits = limits
         self.unfinished_bytes = 0
+        self._refusals = SeldomLog(_log)
         self._open: set[Connection] = set()
         self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -41,7 +43,7 @@ class ConnectionSet:
         """Take it in, or say why not."""
         if len(self._open) >= self._limits.connections:
             self.refused_count += 1
-            _log.warning("%s: refused, %d connections are open", connection.address, len(self._open))
+            self._refusals.warning("%s: refused, %d connections are open", connection.address, len(self._open))
             return "too many connections"
         address = connection.peer[0]
         if not self.has_room(address, 0):
@@ -59,7 +61,7 @@ class ConnectionSet:
         if address in _OURSELVES or count < self._limits.connections_per_address:
             return True
         self.refused_count += 1
-        _log.warning("%s: refused, %d connections are open from there", address, count)
+        self._refusals.warning("%s: refused, %d connections are open from there", address, count)
         return False
 
     def forget(self, connection: Connection, reason: str) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 from ledgermq.remoting.addresses import plain_host
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.tls import ContextSource
 
 _log: Final = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class FrontDoor:
         self._make = make
         self._context = context
         self._limits = limits
+        self._refusals = SeldomLog(_log)
         self._takes_plain = takes_plain
         self._inside = inside
         self._has_room = has_room
@@ -121,7 +123,7 @@ class FrontDoor:
 
     def _welcome(self, visitor: socket.socket, address: str) -> None:
         if self._inside() + len(self._waiting) + len(self._entering) >= self._limits.connections:
-            _log.warning("a connection is refused, %d are open", self._inside())
+            self._refusals.warning("a connection is refused, %d are open", self._inside())
             visitor.close()
             return
         if not self._has_room(address, self._waiting_of[address]):
@@ -144,7 +146,7 @@ class FrontDoor:
         is_tls = first[:1] == bytes([_TLS_HANDSHAKE])
         if not first or not (is_tls or self._takes_plain):
             if first:
-                _log.warning("a connection without TLS is refused: TLS is enforced")
+                self._refusals.warning("a connection without TLS is refused: TLS is enforced")
             self._send_away(visitor)
             return
         self._leave_door(visitor)
@@ -162,7 +164,7 @@ class FrontDoor:
             else:
                 await self._loop.connect_accepted_socket(self._make, visitor)
         except OSError as error:  # SSLError and time-outs are OSErrors
-            _log.warning("a connection ends in its TLS handshake: %s", error or type(error).__name__)
+            self._refusals.warning("a connection ends in its TLS handshake: %s", error or type(error).__name__)
             visitor.close()
         except asyncio.CancelledError:
             visitor.close()

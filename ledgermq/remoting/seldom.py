@@ -1,0 +1,34 @@
+"""Warnings that a stranger can cause at will, told now and then: who floods a port shall not fill a disk."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+INTERVAL_S: Final = 10.0
+
+
+class SeldomLog:
+    """Tells the first warning, and then at most one in ten seconds, which says how many were not told.
+
+    Args:
+        log: where to.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._quiet_until = 0.0
+        self._untold = 0
+
+    def warning(self, text: str, *arguments: object) -> None:
+        """As `Logger.warning`, or not at all."""
+        now = self._clock()
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        if self._untold:
+            text, arguments = f"{text} (%d more of such warnings before)", (*arguments, self._untold)
+        self._quiet_until, self._untold = now + INTERVAL_S, 0
+        self._log.warning(text, *arguments)
