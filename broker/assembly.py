@@ -8,7 +8,6 @@ Both ways take well under three seconds, but for the recovery of a large log aft
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import logging
 import socket
@@ -35,6 +34,7 @@ from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.limits import Limits, limits_of
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.telemetry.collector import QuietCollector
 from ledgermq.telemetry.health import HealthServer
 from ledgermq.telemetry.loop_lag import LoopLagMonitor
 from ledgermq.telemetry.metrics import Registry
@@ -47,8 +47,6 @@ _VIP_BELOW = 2
 
 _EXPIRE_SECONDS = 10.0
 _DRAIN_SECONDS = 1.0
-_GC_THRESHOLDS = (50_000, 20, 100)
-"""Messages make no cycles: with the default of 700 the collector would walk the young objects for nothing."""
 
 
 class Broker:
@@ -96,7 +94,7 @@ class Broker:
         self._vip_server: RemotingServer | None = None
         self._saver: StateSaver | None = None
         self._timers: Timers | None = None
-        self._thresholds = gc.get_threshold()
+        self._collector = QuietCollector()
 
     @property
     def address(self) -> str:
@@ -149,9 +147,7 @@ class Broker:
         await self._listen()
         self._run_timers(timers)
         await self._serve_metrics()
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
+        self._collector.begin()
         log.info("%s serves at %s as broker id %d", self._config.broker_name, self._address, self.parts.role.broker_id)
 
     async def close(self) -> None:
@@ -180,8 +176,7 @@ class Broker:
             if pages is not None:
                 await pages.close()
         self._lag.close()
-        gc.set_threshold(*self._thresholds)
-        gc.unfreeze()
+        self._collector.end()
         self._server = self._vip_server = None
         self._registration = self._timers = self._saver = self._open = self._follower = None
 

@@ -19,6 +19,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import limits_of
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.telemetry.collector import QuietCollector
 from ledgermq.telemetry.health import HealthServer
 from ledgermq.telemetry.loop_lag import LoopLagMonitor
 from ledgermq.telemetry.metrics import Registry
@@ -54,6 +55,7 @@ class NameServer:
         self.table = RouteTable(int(time.time() * 1000), delete_missing_topics=config.delete_topic_with_registration)
         self._settings = Settings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
+        self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._answer_held)
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
@@ -101,6 +103,7 @@ class NameServer:
         except BaseException:
             await self.close()
             raise
+        self._collector.begin()
         self._started_s = time.monotonic()
         self._schedule_scan()
         _log.info("nameserver listens at %s", self.address)
@@ -115,6 +118,7 @@ class NameServer:
             await self._notices.close()
         await self._health.close()
         self._lag.close()
+        self._collector.end()
 
     # ---- RequestHandler
 
