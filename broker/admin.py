@@ -28,10 +28,9 @@ from broker.statistics import GROUP_GET_NUMS, Statistics
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.fields import I32_MAX, Fields, boolean, integer, text
 from ledgermq.remoting.java_json import QueueId, dumps, queue_map
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.json_body import request_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
@@ -187,10 +186,7 @@ class AdminRequests:
     def update_group(self, connection: Connection, command: Command) -> None:
         """200: make a group, or give it new settings."""
         self._role.check_writable()
-        try:
-            group = self._changed_group(loads(command.body))
-        except JsonError as error:
-            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
+        group = self._changed_group(request_json(command))
         if group == self._metadata.group(group.name):
             connection.respond(command, ResponseCode.SUCCESS)
             return
@@ -318,10 +314,7 @@ class AdminRequests:
 
 def _entries(command: Command, name: str) -> list[Any]:
     """A list in the body."""
-    try:
-        body = loads(command.body)
-    except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
+    body = request_json(command)
     entries = body.get(name) if isinstance(body, dict) else None
     if not isinstance(entries, list) or not entries:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(entries)[:100]!r}, not a list")

@@ -22,10 +22,10 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError, RemotingError, RequestTimeoutError
+from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 from ledgermq.remoting.fields import text
 from ledgermq.remoting.java_json import QueueId, dumps
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.json_body import request_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 
@@ -73,7 +73,7 @@ class ClientRequests:
 
         The answer waits until a new retry topic has its route: consumers look for it next, and then not for 20 s.
         """
-        beat = Heartbeat.from_json(_json_body(command))
+        beat = Heartbeat.from_json(request_json(command))
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
         for data in beat.consumers:
@@ -114,7 +114,7 @@ class ClientRequests:
 
     def check_client_config(self, connection: Connection, command: Command) -> None:
         """46: whether the broker can filter by a subscription."""
-        body = _json_body(command)
+        body = request_json(command)
         if not isinstance(body, dict):
             raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
         subscription = body.get("subscriptionData")
@@ -252,15 +252,8 @@ def _consumer(command: Command) -> str:
     return f"consumer <{command.ext.get('consumerGroup', '')}> <{command.ext.get('clientId', '')}>"
 
 
-def _json_body(command: Command) -> Any:
-    try:
-        return loads(command.body)
-    except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
-
-
 def _lock_body(command: Command) -> tuple[str, str, list[QueueId]]:
-    body = _json_body(command)
+    body = request_json(command)
     try:
         queues = [QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in body["mqSet"]]
         return str(body["consumerGroup"]), str(body["clientId"]), queues

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import orjson
 
 from broker.auth.model import Acl, User
-from broker.pop.tables import PopChange, PopTables
+from broker.pop.tables import PopChange, PopTables, update_table
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from ledgermq.remoting.refusal import Refusal
 
@@ -178,18 +178,18 @@ class ReplicatedState:
         """Set what `change` says; `timestamp` (ms) and `physical_offset` are its record's."""
         if change.topics:
             self.topic_version = self.topic_version.next(timestamp)
-            _update(self.topics, change.topics)
+            update_table(self.topics, change.topics)
             self._forget_topics({name for name, value in change.topics.items() if value is None}, physical_offset)
         if change.groups or change.forbidden:
             self.group_version = self.group_version.next(timestamp)
-            _update(self.groups, change.groups)
+            update_table(self.groups, change.groups)
             removed = {name: None for name, value in change.groups.items() if value is None}
-            _update(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
+            update_table(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
             self.pop.forget_groups(removed.keys())
         if change.users or change.acls:
             self.auth_version = self.auth_version.next(timestamp)
-            _update(self.users, change.users)
-            _update(self.acls, change.acls)
+            update_table(self.users, change.users)
+            update_table(self.acls, change.acls)
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
@@ -266,14 +266,6 @@ class ReplicatedState:
         for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
             del self.offsets[key]
         self.pop.forget_topics(removed)
-
-
-def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
-    for name, value in values.items():
-        if value is None:
-            table.pop(name, None)
-        else:
-            table[name] = value
 
 
 def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:

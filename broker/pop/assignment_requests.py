@@ -23,10 +23,9 @@ from ledgermq.client.route import MessageQueue
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.fields import I32_MAX, I32_MIN
 from ledgermq.remoting.java_json import dumps
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.json_body import request_json
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
@@ -131,10 +130,7 @@ def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
 
 
 def _body(command: Command) -> dict[str, Any]:
-    try:
-        body = loads(command.body)
-    except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
+    body = request_json(command)
     if not isinstance(body, dict):
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
     return body

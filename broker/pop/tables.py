@@ -83,9 +83,9 @@ class PopTables:
         """Set what `change` says."""
         if change:
             self.version += 1
-            _update(self.checkpoints, change.checkpoints)
-            _update(self.orders, change.orders)
-            _update(self.modes, change.modes)
+            update_table(self.checkpoints, change.checkpoints)
+            update_table(self.orders, change.orders)
+            update_table(self.modes, change.modes)
 
     def forget_topics(self, removed: Set[str]) -> None:
         """These topics are gone."""
@@ -142,7 +142,8 @@ def _mode(value: Any) -> RequestMode:
     return RequestMode(mode, int(share_count))
 
 
-def _update(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
+def update_table(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
+    """Set values by name; None removes."""
     for name, value in values.items():
         if value is None:
             table.pop(name, None)

@@ -3,11 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _SHOWN_MAX = 100
+
+
+def request_json(command: Command) -> Any:
+    """The body of a request, where that must be JSON, standard or as Java writes it.
+
+    Raises:
+        Refusal: MALFORMED_FIELD, with the place of the fault.
+    """
+    try:
+        return loads(command.body)
+    except JsonError as error:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
 
 
 def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ledgermq.client.admin.results import QueueProgress, QueueStats
 from ledgermq.client.back_off import back_off_s
 from ledgermq.client.cluster import ClusterInfo, parse_cluster_info
 from ledgermq.client.errors import (
@@ -31,6 +32,7 @@ from ledgermq.remoting.signature import Credentials
 FAILURES_KEPT: Final = 8
 
 Read = TypeVar("Read")
+Row = TypeVar("Row", QueueProgress, QueueStats)
 
 
 class AdminBase:
@@ -201,6 +203,12 @@ def read(where: str, what: str, body: bytes | memoryview, parse: Callable[[Any],
         return parse(loads(body))
     except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UndecodableError(f"{where}: {what}: {error!r}") from error
+
+
+def by_queue(answers: Mapping[str, Command], what: str, parse: Callable[[Any], list[Row]]) -> tuple[Row, ...]:
+    """The rows of all brokers' answers, by broker name, sorted by queue; errors as `read`."""
+    rows = [row for broker, answer in answers.items() for row in read(broker, what, answer.body, parse)]
+    return tuple(sorted(rows, key=lambda row: row.queue))
 
 
 def flag(value: bool) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
 from ledgermq.client.checks import unix_ms
 from ledgermq.client.errors import InvalidArgumentError, ServerError
@@ -43,12 +43,7 @@ class OffsetAdmin(AdminBase):
         check_group(group)
         brokers = await self._broker_names(None)
         answers = await self._at_leaders(brokers, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
-        progress = [
-            one
-            for broker, answer in answers.items()
-            for one in read(broker, f"progress of {group}", answer.body, _parse_progress)
-        ]
-        return tuple(sorted(progress, key=lambda one: one.queue))
+        return by_queue(answers, f"progress of {group}", _parse_progress)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Let a group go on from `offset` of a queue; members that are reading it now commit over that."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
 from ledgermq.client.checks import check_positive
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
@@ -118,12 +118,7 @@ class TopicAdmin(AdminBase):
         """What each queue of a topic holds, sorted."""
         brokers = (await self.route(topic)).brokers
         answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        stats = [
-            one
-            for broker, answer in answers.items()
-            for one in read(broker, f"statistics of {topic}", answer.body, _parse_stats)
-        ]
-        return tuple(sorted(stats, key=lambda one: one.queue))
+        return by_queue(answers, f"statistics of {topic}", _parse_stats)
 
     async def consumers_of(self, topic: str) -> tuple[str, ...]:
         """Groups that have read a topic, or subscribe to it now, sorted."""
