@@ -14,8 +14,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * The real Java client as a peer of ours, until its input ends: JavaPeer NAMESERVER TOPIC respond | request | read.
  *
- * <p>respond: replies "java: BODY" to each request. request: asks "BODY" for each line of input, prints the replies.
- * read: prints body, tag and keys of each message.
+ * <p>respond: replies "java: BODY" to each request. request: asks "BODY" for each line of input, prints the replies,
+ * and stays until it is killed. read: prints body, tag and keys of each message.
  */
 public class JavaPeer {
   public static void main(String[] args) throws Exception {
@@ -59,6 +59,7 @@ public class JavaPeer {
       }, 60_000);
       replied.await(60, TimeUnit.SECONDS);
     }
+    TimeUnit.SECONDS.sleep(120); // gone at once, it would not answer the broker that pushed the last reply
   }
 
   static void consume(String namesrv, String topic, MessageListenerConcurrently listener) throws Exception {
