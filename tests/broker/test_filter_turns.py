@@ -1,6 +1,7 @@
 """Costly filters: the loop gets its turns, pulls and pops come to their end all the same."""
 
 import asyncio
+import functools
 import time
 from typing import Any
 
@@ -39,7 +40,7 @@ async def test_between_costly_reads_the_loop_has_its_turns() -> None:
         spin()
 
     for name in "abc":
-        turns.run(lambda name=name: read(name))  # type: ignore[misc]
+        turns.run(functools.partial(read, name))
     assert (seen, len(turns)) == (["a"], 2)
     await eventually(lambda: len(seen) == 6)
     assert [name for name in seen if name != "turn"] == ["a", "b", "c"]

@@ -189,3 +189,32 @@ async def test_a_new_leader_knows_topics_offsets_and_messages_and_goes_on(group:
     assert [record.body for record in decode_records(pulled.body)] == [b"m3", b"m4"]
     sent = await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"m5")
     assert sent.ext["queueOffset"] == "5"
+
+
+async def test_a_raft_member_tells_its_terms(group: Group) -> None:
+    answer = await group.ask_leader(RequestCode.GET_BROKER_EPOCH_CACHE, {})
+    told = orjson.loads(answer.body)
+    (*_, last) = told["epochList"]
+    log = group.leader.parts.store.log
+    assert last["epoch"] == log.state.generation
+    assert last["startOffset"] < told["maxOffset"] == log.max_offset
+    assert last["endOffset"] == (1 << 63) - 1
+    for broker in group.followers:
+        other = orjson.loads((await ask(group.client, broker, RequestCode.GET_BROKER_EPOCH_CACHE, {})).body)
+        assert other["epochList"] == told["epochList"]
+        assert other["brokerId"] > 0
+
+
+async def test_a_raft_log_is_never_read_ahead(group: Group) -> None:
+    answer = await ask(group.client, group.leader, RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": "0"})
+    assert answer.code == 3
+    await group.ask_leader(RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": "1"})
+
+
+async def test_a_topic_is_removed_whichever_member_is_asked(group: Group) -> None:
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+    await group.everywhere(lambda broker: "T" in broker.parts.state.topics)
+    for broker in (*group.followers, group.leader):
+        answer = await ask(group.client, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        assert answer.code == 0, answer
+    await group.everywhere(lambda broker: "T" not in broker.parts.state.topics)

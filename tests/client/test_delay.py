@@ -2,11 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ledgermq.client import Admin, Consumer, Producer
+from ledgermq.client import Admin, Consumer, Message, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError
 from ledgermq.client.timing import RecallHandle, timing_text
 from tests.client.reading import LIMIT_S, read
@@ -71,7 +72,7 @@ async def test_delayed_messages_come_when_they_are_due_and_not_before(namesrv: s
     assert came[b"at"] > 1.1
 
 
-async def numbered(consumer: Consumer, count: int):  # type: ignore[no-untyped-def]
+async def numbered(consumer: Consumer, count: int) -> AsyncIterator[tuple[Message, int]]:
     """The next `count` messages with their numbers."""
     for number in range(count):
         yield await anext(consumer), number
