@@ -153,7 +153,7 @@ class Broker:
     async def close(self) -> None:
         """Stop in order; quick, and harmless when not started or started in part."""
         if self._parts is not None:
-            self._parts.stop_deliveries()
+            self._parts.leadership.stop_deliveries()
             await self._hand_over(self._parts)
         if self._registration is not None:
             await self._registration.close()
@@ -231,7 +231,7 @@ class Broker:
             timers.every(config.timer_flush_interval_ms / 1000, files.flush_index)
             timers.every(config.transaction_metrics_interval_ms / 1000, files.save_counts)
             timers.every(CLEAN_SECONDS, files.clean)
-        timers.every(CLEAN_SECONDS, parts.refresh_marks)
+        timers.every(CLEAN_SECONDS, parts.leadership.refresh_marks)
         timers.every(SWEEP_SECONDS, parts.held.sweep)
         timers.every(SAMPLE_SECONDS, parts.runtime.sample)
         timers.every(cold_data.PERIOD_SECONDS, parts.cold.end_period)
@@ -259,7 +259,7 @@ class Broker:
                 await parts.offsets.drain()
                 if parts.role.writable:
                     hand_over(parts.store.log, None)
-                    await parts.deposed.wait()
+                    await parts.leadership.deposed.wait()
 
     # ---- while it runs
 

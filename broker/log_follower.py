@@ -119,7 +119,7 @@ class LogFollower:
         parts.follow()
 
     async def close(self) -> None:
-        """Leave the files of timers and transactions as they are now; after `Parts.stop_deliveries`."""
+        """Leave the files of timers and transactions as they are now; after `Leadership.stop_deliveries`."""
         if self._parts is not None and self._delivery_files is not None:
             await self._delivery_files.close()
             try:

@@ -14,13 +14,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
 from broker import names
 from broker.admin import AdminRequests
-from broker.adoption import whole_tables
 from broker.appender import Appender
 from broker.auth.guard import Guard
 from broker.auth.requests import AuthRequests
@@ -28,11 +27,12 @@ from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
 from broker.cold_data import ColdReads
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
 from broker.filter_turns import FilterTurns
+from broker.leadership import Leadership
 from broker.locks import QueueLocks
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
@@ -47,13 +47,14 @@ from broker.query import QueryRequests
 from broker.registration import Announcement
 from broker.replica_requests import ReplicaRequests
 from broker.request_reply import RequestReply
+from broker.request_table import request_table
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo, Totals
 from broker.send import SendProcessor
 from broker.send_answers import SendAnswers
 from broker.send_back import SendBack
 from broker.send_target import SendTargets
-from broker.server import BrokerRequestHandler, Serve
+from broker.server import BrokerRequestHandler
 from broker.settings import PERM_READ_WRITE
 from broker.state import ReplicatedState, StateChange
 from broker.state_log import StateLog
@@ -66,12 +67,10 @@ from broker.timer_service import TimerService
 from broker.transaction_copies import TransactionCopies
 from broker.transaction_requests import TransactionRequests
 from broker.transaction_service import TransactionService
-from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
+from broker.transfer import TransferRequests
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.message.properties import REAL_TOPIC
 from ledgermq.message.record import decode_record
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 from store.replicated_log import LogState
@@ -85,10 +84,6 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 class Parts:
     """Everything between the sockets and the store; follows the store as its listener.
-
-    Attributes:
-        role_changes: how often it began or ceased to write.
-        deposed: set while this node does not write, from the first time it was told so.
 
     Args:
         state: the tables as loaded from disk.
@@ -115,10 +110,7 @@ class Parts:
     ) -> None:
         self.state = state
         self._config = config
-        self._is_raft = config.mode is LogMode.RAFT
         self.store = store
-        self.deposed = asyncio.Event()
-        self.role_changes = 0
         self._announce_soon = announce_soon
         queues = store.queues
         not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
@@ -264,9 +256,45 @@ class Parts:
         self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self._topic_at)
         self.passing_on = PassingOn(role, spawn)
         self.auth_requests = AuthRequests(state, role, self.guard, self._propose, self.passing_on, loop.time)
-        self._super_users = config.auth.super_users()
+        self.leadership = Leadership(
+            config,
+            state,
+            self.state_log,
+            store.log,
+            self.metadata,
+            self.offsets,
+            self.auth_requests,
+            self.deliveries,
+            self.pop,
+            self.delay,
+            self.timer,
+            self.transactions,
+        )
         self.handler = BrokerRequestHandler(
-            {**self._table(), **self.auth_requests.table()}, self.clients, self.guard, counting
+            request_table(
+                send=self.send,
+                request_reply=self.request_reply,
+                send_back=self.send_back,
+                pull=self.pull,
+                pop=self.pop,
+                query=self.query,
+                offset_requests=self.offset_requests,
+                client_requests=self.client_requests,
+                transaction_requests=self.transaction_requests,
+                timer_requests=self.timer_requests,
+                delay=self.delay,
+                admin=self.admin,
+                consumer_admin=self.consumer_admin,
+                cleaning=self.cleaning,
+                cold=self.cold,
+                replicas=self.replicas,
+                transfer=self.transfer,
+                auth=self.auth_requests,
+                passing_on=self.passing_on,
+            ),
+            self.clients,
+            self.guard,
+            counting,
         )
 
     def totals(self) -> Totals:
@@ -327,64 +355,12 @@ class Parts:
 
     def on_role_change(self, state: LogState) -> None:
         """This node may write now, or may not any more, or follows another leader."""
-        self.role_changes += self.role.writable != state.writable
         self.role.update(state)
         self.targets.forget()
-        leader = f"led by {state.leader.node_id} at {state.leader.address}" if state.leader else "no leader is known"
-        log.info(
-            "%s in term %d, %s; confirmed up to %d of %d",
-            "takes writes" if state.writable else "takes no writes",
-            state.generation,
-            leader,
-            self.store.log.confirm_offset,
-            self.store.log.max_offset,
-        )
-        if state.writable:
-            self._adopt_tables()
-            self.auth_requests.make_users(self._super_users)
-            self.deposed.clear()
-            self.pop.lead()
-            self.transactions.expect()
-            self.deliveries.scan(self._resume_deliveries)
-        else:
-            self.deposed.set()
-            self.metadata.forget_proposals()
-            self.offsets.forget_ahead()
-            self.pop.follow()
-            self.stop_deliveries()
-            self.deliveries.stop()
+        self.leadership.take(state)
         self._announce_soon(None)
 
-    def stop_deliveries(self) -> None:
-        """Nothing that waits is delivered any more; what is under way is recorded if this node still may."""
-        self.pop.stop()
-        self.delay.stop()
-        self.timer.stop()
-        self.transactions.stop()
-
-    def refresh_marks(self) -> None:
-        """To be called now and then: a new leader looks through less of the log."""
-        if self.role.writable:
-            self.deliveries.refresh()
-
-    def _resume_deliveries(self) -> None:
-        self.delay.resume()
-        self.timer.resume()
-        self.transactions.resume()
-
     # ---- inside
-
-    def _adopt_tables(self) -> None:
-        """A Java group's members have tables of their own: from here on they are those of this leader."""
-        if self._is_raft and self.state.is_foreign:
-            self.state.is_foreign = False
-            for change in whole_tables(self.state):
-                self.state_log.propose(change, self._on_adopted)
-
-    def _on_adopted(self, outcome: Refusal | None) -> None:
-        if outcome is not None:
-            self.state.is_foreign = True  # the next leader tries again
-            log.warning("the tables that Java left are not replicated yet: %s", outcome)
 
     def _topic_at(self, physical_offset: int) -> str | None:
         found = self.store.look_up(physical_offset)
@@ -428,87 +404,6 @@ class Parts:
 
     def _on_group_changed(self, group: ConsumerGroup) -> None:
         self.client_requests.notify_members(group)
-
-    def _table(self) -> Mapping[int, Serve]:
-        code = RequestCode
-        return {
-            code.SEND_MESSAGE: self.send.send_v1,
-            code.SEND_MESSAGE_V2: self.send.send_v2,
-            code.SEND_BATCH_MESSAGE: self.send.send_batch,
-            code.SEND_REPLY_MESSAGE: self.request_reply.reply,
-            code.SEND_REPLY_MESSAGE_V2: self.request_reply.reply,
-            code.CONSUMER_SEND_MSG_BACK: self.send_back.send_back,
-            code.PULL_MESSAGE: self.pull.pull,
-            code.LITE_PULL_MESSAGE: self.pull.pull,
-            code.QUERY_CONSUMER_OFFSET: self.offset_requests.query_consumer_offset,
-            code.UPDATE_CONSUMER_OFFSET: self.offset_requests.update_consumer_offset,
-            code.GET_ALL_CONSUMER_OFFSET: self.offset_requests.all_consumer_offsets,
-            code.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_requests.search_offset,
-            code.GET_MAX_OFFSET: self.offset_requests.max_offset,
-            code.GET_MIN_OFFSET: self.offset_requests.min_offset,
-            code.GET_EARLIEST_MSG_STORETIME: self.offset_requests.earliest_store_time,
-            code.QUERY_MESSAGE: self.query.query,
-            code.VIEW_MESSAGE_BY_ID: self.offset_requests.view_message,
-            code.HEART_BEAT: self.client_requests.heartbeat,
-            code.UNREGISTER_CLIENT: self.client_requests.unregister,
-            code.GET_CONSUMER_LIST_BY_GROUP: self.client_requests.members,
-            code.CHECK_CLIENT_CONFIG: self.client_requests.check_client_config,
-            code.LOCK_BATCH_MQ: self.client_requests.lock,
-            code.UNLOCK_BATCH_MQ: self.client_requests.unlock,
-            code.GET_CONSUMER_CONNECTION_LIST: self.client_requests.consumer_connections,
-            code.GET_PRODUCER_CONNECTION_LIST: self.client_requests.producer_connections,
-            code.GET_CONSUMER_RUNNING_INFO: self.client_requests.running_info,
-            code.CONSUME_MESSAGE_DIRECTLY: self.client_requests.consume_directly,
-            code.END_TRANSACTION: self.transaction_requests.end,
-            code.RECALL_MESSAGE: self.timer_requests.recall,
-            code.GET_ALL_DELAY_OFFSET: self.delay.all_offsets,
-            code.GET_TIMER_CHECK_POINT: self.timer_requests.check_point,
-            code.GET_TIMER_METRICS: self.timer_requests.metrics,
-            code.UPDATE_AND_CREATE_TOPIC: self.admin.update_topic,
-            code.UPDATE_AND_CREATE_TOPIC_LIST: self.admin.update_topics,
-            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.admin.system_topics,
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.admin.update_groups,
-            code.UPDATE_AND_GET_GROUP_FORBIDDEN: self.admin.group_forbidden,
-            code.VIEW_BROKER_STATS_DATA: self.admin.view_statistics,
-            code.GET_BROKER_HA_STATUS: self.replicas.status,
-            code.GET_BROKER_EPOCH_CACHE: self.replicas.terms,
-            code.NOTIFY_MIN_BROKER_ID_CHANGE: self.replicas.min_broker_changed,
-            code.RESET_MASTER_FLUSH_OFFSET: self.replicas.reset_master_flush_offset,
-            code.EXPORT_ROCKSDB_CONFIG_TO_JSON: self.replicas.nothing_elsewhere,
-            code.POP_ROLLBACK: self.replicas.nothing_elsewhere,
-            code.RESUME_CHECK_HALF_MESSAGE: self.transaction_requests.resume,
-            code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: self.cold.set_thresholds,
-            code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: self.cold.remove_threshold,
-            code.GET_COLD_DATA_FLOW_CTR_INFO: self.cold.show,
-            code.SET_COMMITLOG_READ_MODE: self.cold.set_read_ahead,
-            code.DELETE_TOPIC_IN_BROKER: self.passing_on.led(self.admin.delete_topic),
-            code.GET_ALL_TOPIC_CONFIG: self.admin.all_topics,
-            code.GET_TOPIC_CONFIG: self.admin.topic_config,
-            code.GET_TOPIC_STATS_INFO: self.admin.topic_stats,
-            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.admin.update_group,
-            code.DELETE_SUBSCRIPTIONGROUP: self.admin.delete_group,
-            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.admin.all_groups,
-            code.GET_SUBSCRIPTIONGROUP_CONFIG: self.admin.group_config,
-            code.GET_CONSUME_STATS: self.admin.consume_stats,
-            code.INVOKE_BROKER_TO_RESET_OFFSET: self.consumer_admin.reset_offset,
-            code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_admin.consumer_status,
-            code.QUERY_TOPIC_CONSUME_BY_WHO: self.consumer_admin.topic_consumers,
-            code.QUERY_CONSUME_TIME_SPAN: self.consumer_admin.time_span,
-            code.QUERY_CORRECTION_OFFSET: self.consumer_admin.correction_offsets,
-            code.CLONE_GROUP_OFFSET: self.consumer_admin.clone_offsets,
-            code.GET_BROKER_CONSUME_STATS: self.consumer_admin.all_consume_stats,
-            code.QUERY_CONSUME_QUEUE: self.consumer_admin.queue_units,
-            code.QUERY_TOPICS_BY_CONSUMER: self.consumer_admin.topics_of_group,
-            code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.consumer_admin.subscription_of_group,
-            code.GET_ALL_PRODUCER_INFO: self.consumer_admin.all_producers,
-            code.CLEAN_EXPIRED_CONSUMEQUEUE: self.cleaning.expired_queues,
-            code.CLEAN_UNUSED_TOPIC: self.cleaning.unused_topics,
-            code.DELETE_EXPIRED_COMMITLOG: self.cleaning.expired_log,
-            code.GET_BROKER_CONFIG: self.admin.broker_config,
-            code.GET_BROKER_RUNTIME_INFO: self.admin.runtime_info,
-            TRANSFER_LEADERSHIP: self.transfer.transfer,
-            **self.pop.requests(),
-        }
 
 
 def _waits(topic: str) -> bool:

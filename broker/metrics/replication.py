@@ -19,9 +19,8 @@ def replication(parts: Parts) -> Iterator[Family]:
     """All families; those of a group only where there is one."""
     yield _append_seconds(parts)
     yield _one("ledgermq_unflushed_bytes", "In the log and not durable on this node.", backlog(parts.store.log)[1])
-    yield Family(
-        "ledgermq_role_changes_total", "counter", "How often it began or ceased to lead.", [((), parts.role_changes)]
-    )
+    changes = parts.leadership.changes
+    yield Family("ledgermq_role_changes_total", "counter", "How often it began or ceased to lead.", [((), changes)])
     status = group_status(parts.store.log)
     if status is None:
         return

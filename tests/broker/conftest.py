@@ -168,7 +168,7 @@ class Desk:
     async def stop(self, *, save_tables: bool = True) -> None:
         if self._opened is None:
             return
-        self.parts.stop_deliveries()
+        self.parts.leadership.stop_deliveries()
         await self.parts.deliveries.drain()
         if save_tables:
             await self.parts.offsets.drain()

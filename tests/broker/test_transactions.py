@@ -135,7 +135,7 @@ async def test_ends_of_transactions_are_gathered_into_one_op_record(desk: Desk, 
     for number in range(3):
         await end(client, await send_half(client, f"K{number}"), COMMIT)
     assert of(desk, OP_TOPIC) == []
-    desk.parts.stop_deliveries()
+    desk.parts.leadership.stop_deliveries()
     await desk.parts.deliveries.drain()
     await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
     assert [op.body for op in of(desk, OP_TOPIC)] == [b"0,1,2,"]
