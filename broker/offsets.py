@@ -36,6 +36,8 @@ class ConsumerOffsets:
         self._ahead: dict[str, dict[int, int]] = {}
         self._resets: dict[tuple[str, int], int] = {}
         self._unsent: set[tuple[str, int]] = set()
+        self._sent: dict[tuple[str, int], int] = {}  # the number of the last record that holds each, until it settles
+        self._records = 0
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
         self._settled = asyncio.Event()
@@ -141,12 +143,14 @@ class ConsumerOffsets:
             self._send_record(chosen, waiting if chosen[-1] is pending[-1] else [])
 
     def _send_record(self, chosen: list[tuple[str, int]], waiting: list[CommitDone]) -> None:
+        self._records = number = self._records + 1
         values: dict[str, dict[int, int]] = {}
         for key, queue_id in chosen:
             values.setdefault(key, {})[queue_id] = self._ahead[key][queue_id]
+            self._sent[key, queue_id] = number
 
         def done(refusal: Refusal | None) -> None:
-            self._settle(values, refusal)
+            self._settle(chosen, number, refusal)
             _tell_all(waiting, refusal)
 
         self._propose(StateChange(offsets=values), done)
@@ -172,23 +176,28 @@ class ConsumerOffsets:
         self._ahead.clear()
         self._resets.clear()
         self._unsent.clear()
+        self._sent.clear()
         waiting, self._waiting = self._waiting, []
         _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
         self._settled.set()
 
-    def _settle(self, values: Mapping[str, Mapping[int, int]], refusal: Refusal | None) -> None:
-        """The record of `values` is in the state, or was refused: then they are sent again, while this node leads."""
-        for key, queues in values.items():
-            ahead = self._ahead.get(key)
-            if ahead is None:
+    def _settle(self, chosen: list[tuple[str, int]], number: int, refusal: Refusal | None) -> None:
+        """A record is in the state, or was refused: then its offsets are sent again, while this node leads.
+
+        Where a later record has the same queue's offset, or will have it, that one decides.
+        """
+        for pair in chosen:
+            if self._sent.get(pair) != number:
                 continue
-            for queue_id, queue_offset in queues.items():
-                if ahead.get(queue_id) != queue_offset:
-                    continue
-                if refusal is None:
-                    del ahead[queue_id]
-                else:
-                    self._unsent.add((key, queue_id))
+            del self._sent[pair]
+            if pair in self._unsent:
+                continue
+            if refusal is not None:
+                self._unsent.add(pair)
+                continue
+            key, queue_id = pair
+            ahead = self._ahead[key]
+            del ahead[queue_id]
             if not ahead:
                 del self._ahead[key]
         self._settled.set()
@@ -200,6 +209,7 @@ class ConsumerOffsets:
             self._ahead.pop(key, None)
         self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
         self._unsent = {item for item in self._unsent if item[0] not in keys}
+        self._sent = {item: number for item, number in self._sent.items() if item[0] not in keys}
 
 
 def _tell_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:

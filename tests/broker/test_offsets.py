@@ -1,12 +1,22 @@
 """Consumer offsets, and questions about queues and messages."""
 
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from broker.names import STATE_TOPIC
+from broker.offsets import ConsumerOffsets
+from broker.role import Role
+from broker.state import ReplicatedState, StateChange
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, small_config
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
 
@@ -182,3 +192,65 @@ async def test_a_bad_question_is_refused_by_what_is_bad(
     answer = await client.ask(code, fields)
     assert answer.code == expected
     assert part in (answer.remark or "")
+
+
+class SlowLog:
+    """Takes proposed changes, and has each in the state when `settle` says so, in their order."""
+
+    def __init__(self) -> None:
+        self.state = ReplicatedState()
+        self.waiting: deque[tuple[StateChange, Callable[[Refusal | None], None]]] = deque()
+
+    def propose(self, change: StateChange, done: Callable[[Refusal | None], None]) -> None:
+        self.waiting.append((change, done))
+
+    def settle(self, refusal: Refusal | None = None) -> None:
+        change, done = self.waiting.popleft()
+        if refusal is None:
+            self.state.apply(change, 0)
+        done(refusal)
+
+
+def slow_offsets(log: SlowLog, directory: Path) -> ConsumerOffsets:
+    role = Role(small_config(directory), LogState(writable=True, generation=1, leader=None))
+    return ConsumerOffsets(log.state, role, log.propose, asyncio.get_running_loop())
+
+
+async def test_an_offset_that_comes_back_while_the_log_is_slow_is_the_one_that_stays(tmp_path: Path) -> None:
+    log = SlowLog()
+    offsets = slow_offsets(log, tmp_path)
+    for offset in (5, 6):
+        offsets.commit("T", "g", 0, offset)
+        offsets.send()
+    offsets.commit("T", "g", 0, 5)
+    log.settle()
+    log.settle()
+    assert offsets.get("T", "g", 0) == 5
+    offsets.send()
+    log.settle()
+    assert log.state.offsets == {"T@g": {0: 5}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_was_reported_last_is_in_the_log_in_the_end(tmp_path: Path, seed: int) -> None:
+    dice, log = random.Random(seed), SlowLog()
+    offsets = slow_offsets(log, tmp_path)
+    told: list[Refusal | None] = []
+    last: dict[int, int] = {}
+    for _ in range(200):
+        match dice.randrange(4):
+            case 0:
+                queue, last[queue] = dice.randrange(2), dice.randrange(3)
+                offsets.commit("T", "g", queue, last[queue])
+            case 1:
+                queue, last[queue] = dice.randrange(2), dice.randrange(3)
+                offsets.commit_and_tell("T", "g", queue, last[queue], told.append)
+            case 2:
+                offsets.send()
+            case _ if log.waiting:
+                log.settle(Refusal(Cause.DISK_FULL, "") if dice.random() < 0.2 else None)
+        assert offsets.queues("T", "g") == last
+    while log.waiting or log.state.offsets != {"T@g": last}:
+        offsets.send()
+        log.settle()
+    assert offsets.all() == {"T@g": last}
