@@ -20,7 +20,7 @@ from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codes import RequestCode as Code
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.fields import Fields
+from ledgermq.remoting.fields import Fields, long
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -105,7 +105,7 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
     """All that the request touches; each must be allowed.
 
     Raises:
-        Refusal: MALFORMED_FIELD, the body that names what is touched cannot be read.
+        Refusal: MALFORMED_FIELD, the body or the offset that names what is touched cannot be read.
     """
     code, fields = command.code, command.ext
     by_fields = _BY_FIELDS.get(code)
@@ -148,18 +148,18 @@ def _of_fields(
 
 
 def _view(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
-    if topic := _topic_at(fields.get("offset", ""), topic_at):
+    if topic := _topic_at(fields, "offset", topic_at):
         yield of_topic(topic, SUB_GET)
 
 
 def _send_back(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
     yield of_group(fields.get("group", ""), SUB)
-    if topic := _topic_at(fields.get("offset", ""), topic_at):
+    if topic := _topic_at(fields, "offset", topic_at):
         yield of_topic(topic, SUB)
 
 
 def _end_transaction(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
-    for topic in {fields.get("topic", "").strip(), _topic_at(fields.get("commitLogOffset", ""), topic_at) or ""}:
+    for topic in {fields.get("topic", "").strip(), _topic_at(fields, "commitLogOffset", topic_at) or ""}:
         if topic:
             yield Access(Resource(TOPIC, topic), PUB)
 
@@ -170,13 +170,14 @@ def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
         _, offset = parse_offset_message_id(fields.get("msgId", ""))
     except InvalidMessageIdError:
         return
-    if topic := _topic_at(str(offset), topic_at):
+    if offset >= 0 and (topic := topic_at(offset)):
         yield of_topic(topic, SUB)
 
 
-def _topic_at(offset: str, topic_at: TopicAt) -> str | None:
-    """What lies at the offset counts, not what the request calls it."""
-    return topic_at(int(offset)) if offset.isascii() and offset.isdigit() and len(offset) < 19 else None
+def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
+    """What lies at the offset counts, not what the request calls it; read as the request's processor reads it."""
+    offset = long(fields, name, -1)
+    return topic_at(offset) if offset >= 0 else None
 
 
 _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] = {

@@ -8,6 +8,7 @@ from broker.auth.access import FOR_EVERY_USER, accesses
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.fields import long
 from ledgermq.remoting.refusal import Refusal
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
 
@@ -70,6 +71,22 @@ def test_the_end_of_a_transaction_publishes_to_the_topic_that_the_half_message_i
     assert touched(37, fields, topic_at={"7": "orders"}) == ["Topic:orders Pub"]
     both = touched(37, {**fields, "topic": "mine"}, topic_at={"7": "orders"})
     assert sorted(both) == ["Topic:mine Pub", "Topic:orders Pub"]
+
+
+@pytest.mark.parametrize("offset", ["7", "+7", "007", "0000000000000000007", "+0000000000000000007"])
+def test_an_offset_means_the_same_to_who_asks_for_rights_as_to_who_serves_it(offset: str) -> None:
+    assert long({"offset": offset}, "offset") == 7
+    lies = {"7": "theirs"}
+    assert touched(33, {"offset": offset}, topic_at=lies) == ["Topic:theirs Sub Get"]
+    assert touched(36, {"offset": offset, "group": "g"}, topic_at=lies) == ["Group:g Sub", "Topic:theirs Sub"]
+    assert touched(37, {"commitLogOffset": offset}, topic_at=lies) == ["Topic:theirs Pub"]
+
+
+@pytest.mark.parametrize("offset", ["", "7x", "٧", "1e1", "99999999999999999999"])
+def test_an_offset_that_is_none_is_refused_before_anything_is_looked_at(offset: str) -> None:
+    for code, name in ((33, "offset"), (36, "offset"), (37, "commitLogOffset")):
+        with pytest.raises(Refusal, match=name):
+            touched(code, {name: offset, "group": "g"})
 
 
 async def test_a_waiting_record_counts_as_of_the_topic_that_it_is_for(desk: Desk, client: MemoryClient) -> None:
