@@ -252,3 +252,24 @@ async def test_codes_of_the_white_list_need_no_user(desk: Desk) -> None:
     client = desk.client()
     assert (await ask(client, None, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
     assert (await ask(client, None, RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).code == 16
+
+
+@pytest.mark.parametrize(
+    "desk",
+    [
+        {
+            "auth": AuthSettings(
+                authentication_enable=True, authentication_whitelist=frozenset({3001, 3005}), first_user=FIRST
+            )
+        }
+    ],
+    indirect=True,
+)
+async def test_on_codes_of_the_white_list_a_name_alone_makes_nobody_a_super_user(desk: Desk) -> None:
+    client = await rooted(desk)
+    forged = {"AccessKey": "root", "Signature": "made up", "username": "eve"}
+    made = {"password": "p", "userType": "Super"}
+    assert (await client.ask(RequestCode.AUTH_LIST_USER, forged)).code == 16
+    assert (await client.ask(RequestCode.AUTH_CREATE_USER, forged, json.dumps(made).encode())).code == 16
+    assert list(desk.parts.state.users) == ["root"]
+    assert (await ask(client, ROOT, RequestCode.AUTH_CREATE_USER, {"username": "eve"}, made)).code == 0
