@@ -5,7 +5,8 @@
 
 A plain frame begins with 0x00, so nothing can be mistaken. Nothing is allocated for a visitor before his first byte but
 his socket; he counts among the connections, and is shown out after the idle time. Once inside, a plain connection is
-no different from one of a listener without TLS.
+no different from one of a listener without TLS. Until his handshake is done he counts among those at the door of his
+address.
 
 Source: apache/rocketmq `remoting/.../netty/NettyRemotingServer.java` (TlsModeHandler).
 """
@@ -149,10 +150,13 @@ class FrontDoor:
                 self._refusals.warning("a connection without TLS is refused: TLS is enforced")
             self._send_away(visitor)
             return
-        self._leave_door(visitor)
+        address = self._leave_door(visitor)
         task = self._loop.create_task(self._let_in(visitor, is_tls))
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
+        if is_tls:
+            self._waiting_of[address] += 1
+            task.add_done_callback(lambda _: self._waits_no_more(address))
 
     async def _let_in(self, visitor: socket.socket, is_tls: bool) -> None:
         try:
@@ -174,9 +178,13 @@ class FrontDoor:
         self._leave_door(visitor)
         visitor.close()
 
-    def _leave_door(self, visitor: socket.socket) -> None:
+    def _leave_door(self, visitor: socket.socket) -> str:
         _, address = self._waiting.pop(visitor)
         self._loop.remove_reader(visitor)
+        self._waits_no_more(address)
+        return address
+
+    def _waits_no_more(self, address: str) -> None:
         self._waiting_of[address] -= 1
         if not self._waiting_of[address]:
             del self._waiting_of[address]

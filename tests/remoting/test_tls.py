@@ -213,6 +213,38 @@ async def test_silent_visitors_from_one_address_count_together(
     assert len(handler.requests) == 2
 
 
+async def test_unfinished_handshakes_from_one_address_count_together(
+    open_end: contextlib.AsyncExitStack, node: Identity, authority: Identity
+) -> None:
+    server, _ = await start_server(open_end, identity(node), limits=Limits(connections_per_address=2, handshake_s=30))
+
+    async def visit() -> RawPeer:
+        peer = RawPeer(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0)))
+        peer.send(b"\x16")
+        return peer
+
+    visitors = [await visit() for _ in range(3)]
+    assert await visitors[2].closed()
+    assert server.connections.refused_count == 1
+    assert await echo(make_client(open_end, ClientTls(trusted=authority.certificate)), server) == b"hello"
+    for visitor in visitors:
+        visitor.writer.close()
+
+    async def is_let_in() -> bool:
+        again = RawPeer(*await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0)))
+        try:
+            again.send(Command(7, 3))
+            return (await again.receive()).opaque == 3
+        except (OSError, EOFError):
+            return False
+        finally:
+            again.writer.close()
+
+    async with asyncio.timeout(10):
+        while not await is_let_in():
+            await asyncio.sleep(0.01)
+
+
 async def test_bytes_that_are_no_handshake_end_that_connection_only(
     open_end: contextlib.AsyncExitStack, node: Identity, dial: Dial
 ) -> None:
