@@ -315,6 +315,8 @@ class BrokerConfig:
     tls: TlsSettings = field(default_factory=TlsSettings)
     auth: AuthSettings = field(default_factory=AuthSettings)
     max_topics: int = 100_000
+    config_black_list: tuple[str, ...] = ("configBlackList", "brokerConfigPath")
+    """Keys that request 25 may not change, beside those that it never may."""
 
     notices: tuple[str, ...] = ()
     """What the process says once at its start: addresses chosen, keys without effect."""

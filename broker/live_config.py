@@ -114,7 +114,7 @@ class LiveConfig:
     def update(self, connection: Connection, command: Command) -> None:
         """25: take all settings of the body, or none."""
         texts = _properties(bytes(command.body))
-        changes = {key: check_live(key, self._read(key, value)) for key, value in texts.items() if _may(key)}
+        changes = {key: check_live(key, self._read(key, value)) for key, value in texts.items() if self._may(key)}
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
 
         def settle(done: "asyncio.Future[None]") -> None:
@@ -128,6 +128,11 @@ class LiveConfig:
             connection.respond(command, ResponseCode.SUCCESS)
 
         kept.add_done_callback(settle)
+
+    def _may(self, key: str) -> bool:
+        if key in _FORBIDDEN or key in self._config.config_black_list:
+            raise Refusal(Cause.NO_PERMISSION, "Can not update config in black list.")
+        return True
 
     def _take(self, connection: Connection, changes: Mapping[str, Setting]) -> None:
         for key, setting in changes.items():
@@ -150,12 +155,6 @@ def check_live(key: str, setting: Setting) -> Setting:
     if setting.field is not None and setting.field not in LIVE_FIELDS:
         raise Refusal(Cause.SYSTEM_ERROR, f"key {key} is read at the start only: set it in broker.conf")
     return setting
-
-
-def _may(key: str) -> bool:
-    if key in _FORBIDDEN:
-        raise Refusal(Cause.NO_PERMISSION, "Can not update config in black list.")
-    return True
 
 
 def _properties(body: bytes) -> dict[str, str]:

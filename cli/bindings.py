@@ -124,6 +124,7 @@ BROKER_BINDINGS: Mapping[str, Binding] = {
     "commitLogSwapMapReserveFileNum": Binding("mapped_file_count_max", values.positive),
     "dLegerGroup": Binding("raft_group"),
     "dLegerPeers": Binding("raft_peers", values.raft_peers),
+    "configBlackList": Binding("config_black_list", values.words),
     "compactionCqMappedFileSize": Binding("compaction_unit_file_size_bytes", values.positive),
     "compactionMappedFileSize": Binding("compaction_log_file_size_bytes", values.positive),
     "compactionScheduleInternal": Binding("compaction_interval_ms", values.positive),

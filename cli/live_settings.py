@@ -15,8 +15,9 @@ def read_setting(key: str, text: str) -> Setting:
     """
     known = BROKER_KEYS.get(key)
     if known is None:
-        nearest = nearest_key(key, BROKER_KEYS)
-        raise Refusal(Cause.INVALID_PARAMETER, f"key {key[:100]!r} is unknown; nearest known key is {nearest!r}")
+        start = key[:100]
+        nearest = nearest_key(start, BROKER_KEYS)  # of a long one it would take long
+        raise Refusal(Cause.INVALID_PARAMETER, f"key {start!r} is unknown; nearest known key is {nearest!r}")
     try:
         value = values.parse_value(known, text)
         binding = BROKER_BINDINGS.get(key)

@@ -26,6 +26,7 @@ _FIXED = frozenset(
 )
 _FIXED_PREFIX = "tls."
 _NUMBER_MAX = 1 << 31
+_SHOWN_MAX = 100
 
 _LIVE: Mapping[str, str] = {
     "brokerHeartbeatTimeout": "default_heartbeat_timeout_ms",
@@ -84,9 +85,10 @@ class Settings:
         if key in _BLACK_LIST or key in self.config.config_black_list:
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
-            nearest = difflib.get_close_matches(key, self._properties, n=1, cutoff=0)
+            start = key[:_SHOWN_MAX]  # anybody may ask, and the search takes long with a long one
+            nearest = difflib.get_close_matches(start, self._properties, n=1, cutoff=0)
             hint = f"; nearest known key is {nearest[0]!r}" if nearest else ""
-            raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is unknown{hint}")
+            raise Refusal(Cause.INVALID_PARAMETER, f"key {start!r} is unknown{hint}")
         if (key in _FIXED or key.startswith(_FIXED_PREFIX)) and value != self._properties[key]:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"

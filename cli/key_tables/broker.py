@@ -42,7 +42,7 @@ commercialBaseCount|int|1|f|Multiplier of the count of messages for billing.
 commercialSizePerMsg|int|4096|f|Bytes that count as one message for billing.
 compatibleWithOldNameSrv|bool|true|d|Send heartbeats in the form that nameservers before 5.0 know.
 compressedRegister|bool|false|d|Compress the body of registrations at nameservers.
-configBlackList|text|configBlackList;brokerConfigPath|d|Keys that may not be changed at run time.
+configBlackList|text|configBlackList;brokerConfigPath|*|Keys that may not be changed at run time.
 configManagerVersion|text|v1|f|Layout of the configuration kept in RocksDB.
 consumerFallbehindThreshold|long|17179869184|f|Bytes of lag from which a consumer counts as slow.
 consumerManageThreadPoolNums|int|32|j|Threads that handle consumer lists and offsets.

@@ -9,6 +9,7 @@ from cli.bindings import BROKER_BINDINGS
 from cli.live_settings import read_setting
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
+from ledgermq.remoting.refusal import Refusal
 from tests.broker.conftest import Desk, MemoryClient
 
 UPDATE = RequestCode.UPDATE_BROKER_CONFIG
@@ -77,6 +78,16 @@ async def test_what_is_refused_changes_nothing(
     assert await shown(client) == before
 
 
+@pytest.mark.parametrize("desk", [{"config_black_list": ("transactionCheckMax",)}], indirect=True)
+async def test_the_configurations_own_black_list_is_kept_to(
+    desk: Desk, client: MemoryClient, changed: list[str]
+) -> None:
+    for body in (b"transactionCheckMax=3", b"longPollingEnable=true\ntransactionCheckMax=3", b"rocketmqHome=/x"):
+        answer = await update(client, body)
+        assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    assert (desk.config.transaction_check_max, changed) == (15, [])
+
+
 async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClient) -> None:
     def keep(_: Mapping[str, str]) -> None:
         raise OSError(28, "No space left on device")
@@ -90,6 +101,13 @@ async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClie
 
 async def test_without_a_reader_nothing_is_taken(client: MemoryClient) -> None:
     assert (await update(client, b"transactionCheckMax=3")).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_of_an_unknown_key_only_the_start_is_compared_and_shown() -> None:
+    key = "".join(chr(0x4E00 + n) for n in range(20_000))
+    with pytest.raises(Refusal, match="nearest known key is") as caught:
+        read_setting(key, "1")
+    assert caught.value.remark.startswith(f"key {key[:100]!r} is unknown")
 
 
 def test_every_live_field_has_a_key() -> None:

@@ -61,6 +61,12 @@ def test_the_configurations_own_black_list_is_kept_to() -> None:
         settings.update("kvConfigPath=/y")
 
 
+def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: Settings) -> None:
+    with pytest.raises(Refusal, match="nearest known key is 'serverWorkerThreads'") as caught:
+        settings.update("serverWorkerThread" * 1_000_000 + "=1")
+    assert len(caught.value.remark) < 200
+
+
 def test_escapes_survive_the_round_trip(settings: Settings) -> None:
     settings.update("serverWorkerThreads=a\\\\b\\=c")
     assert "serverWorkerThreads=a\\\\b=c\n" in settings.as_text()
