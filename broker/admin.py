@@ -259,7 +259,8 @@ class AdminRequests:
     def consume_stats(self, connection: Connection, command: Command) -> None:
         """208: how far a group is in each queue of its topics."""
         group = text(command.ext, "consumerGroup")
-        asked = [name for name in (command.ext.get("topicList") or command.ext.get("topic") or "").split(";") if name]
+        listed = (command.ext.get("topicList") or "").split(";")
+        asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
         rows: list[tuple[QueueId, dict[str, int]]] = []
         rate = 0.0
         for name in asked or self._offsets.topics_of_group(group):
