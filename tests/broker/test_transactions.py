@@ -25,12 +25,13 @@ QUICK: dict[str, Any] = {
 }
 
 
-async def send_half(client: MemoryClient, key: str = "K", body: bytes = b"half", **properties: object) -> Command:
+async def send_half(
+    client: MemoryClient, key: str = "K", body: bytes = b"half", topic: str = "T", **properties: object
+) -> Command:
     more = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     born = time.time_ns() // 1_000_000
-    return await send(
-        client, body, queue=1, g=str(born), i=f"UNIQ_KEY\x01{key}\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02{more}"
-    )
+    fields = {"g": str(born), "i": f"UNIQ_KEY\x01{key}\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02{more}"}
+    return await send(client, body, topic=topic, queue=1, **fields)
 
 
 def end_fields(sent: Command, decision: int, **changes: object) -> dict[str, str]:
@@ -112,7 +113,7 @@ async def test_a_decision_about_one_topics_message_never_meets_anothers_with_the
         await make_topic(client, topic, 2)
     mine = await send_half(client)
     assert (await end(client, mine, ROLLBACK)).code == 0
-    theirs = await send(client, b"half", topic="U", i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    theirs = await send_half(client, topic="U")
     assert (await end(client, mine, ROLLBACK)).code == 0
     assert (await end(client, theirs, COMMIT, topic="U")).code == 0
     assert [record.body for record in of(desk, "U")] == [b"half"]
