@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 from broker import cold_data, statistics
 from broker.config import BrokerConfig, MetricsExporter
+from broker.config_problems import config_problems
 from broker.live_config import Keep, LiveConfig, ReadSetting
 from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
@@ -70,7 +71,7 @@ class Broker:
             Refusal: INVALID_PARAMETER, values that contradict each other.
             TlsFileError: a certificate or key cannot be used.
         """
-        if problems := config.problems():
+        if problems := config_problems(config):
             sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
         self._config = config

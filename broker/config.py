@@ -2,22 +2,19 @@
 
     broker.conf + overrides -> cli.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
 
-A value here is already parsed and in range; `problems()` checks what only two values together can get wrong. The
-names RocketMQ gives these settings are in `cli.keys`. The defaults here suit a broker inside one process (loopback);
-what a file leaves out is decided by `cli.config`.
+A value here is already parsed and in range; `broker.config_problems` checks what only two values together can get
+wrong. The names RocketMQ gives these settings are in `cli.keys`. The defaults here suit a broker inside one process
+(loopback); what a file leaves out is decided by `cli.config`.
 """
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.auth.settings import AuthSettings
-from ledgermq.message.index_unit import IndexLayout
 from ledgermq.remoting.tls_settings import TlsSettings
-
-_COMPACTION_UNIT_FILE_MIN = 4600
 
 
 class LogMode(enum.StrEnum):
@@ -342,7 +339,7 @@ class BrokerConfig:
 
     @property
     def self_peer(self) -> RaftPeer:
-        """The own entry of `raft_peers`; `problems()` has told whether there is one.
+        """The own entry of `raft_peers`; `config_problems` has told whether there is one.
 
         Raises:
             LookupError: `raft_self_id` is not among the peers.
@@ -351,83 +348,3 @@ class BrokerConfig:
             if peer.node_id == self.raft_self_id:
                 return peer
         raise LookupError(f"raft_self_id {self.raft_self_id!r} is not in {[str(p) for p in self.raft_peers]}")
-
-    def problems(self) -> list[tuple[str, str]]:
-        """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
-        found = [
-            *self._size_problems(),
-            *self._index_problems(),
-            *self._compaction_problems(),
-            *self._time_problems(),
-            *self._port_problems(),
-            *self.tls.problems(),
-            *self.auth.problems(),
-        ]
-        if self.mode is LogMode.RAFT:
-            found += self._raft_problems()
-        return found
-
-    def _size_problems(self) -> Iterator[tuple[str, str]]:
-        body, frame, file = self.max_message_size_bytes, self.max_frame_size_bytes, self.commit_log_file_size_bytes
-        if self.consume_queue_file_size_bytes % 20:
-            size = self.consume_queue_file_size_bytes
-            yield "consume_queue_file_size_bytes", f"{size} is not a multiple of 20, the size of a unit"
-        if body * 2 > file:
-            yield "max_message_size_bytes", f"{body} is too large: a file of {file} bytes must hold two such messages"
-        if body + (1 << 16) > frame:
-            yield "max_message_size_bytes", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
-
-    def _index_problems(self) -> Iterator[tuple[str, str]]:
-        layout = IndexLayout(self.index_slot_count, self.index_entry_count)
-        if layout.entries < 2:
-            yield "index_entry_count", f"{layout.entries} is too small: entry 0 is never used"
-        if layout.file_size >= 1 << 31:
-            yield (
-                "index_entry_count",
-                f"{layout.entries} is too large: files of {layout.file_size} bytes are over 2 GiB",
-            )
-
-    def _compaction_problems(self) -> Iterator[tuple[str, str]]:
-        body, file = self.max_message_size_bytes, self.compaction_log_file_size_bytes
-        if body * 2 > file:
-            yield (
-                "compaction_log_file_size_bytes",
-                f"{file} is too small: it must hold two messages of {body} bytes",
-            )
-        if self.compaction_unit_file_size_bytes < _COMPACTION_UNIT_FILE_MIN:
-            size = self.compaction_unit_file_size_bytes
-            yield "compaction_unit_file_size_bytes", f"{size} is below {_COMPACTION_UNIT_FILE_MIN}, which is 100 units"
-
-    def _time_problems(self) -> Iterator[tuple[str, str]]:
-        beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms
-        if silence < 2 * beat:
-            yield "namesrv_heartbeat_timeout_ms", f"{silence} is too short: two heartbeats of {beat} ms must fit"
-        beat, silence = self.raft_heartbeat_interval_ms, self.raft_election_timeout_ms
-        if silence < 3 * beat:
-            yield "raft_election_timeout_ms", f"{silence} is too short: three heartbeats of {beat} ms must fit"
-
-    def _port_problems(self) -> Iterator[tuple[str, str]]:
-        ports = [("listen_port", self.listen_port), ("health_port", self.health_port or 0)]
-        if self.mode is LogMode.RAFT:
-            ports += [("raft_peers", peer.port) for peer in self.raft_peers if peer.node_id == self.raft_self_id]
-        taken: dict[int, str] = {}
-        for name, port in ports:
-            if port and taken.setdefault(port, name) != name:
-                yield name, f"port {port} is also taken by {taken[port]}"
-
-    def _raft_problems(self) -> Iterator[tuple[str, str]]:
-        ids = [peer.node_id for peer in self.raft_peers]
-        if not self.raft_group:
-            yield "raft_group", "is needed in Raft mode"
-        if self.raft_self_id not in ids:
-            yield "raft_self_id", f"{self.raft_self_id!r} is not among the peers {ids}"
-        for node_id in _repeated(ids):
-            yield "raft_peers", f"node id {node_id!r} appears twice"
-        for address in _repeated([f"{peer.host}:{peer.port}" for peer in self.raft_peers]):
-            yield "raft_peers", f"address {address} appears twice"
-        if self.preferred_leader is not None and self.preferred_leader not in ids:
-            yield "preferred_leader", f"{self.preferred_leader!r} is not among the peers {ids}"
-
-
-def _repeated(values: Sequence[str]) -> list[str]:
-    return sorted({value for value in values if values.count(value) > 1})

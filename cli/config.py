@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from broker.auth.settings import AuthSettings
 from broker.config import BrokerConfig, FlushMode, LogMode
+from broker.config_problems import config_problems
 from cli import values
 from cli.addresses import HostChoice
 from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS, Binding
@@ -54,7 +55,9 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Brok
     settings |= said.health(listen_host, settings.get("listen_port", BrokerConfig().listen_port))
     said.raise_problems()
     choices = [advertised.sentence("advertised", "brokerIP1"), inside.sentence("inside", "brokerIP2")]
-    return _finish(BrokerConfig(**settings), said, choices, BROKER_BINDINGS)
+    config = BrokerConfig(**settings)
+    _check_relations(config_problems(config), said, BROKER_BINDINGS)
+    return _finish(config, said, choices, BROKER_BINDINGS)
 
 
 def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
@@ -67,7 +70,9 @@ def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> 
     settings |= said.health(listen_host, settings.get("listen_port", NameServerConfig().listen_port))
     said.raise_problems()
     choices = [advertised.sentence("advertised", "advertisedHost")]
-    return _finish(NameServerConfig(**settings), said, choices, NAMESRV_BINDINGS)
+    config = NameServerConfig(**settings)
+    _check_relations(config.problems(), said, NAMESRV_BINDINGS)
+    return _finish(config, said, choices, NAMESRV_BINDINGS)
 
 
 def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
@@ -79,15 +84,19 @@ def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
     return None
 
 
-def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
-    """Check relations, and add what is to be said and shown."""
+def _check_relations(problems: Sequence[tuple[str, str]], said: Said, bindings: Mapping[str, Binding]) -> None:
+    """Refuse what two values together get wrong; the sentences name fields, users know keys."""
     all_bindings = {**bindings, **TLS_BINDINGS, **AUTH_BINDINGS}
     keys = {binding.field: key for key, binding in all_bindings.items()} | {"health_port": "healthPort"}
-    for field, detail in config.problems():
+    for field, detail in problems:
         for other in sorted(keys, key=len, reverse=True):  # some names begin like others
             detail = detail.replace(other, keys[other])
         said.refuse(keys[field], detail)
     said.raise_problems()
+
+
+def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
+    """Add what is to be said and shown."""
     notices = (*choices, *list_notices(said), *tls_notices(config))
     return replace(config, notices=notices, properties=_properties(config, said, bindings))
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.config import BrokerConfig
+from broker.config_problems import config_problems
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
@@ -123,6 +124,6 @@ async def test_keys_are_found_after_a_restart(desk: Desk) -> None:
 
 
 def test_sizes_that_no_index_file_can_have_are_refused() -> None:
-    assert [name for name, _ in BrokerConfig(index_entry_count=1).problems()] == ["index_entry_count"]
-    assert [name for name, _ in BrokerConfig(index_entry_count=107_374_181).problems()] == ["index_entry_count"]
-    assert BrokerConfig(index_entry_count=2, index_slot_count=1).problems() == []
+    assert [name for name, _ in config_problems(BrokerConfig(index_entry_count=1))] == ["index_entry_count"]
+    assert [name for name, _ in config_problems(BrokerConfig(index_entry_count=107_374_181))] == ["index_entry_count"]
+    assert config_problems(BrokerConfig(index_entry_count=2, index_slot_count=1)) == []
