@@ -1,8 +1,8 @@
 """The replicated log of a Raft broker: the seam `store.replicated_log` over a `RaftNode`, its files and its links.
 
-    append --> encoded, one write --> end of turn: proposed --> spans to peers, flush
-    peers' answers, flush reports --> node --> on_commit --> listeners, then `done` of the batches, from the left
-    a peer's span --> CRC, chain of headers --> node --> copied into the mapping --> flushed --> answered
+    append --`Proposer`--> encoded, one write --> end of turn: proposed --> spans to peers, flush
+    peers' answers, flush reports --> node --`LogEvents`--> listeners, then `done` of the batches, from the left
+    a peer's span --`PeerInbox`--> node --> copied into the mapping --> flushed --> answered
 
 Open it in this order: `open_files` (in a thread), construct, `start`; the store may be opened between the last two.
 Everything but `open_files` happens on the loop's thread.
@@ -18,13 +18,8 @@ from pathlib import Path
 
 from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
-from dledger.core.errors import NotLeaderError
-from dledger.core.messages import AppendRequest
-from dledger.core.roles import Role
-from dledger.entry import HEADER_SIZE
 from dledger.entry_batches import EntryBatches
 from dledger.entry_log import EntryLog
-from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.hard_state import HardStateFile
 from dledger.hello import PROTOCOL_VERSION, Hello
 from dledger.identity import directory_of
@@ -33,19 +28,19 @@ from dledger.log_reader import is_sound, walk_records
 from dledger.log_recovery import Damage
 from dledger.node import NodeStatus, RaftNode
 from dledger.peer_book import PeerBook
+from dledger.peer_inbox import PeerInbox
 from dledger.ports import StateMachine
+from dledger.proposer import Proposer
 from dledger.pulse import TICK_S, Pulse, now_ms
 from dledger.raft_files import RaftFiles
-from dledger.refusals import no_quorum, not_leader, too_much_waits
+from dledger.refusals import no_quorum
+from dledger.store_clock import StoreClock
 from dledger.term_start import term_start_draft
 from dledger.transport import Transport
-from dledger.wire import CopyRequest, CopyResponse, PeerMessage
 from ledgermq.message.draft import RecordDraft
-from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import DiskFailedError, RecordUnavailableError, StoreError
+from store.errors import RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
-from store.refusals import refusal_of
 from store.removal import FileRemoval
 from store.replicated_log import Done, LogListener, LogState, Read
 
@@ -82,12 +77,10 @@ class RaftLog:
         self.config = config
         self._files = files
         self._loop = loop
-        self._clock = clock
+        self._store_clock = StoreClock(clock)
         self._report_flush = on_flushed
         self._peers = PeerBook(files.known_peers, config.self_id, config.client_address)
         self._removal = FileRemoval(loop)
-        self._is_turn_open = False
-        self._last_timestamp = 0
 
         directory = directory_of(config.store_dir, config.self_id)
         log = self._entries = EntryLog(
@@ -103,8 +96,9 @@ class RaftLog:
             loop=loop,
             on_failed=self._on_disk_failed,
         )
+        inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
-        self._transport = Transport(_hello(config, files), others, self, 4 * config.peer_window_bytes)
+        self._transport = Transport(_hello(config, files), others, inbox, 4 * config.peer_window_bytes)
         self._node = RaftNode(
             config.settings,
             log=log,
@@ -117,6 +111,7 @@ class RaftLog:
             commit_index=files.checkpoint.committed_index,
         )
         self._events.attach(self._node)
+        self._proposer = Proposer(config, loop, self._store_clock, log, self._events, self._node, self._peers)
         self._copies = CopyFetcher(log, self._transport.send, self._on_repaired, self._on_disk_failed)
         self._checkpointer = Checkpointer(directory, log, lambda: self._node.commit_index, self._on_disk_failed)
         self._pulse = Pulse(
@@ -130,6 +125,7 @@ class RaftLog:
             checkpointer=self._checkpointer,
             no_quorum=self._no_quorum,
         )
+        inbox.attach(self._node, self._copies, self._pulse)
         log.care.on_damage = self._on_damage
 
     async def start(self) -> None:
@@ -200,34 +196,7 @@ class RaftLog:
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
         """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
-        events, log, node = self._events, self._entries, self._node
-        if not events.is_writable:
-            raise self._why_not()
-        waiting, limit = log.max_position - events.confirm_offset, self.config.pending_limit_bytes
-        if waiting > limit:
-            raise too_much_waits(waiting, limit)
-        if not drafts:
-            self._loop.call_soon(done, events.receipt())
-            return
-        self._last_timestamp = now_ms = max(self._clock(), self._last_timestamp)
-        try:
-            first_index, term = node.propose(len(drafts))
-        except NotLeaderError as error:
-            raise not_leader(self.config.self_id, error.term, self._peers.hint(error.leader_id)) from error
-        try:
-            log.append_drafts(drafts, term, now_ms)
-        except StoreError as error:
-            node.withdraw(first_index)
-            if isinstance(error, DiskFailedError):
-                self._loop.call_soon(node.on_disk_failed, error)
-            raise refusal_of(error) from error
-        except BaseException:
-            node.withdraw(first_index)
-            raise
-        events.batches.add(log.last_index, self._loop.time() + self.config.append_timeout_ms / 1000, done)
-        if not self._is_turn_open:
-            self._is_turn_open = True
-            self._loop.call_soon(self._end_turn)
+        self._proposer.append(drafts, done)
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
         """See `ReplicatedLog.read`; what this process did not write passes its CRC first."""
@@ -318,54 +287,12 @@ class RaftLog:
         """See `RaftNode.allow_missing`."""
         self._node.allow_missing()
 
-    # ---- what peers and the node say
-
-    def on_message(self, peer_id: str, message: PeerMessage) -> None:
-        """A peer's message, whole; a span is checked before the core hears of it.
-
-        Raises:
-            PeerProtocolError: the span is no chain of entries.
-        """
-        if isinstance(message, CopyRequest):
-            self._copies.on_request(peer_id, message)
-        elif isinstance(message, CopyResponse):
-            self._copies.on_response(peer_id, message)
-        else:
-            if type(message) is AppendRequest and message.span is not None:
-                try:
-                    self._entries.check(message.span)
-                except EntryFormatError as error:
-                    raise PeerProtocolError(f"{peer_id} sent a bad span: {error}") from error
-            try:
-                self._node.on_message(peer_id, message)
-            except EntryFormatError as error:  # the log and the core disagree: neither is to be believed
-                self._node.on_disk_failed(error)
-
-    def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
-        """Connections stand both ways."""
-        if self._peers.greet(peer_id, hello):
-            self._pulse.spawn(self._save_peers())
-        self._copies.ask(peer_id)
-        self._node.on_peer_joined(peer_id)
-        self._events.tell_role()
-
-    def on_peer_lost(self, peer_id: str) -> None:
-        """A connection broke."""
-        self._peers.joined.discard(peer_id)
-        self._node.on_peer_lost(peer_id)
-
-    # ---- turns
-
-    def _end_turn(self) -> None:
-        self._is_turn_open = False
-        self._node.proposed()
+    # ---- inside
 
     async def _drain(self) -> None:
         deadline = self._loop.time() + _DRAIN_S
         while self._events.batches and self._loop.time() < deadline:
             await asyncio.sleep(TICK_S)
-
-    # ---- the disk's reports
 
     def _on_flushed(self, flushed_offset: int, seconds: float) -> None:
         self._entries.note_flushed(flushed_offset)
@@ -383,41 +310,13 @@ class RaftLog:
         self._events.confirm()
         self._events.tell_role()
 
-    # ---- refusing
-
-    def _why_not(self) -> Refusal:
-        soft = self._events.soft
-        if self._events.refusal is not None:
-            return self._events.refusal
-        if soft.role is not Role.LEADER:
-            return not_leader(self.config.self_id, soft.term, self._peers.hint(soft.leader_id))
-        if self._entries.care.first_blocking is not None:
-            remark = f"waits for a peer's copy of {self.damages[0]}"
-        else:
-            remark = f"{self.config.self_id} leads term {soft.term}, whose first entry is not committed yet"
-        return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
-
     def _no_quorum(self, waiting: int) -> Refusal:
         received, durable = self._node.copies(self._entries.last_index)
         return no_quorum(self.config, self._events.soft.term, received, durable, waiting)
 
-    # ---- small
-
     def _term_start(self, term: int) -> RecordDraft:
-        """A new leader's clock may be behind: store times never go back."""
-        log = self._entries
-        if log.last_index >= log.first_index and not log.care.is_damaged(log.last_index):
-            position, size, _ = log.units[log.last_index]
-            last = dispatch_fields(log.data.slice(position, size), HEADER_SIZE)[5]
-            self._last_timestamp = max(self._last_timestamp, last)
-        self._last_timestamp = max(self._clock(), self._last_timestamp)
-        return term_start_draft(term, self.config.self_id, self.config.store_host, self._last_timestamp)
-
-    async def _save_peers(self) -> None:
-        try:
-            await self._peers.save()
-        except StoreError as error:
-            self._on_disk_failed(error)
+        self._store_clock.go_past(self._entries)
+        return term_start_draft(term, self.config.self_id, self.config.store_host, self._store_clock.now_ms())
 
 
 def _hello(config: RaftConfig, files: RaftFiles) -> Hello:

@@ -1,0 +1,100 @@
+"""A leader's side of an append: drafts become entries of its term, one proposal a turn of the loop.
+
+append --> may it, at this moment? --> encoded behind the last entry --> end of turn: node.proposed, once for all
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from dledger.config import RaftConfig
+from dledger.core.errors import NotLeaderError
+from dledger.core.roles import Role
+from dledger.entry_log import EntryLog
+from dledger.log_events import LogEvents
+from dledger.node import RaftNode
+from dledger.peer_book import PeerBook
+from dledger.refusals import not_leader, too_much_waits
+from dledger.store_clock import StoreClock
+from ledgermq.message.draft import RecordDraft
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskFailedError, StoreError
+from store.refusals import refusal_of
+from store.replicated_log import Done
+
+
+class Proposer:
+    """Places drafts in the log of the node that leads.
+
+    Args:
+        config: who this node is, and how much may wait for a quorum.
+        loop: on which everything happens.
+        clock: gives store times.
+        log, events, node: what is appended to, and what it is told.
+        peers: where clients find who leads instead.
+    """
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        loop: asyncio.AbstractEventLoop,
+        clock: StoreClock,
+        log: EntryLog,
+        events: LogEvents,
+        node: RaftNode,
+        peers: PeerBook,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._clock = clock
+        self._log = log
+        self._events = events
+        self._node = node
+        self._peers = peers
+        self._is_turn_open = False
+
+    def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
+        """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
+        events, log, node = self._events, self._log, self._node
+        if not events.is_writable:
+            raise self._why_not()
+        waiting, limit = log.max_position - events.confirm_offset, self._config.pending_limit_bytes
+        if waiting > limit:
+            raise too_much_waits(waiting, limit)
+        if not drafts:
+            self._loop.call_soon(done, events.receipt())
+            return
+        now_ms = self._clock.now_ms()
+        try:
+            first_index, term = node.propose(len(drafts))
+        except NotLeaderError as error:
+            raise not_leader(self._config.self_id, error.term, self._peers.hint(error.leader_id)) from error
+        try:
+            log.append_drafts(drafts, term, now_ms)
+        except StoreError as error:
+            node.withdraw(first_index)
+            if isinstance(error, DiskFailedError):
+                self._loop.call_soon(node.on_disk_failed, error)
+            raise refusal_of(error) from error
+        except BaseException:
+            node.withdraw(first_index)
+            raise
+        events.batches.add(log.last_index, self._loop.time() + self._config.append_timeout_ms / 1000, done)
+        if not self._is_turn_open:
+            self._is_turn_open = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_turn_open = False
+        self._node.proposed()
+
+    def _why_not(self) -> Refusal:
+        soft, self_id = self._events.soft, self._config.self_id
+        if self._events.refusal is not None:
+            return self._events.refusal
+        if soft.role is not Role.LEADER:
+            return not_leader(self_id, soft.term, self._peers.hint(soft.leader_id))
+        if self._log.care.first_blocking is not None:
+            remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
+        else:
+            remark = f"{self_id} leads term {soft.term}, whose first entry is not committed yet"
+        return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
