@@ -18,8 +18,8 @@
 Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session` (with
 `heartbeats`, `stall_watch`); then `producer`: `sends`, `producing`, `outgoing`, `assembly`, `outbox`, `queue_choice`,
 `send_plan`, `sending`, and what else it does: `batcher`, `transactions`, `replies`, `fault_strategy`; then `consumer`:
-`membership`, `assigned`, `turns`, `queue_reader`, `backlog`, `commits`, `reading`, `handling`, `sending_back`,
-`serving`; then `simple_consumer` with `popping`; then `admin`. Every error is exported here, too.
+`membership`, `assigned`, `callbacks`, `turns`, `queue_reader`, `backlog`, `commits`, `reading`, `handling`,
+`sending_back`, `serving`; then `simple_consumer` with `popping`; then `admin`. Every error is exported here, too.
 """
 
 from ledgermq.client.admin import (

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+from ledgermq.client.callbacks import Callback
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.prefetch import Prefetch
@@ -109,14 +110,14 @@ class AssignedQueues(Turns):
         await self.give_up(lost)
         for queue in new:
             self._begin(queue, 0.0 if alone else HANDOVER_S)
-        await self._tell(self._on_assigned, new)
+        await self._tell("on_assigned", self._on_assigned, new)
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
         """Stop reading these, and commit what is handled of them.
 
         Those that are handled in order are left in peace: others get them when our handlers have ended.
         """
-        await self._tell(self._on_revoked, tuple(queues))
+        await self._tell("on_revoked", self._on_revoked, tuple(queues))
         given_up = [(queue, *self._readers.pop(queue)) for queue in queues if queue in self._readers]
         for _, reader, _ in given_up:
             reader.drop()
@@ -150,12 +151,15 @@ class AssignedQueues(Turns):
             if reader.queue.broker == broker:
                 reader.leader_changed(leader)
 
-    async def close(self) -> None:
-        """Give up everything."""
-        await self.give_up(list(self._readers))
-        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
-        await self.cancel(*self._tasks)
-        self._more.set()
+    async def close(self, following: asyncio.Task[None]) -> None:
+        """Give up everything, once nobody brings queues any more; when it is cancelled, without taking leave."""
+        try:
+            await self.cancel(following)
+            await self.give_up(list(self._readers))
+            await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+        finally:
+            self._more.set()
+            await self.cancel(*self._tasks)
 
     def _begin(self, queue: MessageQueue, pause_s: float) -> None:
         session, subscription = self._session, self._subscriptions[queue.topic]
@@ -203,14 +207,23 @@ class AssignedQueues(Turns):
             for queue in lost:
                 self._begin(queue, 0.0)
 
-    async def _tell(self, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
+    async def _tell(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
+        """What the listener raises is the program's own: it is told where it waits for messages."""
         if listener is None or not queues:
             return
         try:
-            answer = listener(queues)
-            if answer is not None:
-                await answer
-        except Exception as error:  # the program's own: it is told where it waits for messages
+            with Callback(self, name):
+                answer = listener(queues)
+                if answer is not None:
+                    await answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            failure = LedgerMQError(f"{name} has awaited something that was cancelled")
+            failure.__cause__ = error
+            self.on_failed(failure)
+        except Exception as error:
             self.on_failed(error)
 
     # -- tasks

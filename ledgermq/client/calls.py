@@ -21,10 +21,12 @@ from ledgermq.client.errors import (
     ClosedError,
     DeadlineExceededError,
     LedgerMQError,
+    NoRouteError,
     NotLeaderError,
     PermissionDeniedError,
     RefusedError,
     TopicNotFoundError,
+    another,
     refusal_from,
     unreachable_from,
 )
@@ -187,7 +189,7 @@ class Calls:
         failed_broker: str | None = None
         while True:
             if self._closed:
-                raise ClosedError(f"{plan.describe()}: closed meanwhile")
+                raise _closed(plan.describe, course)
             target = plan.choose(failed_broker)
             if target is None:
                 course = course or _Course(began_at, deadline, attempts_max)
@@ -235,7 +237,7 @@ class Calls:
         course = _Course(now, now + self.deadline_s, None)
         while (thing := look()) is None:
             if self._closed:
-                raise ClosedError(f"{describe()}: closed meanwhile")
+                raise _closed(describe, course)
             await self._wait_for_routes(topic, describe, course, 0)
         return thing
 
@@ -245,7 +247,7 @@ class Calls:
         failure = self._routes.failure(topic)
         is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
         if failure is not None and is_unknown and now >= course.began_at + UNKNOWN_TOPIC_PATIENCE_S:
-            raise failure
+            raise _no_route(failure, course)
         if now >= course.deadline:
             if failure is not None and not course.failures:
                 course.add(failure)
@@ -287,6 +289,19 @@ class Calls:
 
 def _exceeded(describe: Callable[[], str], course: _Course, attempts: int) -> DeadlineExceededError:
     return DeadlineExceededError(describe(), course.deadline - course.began_at, attempts, tuple(course.failures))
+
+
+def _closed(describe: Callable[[], str], course: _Course | None) -> ClosedError:
+    known = course is None or all(failure.outcome_known for failure in course.failures)
+    doubt = "" if known else " (an attempt without an answer may have been carried out)"
+    return ClosedError(f"{describe()}: closed meanwhile{doubt}", outcome_known=known)
+
+
+def _no_route(failure: NoRouteError, course: _Course) -> LedgerMQError:
+    """The reason of a route, which is everybody's, for one call."""
+    mine = another(failure)
+    mine.outcome_known = all(earlier.outcome_known for earlier in course.failures)
+    return mine
 
 
 def _deserves_second_thought(failure: LedgerMQError, course: _Course) -> bool:

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ledgermq.client.assigned import AssignedQueues, OnQueuesChanged
+from ledgermq.client.callbacks import Callback
 from ledgermq.client.checks import check_positive
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
-from ledgermq.client.handling import CONCURRENCY, TIMEOUT_S, Handler, Handling, HandlingOptions, KeyOf, Order
+from ledgermq.client.handling import CONCURRENCY, HANDLER, TIMEOUT_S, Handler, Handling, HandlingOptions, KeyOf, Order
 from ledgermq.client.local_offsets import DEFAULT_DIR, LocalOffsets
 from ledgermq.client.membership import Everything, Membership
 from ledgermq.client.message import Message
@@ -157,6 +158,7 @@ class Consumer(Reading):
             raise
         self._started_ms = time.time_ns() // 1_000_000
         self._stopping = False
+        self._was_opened = True
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
         if self._auto_commit_s is not None:
@@ -165,16 +167,23 @@ class Consumer(Reading):
     async def close(self) -> None:
         """Stop reading, commit what is handled, leave the group. A second call does nothing.
 
-        It waits a moment for handlers under way (30 s with `order="queue"`): a handler calls `stop` instead.
+        It waits a moment for handlers under way (30 s with `order="queue"`). Called by a handler, which it cannot wait
+        for, it is `stop`, and `run` does the rest when its handlers have ended.
+
+        Raises:
+            ClosedError: called by `on_assigned` or `on_revoked`.
         """
         parts = self._parts
         if parts is None:
             return
+        inside = Callback.around(parts.queues)
+        if inside is not None and inside.name != HANDLER:
+            raise ClosedError(f"close() in {inside.name} would wait for itself: call stop(), and close it outside")
         self.stop()
-        await parts.queues.cancel(parts.following)
-        await parts.queues.close()
-        self._parts = None
-        await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
+        if inside is not None and parts.serving.handling is not None:
+            parts.serving.handling.then_close = True
+        else:
+            await self._close(parts)
 
     def stop(self) -> None:
         """Give no further message: iteration ends, and `run` returns when its handlers have. Still open after that."""
@@ -236,6 +245,8 @@ class Consumer(Reading):
         finally:
             parts.serving.handling = None
             parts.queues.rewind()
+            if handling.then_close:
+                await self.close()
 
     async def retry(self, message: Message, after_s: float | None = None) -> None:
         """Send a message back: the group gets it again after about that time, at most 2 h; this copy is handled.
@@ -254,6 +265,14 @@ class Consumer(Reading):
         await self._send_back(message, TO_DEAD_LETTERS)
 
     # -- inside
+
+    async def _close(self, parts: Parts) -> None:
+        """Whatever happens on the way, a cancellation too: who is not there must not be taken for a member."""
+        try:
+            await parts.queues.close(parts.following)
+        finally:
+            self._parts = None
+            await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
     def _make_parts(self) -> Parts:
         session, group = self._session, self._group

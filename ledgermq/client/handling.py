@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from ledgermq.client.assigned import AssignedQueues
+from ledgermq.client.callbacks import Callback
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
 from ledgermq.client.message import Message
 from ledgermq.client.queue_reader import QueueReader
@@ -38,6 +39,7 @@ KeyOf = Callable[[Message], Hashable]
 """The key of a message; those with the key None are in no order."""
 
 CONCURRENCY: Final = 16
+HANDLER: Final = "handler"
 TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
 WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn, or for another try
 AGAIN_AFTER_S: Final = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
@@ -124,6 +126,9 @@ class Handling:
         back: sends back what failed; None where nothing is retried (broadcasting).
         options: order, concurrency and the like.
         figures: what became of them, by topic.
+
+    Attributes:
+        then_close: a handler has closed the consumer: to be done when handlers have ended.
     """
 
     def __init__(
@@ -146,6 +151,7 @@ class Handling:
         self._taken_count = 0
         self._window = options.concurrency * (1 if options.order == "none" else WINDOW_PER_HANDLER)
         self._stopping = asyncio.Event()
+        self.then_close = False
 
     async def run(self) -> None:
         """Handle messages until `stop`, or until cancelled; handlers under way are cancelled with it.
@@ -177,10 +183,11 @@ class Handling:
         """
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                answer = self._handler(message)
-                if inspect.isawaitable(answer):
-                    await answer
-                    return None
+                with Callback(self._queues, HANDLER):
+                    answer = self._handler(message)
+                    if inspect.isawaitable(answer):
+                        await answer
+                        return None
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

@@ -2,6 +2,8 @@
 
 import asyncio
 import collections
+import contextlib
+from collections.abc import Iterator
 
 
 class InFlight:
@@ -12,6 +14,7 @@ class InFlight:
         self._bytes_max = bytes_max
         self._count = 0
         self._bytes = 0
+        self._coming = 0
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -43,12 +46,27 @@ class InFlight:
         self._bytes -= size
         if self._waiting:
             self._admit()
-        if not self._count:
-            self._idle.set()
+        self._look_idle()
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        """For who will enter, and waits for something else before that: as if it were under way already."""
+        self._coming += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._coming -= 1
+            self._look_idle()
 
     async def wait_idle(self) -> None:
-        """Return when nothing is under way."""
-        await self._idle.wait()
+        """Return when nothing is under way, or coming."""
+        while self._count or self._coming:
+            await self._idle.wait()
+
+    def _look_idle(self) -> None:
+        if not self._count and not self._coming:
+            self._idle.set()
 
     def _admit(self) -> None:
         waiting = self._waiting

@@ -60,11 +60,12 @@ class LocalOffsets(QueueOffsets):
 
     def _load(self) -> dict[MessageQueue, int]:
         try:
-            return _read(self._path)
+            if self._path.exists():
+                return _read(self._path)
         except UndecodableError:
             if not self._older.exists():
                 raise
-            return _read(self._older)
+        return _read(self._older)  # alone, when a program has died between the two renames of `_save`
 
     def _save(self) -> None:
         """Replace the file whole; the one before stays as `.bak`."""

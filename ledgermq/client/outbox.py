@@ -55,14 +55,18 @@ class Outbox:
         check_body(body)
         if order_key is None:
             if self.compression.wants(len(body)):
-                return await self._send_packed(
-                    topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind
-                )
+                with self.in_flight.coming():
+                    return await self._send_packed(
+                        topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind
+                    )
             plan = self.assembly.single(topic, body, tags, keys, properties, where, kind)
             return (await self.run(plan, deadline_s, attempts_max))[0]
         kind = kind._replace(own=kind.own + order_text(order_key, properties))
-        async with self.lanes.lane((topic, order_key)):
-            return await self._send_packed(topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind)
+        with self.in_flight.coming():
+            async with self.lanes.lane((topic, order_key)):
+                return await self._send_packed(
+                    topic, body, tags, keys, properties, where, deadline_s, attempts_max, kind
+                )
 
     async def _send_packed(
         self, topic: str, body: Body, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None,
@@ -92,5 +96,6 @@ class Outbox:
         """As `run`, after the sends of the same key before it."""
         if order_key is None:
             return await self.run(plan, deadline_s, attempts_max)
-        async with self.lanes.lane((plan.topic, order_key)):
-            return await self.run(plan, deadline_s, attempts_max)
+        with self.in_flight.coming():
+            async with self.lanes.lane((plan.topic, order_key)):
+                return await self.run(plan, deadline_s, attempts_max)

@@ -29,7 +29,7 @@ from ledgermq.client.outgoing import BODY_BYTES_MAX, Body, check_body, check_gro
 from ledgermq.client.producing import Producing
 from ledgermq.client.queue_choice import QueueChoice
 from ledgermq.client.route import MessageQueue
-from ledgermq.client.sending import SendResult
+from ledgermq.client.sending import TEMPLATE_TOPIC, SendResult
 from ledgermq.client.sends import Sends
 from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.timing import RecallHandle
@@ -152,6 +152,10 @@ class Producer(Sends):
         batcher = Batcher(outbox, self._linger_s or 0.0, self._batch_bytes)
         transactions = Transactions(self._group, session, self._checker)
         self._producing = Producing(session, outbox, batcher, transactions, self._faults)
+        if self._checker is not None:
+            session.routes.route(
+                TEMPLATE_TOPIC
+            )  # as Java's does: brokers must know whom to ask before we send anything
 
     async def close(self, *, drain: bool = True) -> None:
         """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""

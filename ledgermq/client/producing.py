@@ -1,6 +1,7 @@
 """An open producer: its parts, how they are put together and taken apart, and what they do together."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -47,14 +48,17 @@ class Producing:
 
     async def close(self, group: str, *, drain: bool) -> None:
         """Take it apart; with `drain` once nothing is under way any more."""
-        if drain and self.session.is_open:
-            self.batcher.hurry()
-            await self.outbox.in_flight.wait_idle()
-        await self.transactions.close(drain=drain)
-        if self._faults is not None:
-            await self._faults.close()
-        await self.session.close({"clientID": self.session.client_id, "producerGroup": group})
-        await self.batcher.close()
+        async with contextlib.AsyncExitStack() as last:  # done when the waiting is cancelled, too
+            last.push_async_callback(self.batcher.close)
+            last.push_async_callback(self.session.close, {"clientID": self.session.client_id, "producerGroup": group})
+            last.callback(self.replies.close)
+            last.callback(self.transactions.cancel)
+            if self._faults is not None:
+                last.push_async_callback(self._faults.close)
+            if drain and self.session.is_open:
+                self.batcher.hurry()
+                await self.outbox.in_flight.wait_idle()
+            await self.transactions.close(drain=drain)
 
     def on_request(self, connection: Connection, command: Command) -> None:
         """A broker asks or tells.
@@ -86,10 +90,13 @@ class Producing:
         where = outbox.assembly.where(topic, queue, order_key)
         part = outbox.assembly.part_of(body, tags, keys, properties, order_key)
         limit_s = outbox.calls.deadline_s if deadline_s is None else deadline_s
-        if order_key is None:
-            return await self._gather(topic, where, part, limit_s, attempts_max)
-        async with outbox.lanes.lane((topic, order_key)):
-            return await self._gather(topic, where, part, limit_s, attempts_max)
+        if where is None:
+            return await self._gather(topic, None, part, limit_s, attempts_max)
+        with outbox.in_flight.coming():
+            if order_key is None:
+                return await self._gather(topic, where, part, limit_s, attempts_max)
+            async with outbox.lanes.lane((topic, order_key)):
+                return await self._gather(topic, where, part, limit_s, attempts_max)
 
     async def _gather(
         self, topic: str, where: Where | None, part: BatchPart, deadline_s: float, attempts_max: int | None
@@ -126,7 +133,8 @@ class Producing:
         if where is None:
             outcomes = await asyncio.gather(*(run(parts) for parts in groups))
         else:
-            outcomes = [await run(parts) for parts in groups]
+            with outbox.in_flight.coming():
+                outcomes = [await run(parts) for parts in groups]
         return _all_or_error(groups, outcomes)
 
     # -- request and reply

@@ -38,6 +38,7 @@ class Reading:
         self._parts: Parts | None = None
         self._in_hand: set[QueueReader] = set()
         self._stopping = False
+        self._was_opened = False
 
     # -- reading
 
@@ -48,10 +49,12 @@ class Reading:
         """The next message; waits for one. Ends when the consumer is stopped or closed.
 
         Raises:
-            ClosedError: a handler runs, which gets the messages.
+            ClosedError: a handler runs, which gets the messages; or it was never opened.
             LedgerMQError: a queue cannot be read for a reason that does not pass (permission, unknown group).
         """
         self._finish()
+        if not self._was_opened:
+            self._opened()
         while (parts := self._parts) is not None and not self._stopping:
             _check_unhandled(parts)
             if parts.queues.has_message:

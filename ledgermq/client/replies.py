@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from ledgermq.client.address import split_address
 from ledgermq.client.assembly import Kind
-from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.client.message import Message
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.session import Session
@@ -96,6 +96,14 @@ class Replies:
     def forget(self, correlation_id: str) -> None:
         """Nobody waits for it any more."""
         self._waiting.pop(correlation_id, None)
+
+    def close(self) -> None:
+        """No reply comes any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                what = "the producer was closed before the reply came; the request may be carried out all the same"
+                waiting.set_exception(ClosedError(what, outcome_known=False))
+                waiting.exception()  # whoever waits is told; nobody else need be
 
     def kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
         """What makes a message a request."""

@@ -6,6 +6,7 @@ Producer | Consumer | Admin
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Iterable
@@ -190,12 +191,13 @@ class Session:
             return
         parts.calls.close()
         parts.watch.stop()
-        if parts.heartbeats is not None:
-            await parts.heartbeats.close()
-            if farewell is not None:
-                await parts.heartbeats.farewell(farewell)
-        await parts.routes.close()
-        await parts.remoting.close()
+        async with contextlib.AsyncExitStack() as last:  # done when the farewell is cancelled, too
+            last.push_async_callback(parts.remoting.close)
+            last.push_async_callback(parts.routes.close)
+            if parts.heartbeats is not None:
+                await parts.heartbeats.close()
+                if farewell is not None:
+                    await parts.heartbeats.farewell(farewell)
 
     def _opened(self) -> _Parts:
         if self._parts is None:

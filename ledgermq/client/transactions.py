@@ -19,6 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
+from ledgermq.client.callbacks import Callback
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.message import Message
@@ -129,12 +130,23 @@ class Transactions:
 
     async def close(self, *, drain: bool) -> None:
         """End: no question is answered any more; decisions under way arrive first, without `drain` for a second."""
-        for task in [task for task in self._tasks if task.get_name().startswith("check")]:
+        others = self._others()
+        for task in others:
+            if task.get_name().startswith("check"):
+                task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=None if drain else HURRIED_S)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End at once whatever is under way."""
+        for task in self._others():
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=None if drain else HURRIED_S)
-        for task in list(self._tasks):
-            task.cancel()
+
+    def _others(self) -> list[asyncio.Task[None]]:
+        """What is under way, without the check whose checker is closing the producer: it cannot wait for itself."""
+        inside = Callback.around(self)
+        return [task for task in self._tasks if inside is None or task is not inside.task]
 
     # -- from the broker's side
 
@@ -181,8 +193,9 @@ class Transactions:
     async def _ask(self, message: Message) -> Decision:
         assert self._checker is not None, "looked at before"
         try:
-            said = self._checker(message)
-            decision = Decision(await said if inspect.isawaitable(said) else said)
+            with Callback(self, "checker"):
+                said = self._checker(message)
+                decision = Decision(await said if inspect.isawaitable(said) else said)
         except Exception:
             _log.exception("the checker of group %s failed at %s: it will be asked again", self._group, message)
             return Decision.UNKNOWN

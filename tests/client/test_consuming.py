@@ -122,6 +122,12 @@ async def test_in_broadcasting_each_member_reads_on_where_its_file_says(namesrv:
     (file,) = (tmp_path / "a").rglob("offsets.json")
     assert file.parent.name == "g"
     assert file.read_bytes() == b'{"offsetTable":{{"brokerName":"broker","queueId":0,"topic":"T"}:6}}'
+    older = file.with_name("offsets.json.bak")
+    before = older.read_bytes()
+    file.replace(older)  # died between the two renames
+    async with member("a") as consumer:
+        await eventually(lambda: list(consumer.positions.values()) == [6])
+    older.write_bytes(before)
     file.write_bytes(b"{")
     async with member("a") as consumer:  # the one before is taken
         await numbers(consumer, 1)

@@ -105,6 +105,13 @@ async def test_a_checker_that_fails_or_says_nonsense_is_asked_again(
     assert caplog.text.count("the checker of group shop failed") == 2
 
 
+async def test_a_producer_that_has_sent_nothing_yet_is_asked_too(namesrv: str) -> None:
+    async with Producer(namesrv, "shop") as producer, producer.transaction("T", b"kept") as tx:
+        tx.defer()
+    async with Producer(namesrv, "shop", checker=lambda message: Decision.COMMIT):
+        assert [message.body for message in await read(namesrv, "T", 1)] == [b"kept"]
+
+
 async def test_a_block_that_still_runs_is_left_alone(namesrv: str) -> None:
     def check(message: Message) -> Decision:
         raise AssertionError(message)

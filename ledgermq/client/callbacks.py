@@ -1,0 +1,46 @@
+"""Which callback of an object the running code is inside of: what waits for callbacks to end must not wait for itself.
+
+A task that a callback starts counts as inside of it as long as it runs: it may well wait for the task
+(`asyncio.wait_for` makes one).
+"""
+
+import asyncio
+import contextvars
+from typing import Final, Self
+
+
+class Callback:
+    """One call of the program's own code, for the length of a `with` block.
+
+    Args:
+        owner: on whose behalf.
+        name: what the program knows it by.
+
+    Attributes:
+        task: in which it runs.
+    """
+
+    __slots__ = ("_is_over", "_token", "name", "owner", "task")
+
+    def __init__(self, owner: object, name: str) -> None:
+        self.owner = owner
+        self.name = name
+        self.task = asyncio.current_task()
+        self._is_over = False
+
+    def __enter__(self) -> Self:
+        self._token = _under_way.set((*_under_way.get(), self))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._is_over = True
+        _under_way.reset(self._token)
+
+    @staticmethod
+    def around(owner: object) -> "Callback | None":
+        """The callback of that object which is under way and has called, or started, what runs now; None for none."""
+        inside = (call for call in _under_way.get() if call.owner is owner and not call._is_over)
+        return next(inside, None)
+
+
+_under_way: Final[contextvars.ContextVar[tuple[Callback, ...]]] = contextvars.ContextVar("callbacks", default=())
