@@ -13,7 +13,8 @@ from broker.config import BrokerConfig
 from store.errors import DiskFailedError, StoreError
 from store.message_store import MessageStore
 from store.timer.metrics import TopicCounts, write_counts
-from store.timer.timer_index import TimerIndex, TimerIndexConfig
+from store.timer.placing import TimerIndexConfig
+from store.timer.timer_index import TimerIndex
 
 log = logging.getLogger(__name__)
 

@@ -3,65 +3,28 @@
     enqueue(timer) ---> unit appended to the timer log, chained to its slot's last one; slot in the wheel moved
     units_at(slot) <--- the chain, newest first           advance(read time) ---> slots behind it count no more
 
-Where a timer goes depends on its record alone, not on when this node came to it, so that all nodes place it alike.
-A delay longer than the roll window goes to a slot within it, to be put into the timer topic again from there.
+Which slot a timer goes to is decided by `store.timer.placing`.
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (doEnqueue, recover, prepareTimerCheckPoint), 5.3.3.
-Ours: the roll is counted from the record's store time, upstream from the node's clock; recovery walks only the units
-behind the last flush, and empties or rebuilds slots whose last units were lost.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from ledgermq.message.hashing import java_string_hash
 from store.errors import DiskFailedError
 from store.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
-from store.timer.timer_log import (
-    MAGIC_DEFAULT,
-    MAGIC_DELETE,
-    MAGIC_ROLL,
-    NO_POSITION,
-    UNIT_SIZE,
-    TimerLog,
-    TimerUnit,
-)
+from store.timer.placing import TimerIndexConfig, place
+from store.timer.recovery import last_unit, recover
+from store.timer.timer_log import MAGIC_DELETE, NO_POSITION, TimerLog, TimerUnit
 from store.timer.timer_message import TimerMessage
-from store.timer.wheel import SLOT_COUNT, Slot, TimerWheel
+from store.timer.wheel import Slot, TimerWheel
 
 log = logging.getLogger(__name__)
-
-_BLANK_SLOTS: Final = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimerIndexConfig:
-    """Where, and how fine.
-
-    Attributes:
-        root: the store's directory.
-        precision_ms: length of a slot.
-        roll_window_slots: longest delay in slots before a timer is rolled on; out of range means the longest possible.
-        log_file_size_bytes: of a file of the timer log.
-    """
-
-    root: Path
-    precision_ms: int = 1000
-    roll_window_slots: int = 172_800
-    log_file_size_bytes: int = 100 << 20
-    slot_count: int = SLOT_COUNT
-
-    @property
-    def roll_window_ms(self) -> int:
-        longest = self.slot_count // 2 - _BLANK_SLOTS
-        slots = self.roll_window_slots if 2 <= self.roll_window_slots <= longest else longest
-        return slots * self.precision_ms
 
 
 class TimerIndex:
@@ -105,7 +68,9 @@ class TimerIndex:
         self._saved_counts = self.metrics.version
         self.read_ms, self.queue_offset = self._check.read_ms, self._check.queue_offset
         if self._path("timerwheel").exists() or self._path("timerlog").exists():
-            self._recover(*self._files())
+            found = recover(*self._files(), self._check.log_position)
+            self._has_lost_units, self._is_dirty = found.has_lost_units, found.is_dirty
+            self._check = self._check._replace(log_position=min(self._check.log_position, found.end))
         else:
             self._has_lost_units = self._check.log_position > 0
 
@@ -126,18 +91,8 @@ class TimerIndex:
     # ---- taking and giving
 
     def slot_of(self, timer: TimerMessage) -> tuple[int, int, int]:
-        """Slot time, magic and write time of a timer."""
-        precision, window = self.precision_ms, self._config.roll_window_ms
-        write_ms = timer.store_ms // precision * precision
-        slot_ms, magic = timer.out_ms // precision * precision, MAGIC_DEFAULT
-        excess = slot_ms - write_ms - window
-        if excess >= 0:
-            magic |= MAGIC_ROLL
-            half = window // precision // 2 * precision
-            slot_ms = write_ms + (half if excess < window // precision // 3 * precision else window)
-        if timer.deletes:
-            magic |= MAGIC_DELETE
-        return slot_ms, magic, write_ms
+        """See `place`."""
+        return place(timer, self._config)
 
     def enqueue(self, timer: TimerMessage) -> TimerUnit | None:
         """Take a timer into its slot; None, and nothing stored, when that slot has been delivered already.
@@ -288,7 +243,7 @@ class TimerIndex:
         self._saved_counts = self.metrics.version
         return self.metrics.encode()
 
-    # ---- recovery
+    # ---- files
 
     def _path(self, name: str) -> Path:
         return self._config.root / name
@@ -307,62 +262,16 @@ class TimerIndex:
             self._wheel, self._log = wheel, timer_log
         return self._wheel, self._log
 
-    def _recover(self, wheel: TimerWheel, timer_log: TimerLog) -> None:
-        """Find the timer log's end, and make the wheel and the queue offset agree with it."""
-        flushed = min(self._check.log_position, timer_log.end)
-        if wheel.was_made or timer_log.unit(max(flushed - UNIT_SIZE, 0)) is None:
-            flushed = timer_log.min_position  # nothing says what is in the wheel, or that the flushed part is good
-        end, last = flushed, None
-        for position, unit in timer_log.units_from(flushed):
-            _link(wheel, position, unit)
-            end, last = position + UNIT_SIZE, unit
-        timer_log.truncate_to(end)
-        lost = wheel.slots_beyond(end)
-        if lost:
-            _rebuild(wheel, timer_log, lost)
-        if last is not None or lost or end < self._check.log_position:
-            log.info("timer log recovered up to %d (flushed: %d), %d slots mended", end, flushed, len(lost))
-        self._has_lost_units = end < self._check.log_position or end == timer_log.min_position
-        self._check = self._check._replace(log_position=min(self._check.log_position, end))
-        self._is_dirty = last is not None or bool(lost)
-
     def resume_at(self, queue_offset_of: Callable[[int], int | None]) -> None:
         """Find the next message to take after a recovery: the one behind the last unit's.
 
         Args:
             queue_offset_of: the timer topic's queue offset of the record at a physical offset; None without one.
         """
-        last = _last_unit(self._log) if self._log is not None else None
+        last = last_unit(self._log) if self._log is not None else None
         found = queue_offset_of(last.physical_offset) if last is not None else None
         behind_last = found + 1 if found is not None else 0
         self.queue_offset = behind_last if self._has_lost_units else max(behind_last, self._check.queue_offset)
-
-
-def _last_unit(timer_log: TimerLog) -> TimerUnit | None:
-    """The unit before the end, across a blank."""
-    last = None
-    for _, unit in timer_log.units_from(max(timer_log.min_position, timer_log.end - UNIT_SIZE)):
-        last = unit
-    return last
-
-
-def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:
-    """See that a unit is in its slot's chain."""
-    slot = wheel.get(unit.slot_ms) or Slot(NO_POSITION, NO_POSITION, 0)
-    if slot.last < position:
-        first = position if slot.first == NO_POSITION else slot.first
-        waiting = slot.waiting + (-1 if unit.magic & MAGIC_DELETE else 1)
-        wheel.put(unit.slot_ms, Slot(first, position, waiting, slot.magic))
-
-
-def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> None:
-    """Make slots anew whose last units are gone, from the units that are there."""
-    for slot_ms in lost:
-        wheel.put(slot_ms, None)
-    start = max(min(slot.first for slot in lost.values()), timer_log.min_position)
-    for position, unit in timer_log.units_from(start):
-        if unit.slot_ms in lost:
-            _link(wheel, position, unit)
 
 
 def _sync(files: list[MappedFile]) -> None:

@@ -11,7 +11,8 @@ from store.errors import DiskFailedError, StoreFormatError
 from store.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts
-from store.timer.timer_index import TimerIndex, TimerIndexConfig
+from store.timer.placing import TimerIndexConfig
+from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import NO_POSITION, UNIT_SIZE, TimerLog, TimerUnit
 from store.timer.timer_message import TimerMessage
 from store.timer.wheel import Slot, TimerWheel

@@ -1,0 +1,79 @@
+"""Recovery of the timers: find the timer log's end, and make the wheel agree with it.
+
+    timer log   |==== flushed, the wheel knows it ====|--- linked again, unit by unit ---| torn: cut off
+    wheel       slots whose last units were cut off are made anew from the units that are there
+
+Only the units behind the last flush are walked, unless the wheel had to be made anew.
+"""
+
+import logging
+from typing import NamedTuple
+
+from store.timer.timer_log import MAGIC_DELETE, NO_POSITION, UNIT_SIZE, TimerLog, TimerUnit
+from store.timer.wheel import Slot, TimerWheel
+
+log = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What was found.
+
+    Attributes:
+        end: of the timer log, bytes from its start.
+        has_lost_units: units that were flushed are gone, or there are none.
+        is_dirty: the wheel says something else than its file.
+    """
+
+    end: int
+    has_lost_units: bool
+    is_dirty: bool
+
+
+def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Recovered:
+    """Cut the timer log behind its last whole unit, and mend the wheel; the checkpoint says what was flushed.
+
+    Raises:
+        DiskFullError, DiskFailedError: the disk refused.
+    """
+    flushed = min(flushed_position, timer_log.end)
+    if wheel.was_made or timer_log.unit(max(flushed - UNIT_SIZE, 0)) is None:
+        flushed = timer_log.min_position  # nothing says what is in the wheel, or that the flushed part is good
+    end, last = flushed, None
+    for position, unit in timer_log.units_from(flushed):
+        _link(wheel, position, unit)
+        end, last = position + UNIT_SIZE, unit
+    timer_log.truncate_to(end)
+    lost = wheel.slots_beyond(end)
+    if lost:
+        _rebuild(wheel, timer_log, lost)
+    if last is not None or lost or end < flushed_position:
+        log.info("timer log recovered up to %d (flushed: %d), %d slots mended", end, flushed, len(lost))
+    has_lost_units = end < flushed_position or end == timer_log.min_position
+    return Recovered(end, has_lost_units, is_dirty=last is not None or bool(lost))
+
+
+def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:
+    """See that a unit is in its slot's chain."""
+    slot = wheel.get(unit.slot_ms) or Slot(NO_POSITION, NO_POSITION, 0)
+    if slot.last < position:
+        first = position if slot.first == NO_POSITION else slot.first
+        waiting = slot.waiting + (-1 if unit.magic & MAGIC_DELETE else 1)
+        wheel.put(unit.slot_ms, Slot(first, position, waiting, slot.magic))
+
+
+def _rebuild(wheel: TimerWheel, timer_log: TimerLog, lost: dict[int, Slot]) -> None:
+    """Make slots anew whose last units are gone, from the units that are there."""
+    for slot_ms in lost:
+        wheel.put(slot_ms, None)
+    start = max(min(slot.first for slot in lost.values()), timer_log.min_position)
+    for position, unit in timer_log.units_from(start):
+        if unit.slot_ms in lost:
+            _link(wheel, position, unit)
+
+
+def last_unit(timer_log: TimerLog) -> TimerUnit | None:
+    """The unit before the end, across a blank."""
+    last = None
+    for _, unit in timer_log.units_from(max(timer_log.min_position, timer_log.end - UNIT_SIZE)):
+        last = unit
+    return last
