@@ -4,7 +4,8 @@
     {{"brokerName": "b", "queueId": 1}: 42}   -> {'{"brokerName":"b","queueId":1}': 42}
 
 `loads` tries the standard parser first; only what it refuses is read by the slow one here. Nesting and length are
-bounded, so that no input can exhaust the stack or hold the loop, and every text that comes out can be encoded as UTF-8.
+bounded, so that no input can exhaust the stack or hold the loop, neither now nor when the value is written again, and
+every text that comes out can be encoded as UTF-8.
 
 Source: behaviour of com.alibaba.fastjson 1.2.83, as measured.
 """
@@ -40,12 +41,38 @@ def loads(data: Data) -> Any:
     """The value in `data`; object keys are always text, the last of equal keys wins.
 
     Raises:
-        JsonError: not JSON even leniently, not UTF-8, odd and too long or too deep, or a number that no float holds.
+        JsonError: not JSON even leniently, not UTF-8, too deep, odd and too long, or a number that no float holds.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError:
         return _Parser(_text(data), _to_number).whole()
+    if _openings(data) > DEPTH_MAX and _is_deep(value):
+        raise JsonError(0, f"nested deeper than {DEPTH_MAX}")
+    return value
+
+
+def _openings(data: Data) -> int:
+    """How often something opens in the text, at least; it cannot be deeper than that."""
+    if isinstance(data, str):
+        return data.count("[") + data.count("{")
+    whole = data if isinstance(data, (bytes, bytearray)) else bytes(data)
+    return whole.count(b"[") + whole.count(b"{")
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a list or object lies in more than `DEPTH_MAX` others; level by level, for the stack's sake."""
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [
+            member
+            for outer in level
+            for member in (outer.values() if type(outer) is dict else outer)
+            if type(member) is dict or type(member) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def loads_numbers_as_text(data: Data) -> Any:

@@ -251,3 +251,25 @@ async def test_runtime_info_has_every_key_of_a_java_brokers(desk: Desk, client: 
     assert {name for name in expected if not name.startswith("commitLogDiskRatio_")} <= set(found)
     assert all(isinstance(value, str) for value in found.values())
     assert float(found["putTps"].split()[0]) > 0
+
+
+@pytest.mark.parametrize("depth", [250, 1000])
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, b'{"topicConfigList":[{"topicName":"deep","odd":%b}]}'),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, b'{"topicConfigList":[{"topicName":"deep","perm":%b}]}'),
+        (GROUP, b'{"groupName":"deep","groupRetryPolicy":%b}'),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'{"groupConfigList":[{"groupName":"deep","odd":%b}]}'),
+    ],
+)
+async def test_what_is_nested_too_deep_to_be_written_again_is_refused_and_leaves_nothing(
+    desk: Desk, client: MemoryClient, code: int, body: bytes, depth: int
+) -> None:
+    answer = await client.ask(code, {}, body % (b"[" * depth + b"]" * depth))
+    assert (answer.code, "nested deeper than 64" in (answer.remark or "")) == (1, True), answer
+    assert (await client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "deep"})).code == 17
+    assert "deep" not in desk.parts.metadata.groups()
+    await desk.stop()
+    await desk.start()
+    assert (await desk.client().ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "TBW102"})).code == 0

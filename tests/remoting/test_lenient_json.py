@@ -1,6 +1,7 @@
 """JSON as Java's library writes it, and as nobody should."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import DEPTH_MAX, LENGTH_MAX, _Parser, _to_number, loads, loads_numbers_as_text
+from ledgermq.remoting.lenient_json import (
+    DEPTH_MAX,
+    LENGTH_MAX,
+    Data,
+    _Parser,
+    _to_number,
+    loads,
+    loads_numbers_as_text,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 values = st.recursive(
@@ -73,6 +82,23 @@ def test_numbers_can_stay_as_they_stood() -> None:
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(JsonError):
         loads(text)
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda data: data.decode()])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b'["[[",{"b":1,"a":', b"},{}]")])
+def test_standard_json_nests_no_deeper_than_lenient(
+    make: Callable[[bytes], Data], opening: bytes, closing: bytes
+) -> None:
+    levels = opening.replace(b'"[["', b"").count(b"[") + opening.count(b"{")
+    count = DEPTH_MAX // levels
+    assert loads(make(opening * count + b"1" + closing * count))
+    with pytest.raises(JsonError, match="nested deeper than 64"):
+        loads(make(opening * (count + 2) + b"1" + closing * (count + 2)))
+
+
+def test_wide_standard_json_is_read_whatever_is_in_its_texts() -> None:
+    assert loads(b"[" + b'{"a":["[[[[{{{{"]},' * 1000 + b'"' + b"[" * 1000 + b'"]')
+    assert loads(b'"' + b"[{" * 1000 + b'"') == "[{" * 1000
 
 
 def test_deep_nesting_is_refused() -> None:
