@@ -19,12 +19,12 @@ from broker.config_text import properties_text
 from broker.consumer_admin import ConsumerAdmin
 from broker.metadata import ChangeDone, Metadata
 from broker.offsets import ConsumerOffsets
-from broker.pop.handles import retry_topic
 from broker.role import Role
 from broker.runtime_info import RuntimeInfo
 from broker.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state import ReplicatedState
 from broker.statistics import GROUP_GET_NUMS, Statistics
+from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection

@@ -11,7 +11,8 @@ stay Java's (`DLedgerMmapFileStore`, keys of `DLedgerServer`); Java ignores ours
 from dataclasses import dataclass
 from pathlib import Path
 
-from dledger.small_file import parse_properties, write_durably
+from dledger.small_file import write_durably
+from ledgermq.message.java_properties import parse_properties
 from store.errors import StoreFormatError
 
 FILE_NAME = "checkpoint"

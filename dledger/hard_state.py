@@ -18,7 +18,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from dledger.core.messages import HardState
-from dledger.small_file import parse_properties, write_durably
+from dledger.small_file import write_durably
+from ledgermq.message.java_properties import parse_properties
 from store.errors import StoreError, StoreFormatError
 
 FILE_NAME = "currterm"

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dledger.core.messages import NO_TERM
-from dledger.small_file import parse_properties, write_durably
+from dledger.small_file import write_durably
+from ledgermq.message.java_properties import parse_properties
 from store.errors import StoreFormatError
 
 FILE_NAME = "start"

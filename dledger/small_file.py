@@ -47,21 +47,3 @@ def remove_durably(path: Path) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise DiskFailedError(path, str(error)) from error
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines as Java's `Properties` writes plain ones; blank lines and comments are skipped.
-
-    Raises:
-        ValueError: a line without `=`.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise ValueError(f"line {number} is {line!r}, expected key=value")
-        found[key.strip()] = value.strip()
-    return found

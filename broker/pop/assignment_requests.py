@@ -14,12 +14,12 @@ from broker.clients import BROADCASTING, ClientTable
 from broker.config import BrokerConfig
 from broker.metadata import Metadata, Propose
 from broker.pop.assignment import STRATEGIES, assign
-from broker.pop.handles import is_retry_topic
 from broker.pop.routes import Routes
 from broker.pop.tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.role import Role
 from broker.state import ReplicatedState, StateChange, offset_key
 from ledgermq.client.route import MessageQueue
+from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection

@@ -13,10 +13,10 @@ Source: apache/rocketmq `remoting/.../protocol/header/ExtraInfoUtil.java`, `comm
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from broker.names import RETRY_PREFIX
-from ledgermq.remoting.fields import I32_MAX, I64_MAX
+from ledgermq.message import pop_handle
+from ledgermq.message.pop_handle import Taking, retry_flag, retry_topic
 from ledgermq.remoting.refusal import Cause, Refusal
 
 ORDER_REVIVE_QUEUE: Final = 999
@@ -25,26 +25,13 @@ ORDER_REVIVE_QUEUE: Final = 999
 ANY_QUEUE: Final = -1
 """Stands for a queue where all of a broker's are meant."""
 
-_FIELDS_MIN: Final = 7
 _SHOWN_MAX: Final = 100
 
 
-class Handle(NamedTuple):
-    """What a consumer shows to acknowledge a message.
+class Handle(Taking):
+    """What a consumer shows to acknowledge a message."""
 
-    Attributes:
-        start: queue offset at which the checkpoint begins.
-        pop_ms: when it was taken, ms since the epoch.
-        invisible_ms: for how long nobody else gets it.
-    """
-
-    start: int
-    pop_ms: int
-    invisible_ms: int
-    revive_queue: int
-    retry: str
-    broker: str
-    queue_id: int
+    __slots__ = ()
 
     @property
     def is_ordered(self) -> bool:
@@ -58,27 +45,18 @@ def parse_handle(text: str) -> Handle:
     Raises:
         Refusal: MALFORMED_FIELD, not a handle.
     """
-    parts = text.split(" ")
-    if len(parts) < _FIELDS_MIN:
-        raise _bad(text)
     try:
-        start, pop_ms, invisible_ms, revive_queue, queue_id = map(int, (*parts[:4], parts[6]))
+        taking, _ = pop_handle.parse_handle(text)
     except ValueError:
-        raise _bad(text) from None
-    if max(abs(start), abs(pop_ms), abs(invisible_ms)) > I64_MAX or max(abs(revive_queue), abs(queue_id)) > I32_MAX:
-        raise _bad(text)
-    return Handle(start, pop_ms, invisible_ms, revive_queue, parts[4], parts[5], queue_id)
+        shown = f"field extraInfo is no POP handle: {text[:_SHOWN_MAX]!r}"
+        raise Refusal(Cause.MALFORMED_FIELD, shown) from None
+    return Handle(*taking)
 
 
 def handle_text(handle: Handle, topic: str, offset: int) -> str:
     """The property `POP_CK` of one message of `topic`, which may be a retry topic."""
     head = f"{handle.start} {handle.pop_ms} {handle.invisible_ms} {handle.revive_queue}"
     return f"{head} {retry_flag(topic)} {handle.broker} {handle.queue_id} {offset}"
-
-
-def retry_topic(topic: str, group: str, *, is_v2: bool) -> str:
-    """Where messages of `topic` go that `group` took and did not acknowledge."""
-    return f"{RETRY_PREFIX}{group}{'+' if is_v2 else '_'}{topic}"
 
 
 def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[str, ...]:
@@ -92,28 +70,16 @@ def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[s
     return (first, second) if older or not newer else (first,)
 
 
-def is_retry_topic(topic: str) -> bool:
-    return topic.startswith(RETRY_PREFIX)
-
-
 def real_topic(topic: str, group: str, retry: str) -> str:
     """The topic that a retry flag means.
 
     Raises:
         Refusal: MALFORMED_FIELD, an unknown flag.
     """
-    if retry == "0":
-        return topic
-    if retry in ("1", "2"):
-        return retry_topic(topic, group, is_v2=retry == "2")
-    raise Refusal(Cause.MALFORMED_FIELD, f"retry flag {retry[:_SHOWN_MAX]!r} is none of 0, 1, 2")
-
-
-def retry_flag(topic: str) -> str:
-    """0, 1 or 2."""
-    if not is_retry_topic(topic):
-        return "0"
-    return "2" if "+" in topic else "1"
+    try:
+        return pop_handle.real_topic(topic, group, retry)
+    except ValueError as error:
+        raise Refusal(Cause.MALFORMED_FIELD, str(error)) from None
 
 
 def start_info(topic: str, queue_id: int, start: int) -> str:
@@ -134,7 +100,3 @@ def count_info(topic: str, queue_id: int, counts: Sequence[tuple[int, int]], lea
     flag = retry_flag(topic)
     parts = [f"{flag} qo{queue_id}%{offset} {times}" for offset, times in counts]
     return ";".join([*parts, f"{flag} {queue_id} {least}"])
-
-
-def _bad(text: str) -> Refusal:
-    return Refusal(Cause.MALFORMED_FIELD, f"field extraInfo is no POP handle: {text[:_SHOWN_MAX]!r}")

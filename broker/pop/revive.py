@@ -20,11 +20,11 @@ from broker.drafts import DraftMaker
 from broker.metadata import Metadata
 from broker.metrics.events import Events
 from broker.pop.core import Checkpoint
-from broker.pop.handles import is_retry_topic, retry_topic
 from broker.pop.progress import PopProgress
 from broker.role import Role
 from broker.send_target import SendTargets
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal

@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
-from broker.pop.handles import ANY_QUEUE, is_retry_topic, retry_topic
+from broker.pop.handles import ANY_QUEUE
+from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from store.consume_queue import ConsumeQueue

@@ -1,13 +1,9 @@
 """The wire of taking without owning: POP (200050), and what is said of a message that was taken.
 
 A broker gives each message to one consumer of the group, for a time in which nobody else sees it. Its handle says
-which taking it was; whoever shows it may acknowledge the message, or change the time.
+which taking it was (`message/pop_handle`); whoever shows it may acknowledge the message, or change the time.
 
-    handle      start popTime invisibleTime reviveQueue retry broker queue offset
-    retry       0 the topic itself, 1 and 2 the group's retry topic of it, by its older and newer name
-
-Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (processPopResponse), `ExtraInfoUtil.java`,
-`BatchAck.java`.
+Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (processPopResponse), `BatchAck.java`.
 """
 
 import base64
@@ -21,8 +17,10 @@ import orjson
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.message import Message
 from ledgermq.client.route import MessageQueue
-from ledgermq.client.subscription import RETRY_TOPIC_PREFIX, Subscription
+from ledgermq.client.subscription import Subscription
+from ledgermq.message import pop_handle
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.pop_handle import POP_CK, retry_flag
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
@@ -38,7 +36,6 @@ POP_CODES: Final = frozenset(
         ResponseCode.POLLING_TIMEOUT,
     }
 )
-_POP_HANDLE: Final = "POP_CK"
 
 
 class Handle(NamedTuple):
@@ -63,9 +60,7 @@ class Handle(NamedTuple):
 
     def real_topic(self, topic: str, group: str) -> str:
         """Where the broker keeps the message: the topic, or the group's retry topic of it."""
-        if self.retry == "0":
-            return topic
-        return f"{RETRY_TOPIC_PREFIX}{group}{'+' if self.retry == '2' else '_'}{topic}"
+        return pop_handle.real_topic(topic, group, self.retry)
 
 
 class PoppedMessage(Message):
@@ -210,10 +205,10 @@ class _Takings:
 
     def message(self, record: Record, topic: str) -> PoppedMessage:
         queue = MessageQueue(topic, self._broker, record.queue_id)
-        text = record.property_map.get(_POP_HANDLE)
+        text = record.property_map.get(POP_CK)
         if text is not None:  # of a retry topic: the broker has written it into the record
             return PoppedMessage(record, queue, parse_handle(text), None)
-        retry = _retry_flag(record.topic)
+        retry = retry_flag(record.topic)
         start = self._starts.get((retry, record.queue_id), record.queue_offset)
         handle = Handle(start, *self._times, retry, self._broker, record.queue_id, record.queue_offset)
         times = self._counts.get((retry, f"qo{record.queue_id}%{record.queue_offset}"))
@@ -226,20 +221,14 @@ def parse_handle(text: str) -> Handle:
     Raises:
         ValueError: not a handle.
     """
-    start, pop_ms, invisible_ms, revive_queue, retry, broker, queue_id, offset = text.split(" ")
-    return Handle(
-        int(start), int(pop_ms), int(invisible_ms), int(revive_queue), retry, broker, int(queue_id), int(offset)
-    )
+    taking, offset = pop_handle.parse_handle(text)
+    handle = Handle(*taking, int(offset))
+    handle.real_topic("", "")  # a flag that is none is found here, not when the message is acknowledged
+    return handle
 
 
 def _triples(ext: Mapping[str, str], name: str) -> list[list[str]]:
     return [part.split(" ") for part in ext.get(name, "").split(";") if part]
-
-
-def _retry_flag(topic: str) -> str:
-    if not topic.startswith(RETRY_TOPIC_PREFIX):
-        return "0"
-    return "2" if "+" in topic else "1"
 
 
 def _now_ms() -> int:

@@ -1,5 +1,6 @@
 """Settings as a properties text, in the body of requests 25 and 318."""
 
+from ledgermq.message import java_properties
 from ledgermq.remoting.refusal import Cause, Refusal
 
 
@@ -9,13 +10,7 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises:
         Refusal: INVALID_PARAMETER, naming the line that is none.
     """
-    properties = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        key, separator, value = stripped.partition("=")
-        if not separator:
-            raise Refusal(Cause.INVALID_PARAMETER, f"line {number} is not key=value: {stripped[:100]!r}")
-        properties[key.rstrip()] = value.lstrip().replace("\\:", ":").replace("\\=", "=").replace("\\\\", "\\")
-    return properties
+    try:
+        return java_properties.parse_properties(text)
+    except ValueError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, str(error)) from None

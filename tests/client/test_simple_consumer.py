@@ -63,6 +63,9 @@ def test_a_message_far_from_its_takings_begin_is_not_batched() -> None:
 
 def test_a_handle_is_read_as_it_is_written_and_names_the_topic_it_came_from() -> None:
     handle = parse_handle("5 100 200 3 1 broker-a 0 7")
+    for bad in ("5 100 200 3 1 broker-a 0", "5 100 200 3 9 broker-a 0 7", f"{1 << 70} 100 200 3 1 broker-a 0 7"):
+        with pytest.raises(ValueError, match=r"retry flag|out of range|invalid literal"):
+            parse_handle(bad)
     assert handle == Handle(5, 100, 200, 3, "1", "broker-a", 0, 7)
     assert str(handle) == "5 100 200 3 1 broker-a 0 7"
     assert handle.real_topic("T", "g") == "%RETRY%g_T"

@@ -77,16 +77,16 @@ class TopicAdmin(AdminBase):
         Raises:
             TopicNotFoundError: a broker of its route does not know it.
         """
-        changes = {
-            "read_queue_count": read_queue_count,
-            "write_queue_count": write_queue_count,
-            "permission": permission,
-            "is_ordered": ordered,
-        }
-        given = {name: value for name, value in changes.items() if value is not None}
         changed = {f"{'-' if value is None else '+'}{name}": value for name, value in (attributes or {}).items()}
-        for broker, config in (await self.topic_config(topic)).items():
-            await self._put_topic(broker, replace(config, **given), changed)  # type: ignore[arg-type]
+        for broker, old in (await self.topic_config(topic)).items():
+            new = replace(
+                old,
+                read_queue_count=old.read_queue_count if read_queue_count is None else read_queue_count,
+                write_queue_count=old.write_queue_count if write_queue_count is None else write_queue_count,
+                permission=old.permission if permission is None else permission,
+                is_ordered=old.is_ordered if ordered is None else ordered,
+            )
+            await self._put_topic(broker, new, changed)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic from every broker (of that cluster) and from every nameserver. Its messages are gone."""
