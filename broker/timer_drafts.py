@@ -7,7 +7,7 @@ import logging
 
 from broker.drafts import DraftMaker
 from broker.metadata import Metadata
-from broker.send_target import SendTargets
+from broker.send_target import SendTarget, SendTargets
 from broker.timer_due import DueTimer
 from ledgermq.message.errors import CorruptRecordError, InvalidPropertyError
 from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC
@@ -73,11 +73,18 @@ class TimerDrafts:
         if not queue_id.isascii() or not queue_id.isdigit():
             raise ValueError(f"property {REAL_QUEUE_ID} is {queue_id!r}, not a queue")
         target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
-        return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        return self._again(record, target, properties)
 
     def _rolled(self, due: DueTimer, record: Record, properties: dict[str, str]) -> QueuedDraft:
         times = properties.get(TIMER_ROLL_TIMES, "")
         properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isascii() and times.isdigit() else 1)
         properties[TIMER_DELIVER_MS] = str(due.timer.due_ms)
-        target = self._targets.target(TIMER_TOPIC, 0)
-        return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        return self._again(record, self._targets.target(TIMER_TOPIC, 0), properties)
+
+    def _again(self, record: Record, target: SendTarget, properties: dict[str, str]) -> QueuedDraft:
+        """With what is told of its wait, or without where there is no room for that: upstream loses the message."""
+        try:
+            return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        except Refusal:
+            own = dict(record.property_map)
+            return self._drafts.again(record, target, own, reconsume_times=record.reconsume_times)

@@ -49,8 +49,9 @@ class DueTimer:
 
 @dataclass(slots=True)
 class _SlotState:
-    open: int = 0  # timers in the heap or in flight
+    open: int = 0  # timers in the heap or in flight, and units that could not be read yet
     delivered: int = 0
+    early: set[int] = field(default_factory=set)  # physical offsets that were delivered before all was loaded
     deleted: set[str] = field(default_factory=set)
 
 
@@ -88,7 +89,9 @@ class DueTimers:
         if timer.deletes and not due.is_roll:
             self._delete(due.slot_ms, state, timer.deletes)
             return
-        if timer.physical_offset in self._present or (not due.is_roll and timer.key in state.deleted):
+        if timer.physical_offset in self._present or timer.physical_offset in state.early:
+            return
+        if not due.is_roll and timer.key in state.deleted:
             return
         state.open += 1
         self._present[timer.physical_offset] = due
@@ -116,10 +119,20 @@ class DueTimers:
         state = self._slots[due.slot_ms]
         state.open -= 1
         state.delivered += 1
+        if due.slot_ms >= self.loaded_ms:
+            state.early.add(due.timer.physical_offset)
         if due.timer.key and (known := self._by_key.get(due.timer.key)) is not None:
             known.discard(due.timer.physical_offset)
             if not known:
                 del self._by_key[due.timer.key]
+
+    def hold(self, slot_ms: int) -> None:
+        """One of the slot's timers could not be read: the slot is not whole until `let_go`."""
+        self._slots.setdefault(slot_ms, _SlotState()).open += 1
+
+    def let_go(self, slot_ms: int) -> None:
+        """What `hold` was called for is read by now, or is gone."""
+        self._slots[slot_ms].open -= 1
 
     def overdue_count(self, now_ms: int) -> int:
         """Timers whose time is over and that were not taken."""

@@ -82,6 +82,8 @@ class TimerService:
         self._events = events
         self._due = DueTimers(index.precision_ms)
         self._loading: Iterator[None] | None = None
+        self._unread: list[tuple[int, TimerUnit]] = []  # slots and units that the disk could not read
+        self._read_again_s = 0.0
         self._prepared_bytes = 0
         self._is_leading = False
         self._wake: asyncio.TimerHandle | None = None
@@ -140,7 +142,7 @@ class TimerService:
 
         Its read time says only which slots are over. So what is left of a slot that was begun is chained anew.
         """
-        if self._due.oldest_late() is None:
+        if self._due.oldest_late() is None and not self._unread:
             for slot_ms, left in self._due.begun().items():
                 if left:
                     self.index.rechain(slot_ms, [(due.timer, due.magic, due.write_ms) for due in left])
@@ -196,6 +198,7 @@ class TimerService:
         opened_offset, opened_ms = self._opened
         is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # else the files were, when they were opened
         self._due.restart(self.index.read_ms)
+        self._unread.clear()
         self._prepared_bytes = 0
         self._recorded_ms = self.index.read_ms
         self._is_first, self._has_news = _READ_TIME not in progress, False
@@ -243,6 +246,7 @@ class TimerService:
             return
         try:
             self._deliver()
+            self._read_again()
             self._load()
             self._record()
         except StoreError as error:
@@ -271,6 +275,14 @@ class TimerService:
 
     def _load_slot(self, slot_ms: int) -> Iterator[None]:
         for unit in self.index.units_at(slot_ms):
+            if not self._load_unit(slot_ms, unit):
+                self._due.hold(slot_ms)
+                self._unread.append((slot_ms, unit))
+            yield
+
+    def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
+        """Take the timer of a unit; False when it cannot be read now."""
+        try:
             found = self._store.look_up(unit.physical_offset)
             timer = parse_timer(found, self.index.precision_ms) if found is not None else None
             if found is not None and timer is not None and self.index.slot_of(timer)[0] == slot_ms:
@@ -279,7 +291,22 @@ class TimerService:
                     due.draft = self._drafts.make(due, due.due_ms, found)
                     self._prepared_bytes += timer.size if due.draft is not None else 0
                 self._add(due)
-            yield
+        except StoreError as error:
+            log.error("timer at %d waits: %s", unit.physical_offset, error)
+            return False
+        return True
+
+    def _read_again(self) -> None:
+        """Units that the disk could not read hold up nothing but the progress."""
+        if not self._unread or self._loop.time() < self._read_again_s:
+            return
+        self._read_again_s = self._loop.time() + _RETRY_MS / 1000
+        unread, self._unread = self._unread, []
+        for slot_ms, unit in unread:
+            if self._load_unit(slot_ms, unit):
+                self._due.let_go(slot_ms)
+            else:
+                self._unread.append((slot_ms, unit))
 
     def _deliver(self) -> None:
         if self._config.timer_stop_dequeue:

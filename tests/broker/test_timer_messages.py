@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
-from store.errors import DiskFailedError
+from store.errors import DiskFailedError, DiskReadError
 from store.timer.timer_index import TimerIndex
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
@@ -282,3 +283,43 @@ async def test_the_timers_progress_and_counts_can_be_asked_for(desk: Desk, clien
 async def test_nobody_sends_to_the_timer_topic(client: MemoryClient) -> None:
     answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(TIMER_TOPIC), b"x")
     assert answer.code == 16
+
+
+async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_can_be(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    second = (now_ms() // 1000 + 4) * 1000
+    for body, due in ((b"bad", second + 300), (b"same second", second + 100), (b"later", second + 1100)):
+        await send_timer(client, body, body.decode(), TIMER_DELIVER_MS=due)
+    bad = next(record for record in desk.records() if record.body == b"bad").physical_offset
+    look_up, tries = desk.store.look_up, []
+
+    def fails(physical_offset: int) -> memoryview | None:
+        if physical_offset != bad:
+            return look_up(physical_offset)
+        tries.append(physical_offset)
+        raise DiskReadError(desk.config.store_dir, bad, "[Errno 5] Input/output error")
+
+    monkeypatch.setattr(desk.store, "look_up", fails)
+    await eventually(lambda: len(tries) > 8, "many tries")
+    assert [record.body for record in delivered(desk)] == [b"same second", b"later"]
+    assert desk.parts.timer.index.read_ms <= second
+    monkeypatch.undo()
+    assert [record.body for record in await arrive(desk, 3)] == [b"same second", b"later", b"bad"]
+    await eventually(lambda: desk.parts.timer.index.read_ms > second + 1000, "the read time")
+
+
+async def test_a_timer_whose_properties_have_no_room_for_more_comes_all_the_same(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path, timer_precision_ms=100, timer_roll_window_slots=6))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    await send_timer(client, b"x", "K", TIMER_DELAY_MS=300)
+    (parked,) = [record for record in desk.records() if record.topic == TIMER_TOPIC]
+    room = PROPERTIES_LENGTH_MAX - len(parked.properties) - len("p\x01\x02")
+    for body, delay_ms in ((b"near", 300), (b"far!", 1200)):
+        filler = "v" * (room + len("300") - len(str(delay_ms)))
+        await send_timer(client, body, body.decode()[:1], TIMER_DELAY_MS=delay_ms, p=filler)
+    assert sorted(record.body for record in await arrive(desk, 3)) == [b"far!", b"near", b"x"]
+    await desk.stop()
