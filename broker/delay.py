@@ -11,6 +11,7 @@ Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -44,6 +45,7 @@ _PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
 _BATCH = 256
 _RETRY_SECONDS = 0.5
 _GATHER_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # how long a level is left alone: the wall clock may be set meanwhile
 
 
 def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
@@ -92,6 +94,7 @@ class DelayService:
         self._next: dict[int, int] = {}  # by level, ahead of the state
         self._untold: dict[int, int] = {}  # of those, what is delivered and not recorded
         self._untold_batches: list[tuple[int, int]] = []
+        self._limits: dict[int, deque[tuple[int, float]]] = {}  # by level: messages before this offset wait no longer
         self._recording: asyncio.TimerHandle | None = None
         self._is_leading = False
         self.delivered = 0
@@ -127,6 +130,7 @@ class DelayService:
         self._busy.clear()
         self._untold.clear()
         self._untold_batches.clear()
+        self._limits.clear()
         self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
         for index in range(LEVEL_MAX):
             self._look_in(index, 0)
@@ -161,10 +165,10 @@ class DelayService:
         while end < queue.max_offset and end - start < _BATCH:
             record = self._waiting(queue, end)
             if record is not None:
-                wait_ms = record.store_timestamp + DELAY_LEVELS_MS[index] - self._clock_ms()
-                if wait_ms > 0:
+                wait_s = self._wait_s(index, queue, end, record)
+                if wait_s > 0:
                     if end == start:
-                        self._look_in(index, wait_ms / 1000)
+                        self._look_in(index, min(wait_s, _LOOK_SECONDS))
                         return
                     break
                 draft = self._draft(record)
@@ -173,6 +177,21 @@ class DelayService:
         if end > start:
             self._busy.add(index)
             self._append(index, drafts, start, end)
+
+    def _wait_s(self, index: int, queue: ConsumeQueue, queue_offset: int, record: Record) -> float:
+        """How long a message still waits.
+
+        One that was stored by a clock ahead of this node's (of a leader before, or its own before it was set back)
+        waits for its level from when it was seen; upstream lets it come at once.
+        """
+        level_ms = DELAY_LEVELS_MS[index]
+        wait_ms = record.store_timestamp + level_ms - self._clock_ms()
+        limits, now = self._limits.setdefault(index, deque()), self._loop.time()
+        if wait_ms > level_ms and (not limits or limits[-1][0] < queue.max_offset):
+            limits.append((queue.max_offset, now + level_ms / 1000))
+        while limits and limits[0][0] <= queue_offset:
+            limits.popleft()
+        return min(wait_ms / 1000, limits[0][1] - now) if limits else wait_ms / 1000
 
     def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int) -> None:
         token = (index, start)
@@ -226,12 +245,12 @@ class DelayService:
         properties = decode_properties(record.properties)
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         topic = self._metadata.topic(name)
-        if topic is None or not queue_id.isascii() or not queue_id.isdigit() or topic.write_queues == 0:
+        if topic is None or not queue_id.isascii() or not queue_id.isdigit():
             self.dropped += 1
             log.warning("delayed record at %d dropped: topic %s is gone", record.physical_offset, name)
             return None
         del properties[DELAY]
-        target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
+        target = self._targets.target_after_waiting(topic, int(queue_id))
         draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
         draft.prepared_transaction_offset = record.physical_offset
         return draft

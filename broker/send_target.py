@@ -100,6 +100,17 @@ class SendTargets:
         """The target of a queue that is known to exist."""
         return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
 
+    def target_after_waiting(self, topic: TopicConfig, queue_id: int) -> SendTarget:
+        """Where a message goes that was taken for a queue of the topic earlier: there, while the queue is in use.
+
+        When the topic has fewer queues by now, to the last that is still written; one that takes no sends any more
+        still gets what was taken before that, as upstream.
+        """
+        count = max(topic.write_queues, topic.read_queues)
+        if 0 < count <= queue_id:
+            queue_id = (topic.write_queues or count) - 1
+        return self.target(topic.name, queue_id)
+
     def _topic(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
         self._check_broker(name)
         names.check_topic_name(name, self._config.max_topic_length)

@@ -46,9 +46,11 @@ _SYS_FLAG_AT: Final = 36
 _ORIGIN_AT: Final = 76
 _HOST_V6_EXTRA: Final = 12
 
-_WAIT_SECONDS: Final = 0.1
+WAIT_SECONDS: Final = 0.1
+"""How often is looked whether it is there for good."""
 _RETRY_SECONDS: Final = 1.0
-_PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
+PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
+"""Refusals of what is in the log all the same, for good or not: nobody knows yet."""
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 
 Delivered = Callable[[bool], None]
@@ -114,10 +116,10 @@ class Deliveries:
         def settle(outcome: AppendReceipt | Refusal) -> None:
             if run != self._run:
                 return
-            if isinstance(outcome, Refusal) and outcome.cause in _PLACED:
+            if isinstance(outcome, Refusal) and outcome.cause in PLACED:
                 end = drafts[-1].physical_offset + drafts[-1].size
                 if self._log.confirm_offset < end:
-                    self._loop.call_later(_WAIT_SECONDS, settle, outcome)
+                    self._loop.call_later(WAIT_SECONDS, settle, outcome)
                     return
                 outcome = _CONFIRMED
             self._settle_one()

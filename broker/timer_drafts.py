@@ -68,11 +68,11 @@ class TimerDrafts:
     def _final(self, record: Record, properties: dict[str, str]) -> QueuedDraft:
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         topic = self._metadata.topic(name)
-        if topic is None or topic.write_queues == 0:
+        if topic is None:
             raise ValueError(f"topic {name} is gone")
         if not queue_id.isascii() or not queue_id.isdigit():
             raise ValueError(f"property {REAL_QUEUE_ID} is {queue_id!r}, not a queue")
-        target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
+        target = self._targets.target_after_waiting(topic, int(queue_id))
         return self._again(record, target, properties)
 
     def _rolled(self, due: DueTimer, record: Record, properties: dict[str, str]) -> QueuedDraft:

@@ -42,6 +42,7 @@ _LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is
 _PREPARED_BYTES_MAX: Final = 32 << 20
 _BATCH: Final = 512
 _RETRY_MS: Final = 500
+_LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
 _QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
 _NEVER_ENQUEUED: Final = (1 << 63) - 1  # Java's mark of a timer that was due when it came
 
@@ -233,7 +234,8 @@ class TimerService:
         next_load_ms = self._due.loaded_ms - _LEAD_MS if len(self._due) < _LOADED_MAX else now_ms + _RETRY_MS
         next_due_ms = None if self._config.timer_stop_dequeue else self._due.next_due_ms()
         at_ms = next_load_ms if next_due_ms is None else min(next_due_ms, next_load_ms)
-        self._wake_in(0.0 if self._loading is not None else max(at_ms - now_ms, 0) / 1000)
+        wait_ms = 0 if self._loading is not None else max(at_ms - now_ms, 0)
+        self._wake_in(min(wait_ms, _LOOK_MS) / 1000)
 
     def _wake_in(self, seconds: float) -> None:
         if self._wake is not None:

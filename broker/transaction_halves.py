@@ -26,7 +26,7 @@ class Half:
     """One undecided message.
 
     Attributes:
-        born_ms, store_ms: of its latest copy; a copy keeps the time of birth.
+        born_ms: of the first copy; the later ones keep it.
         check_times: how often its producer was asked.
         immunity_ms: age up to which it is not asked about, or None for the broker's own.
     """
@@ -34,12 +34,16 @@ class Half:
     queue_offset: int
     physical_offset: int
     born_ms: int
-    store_ms: int
     topic: str
     group: str
     unique_key: str
     check_times: int
     immunity_ms: int | None
+
+    @property
+    def copy_key(self) -> tuple[str, str, str] | None:
+        """What all copies of the message have in common, and no other message; None without a unique key."""
+        return (self.topic, self.group, self.unique_key) if self.unique_key else None
 
 
 def half_of(record: Record, timeout_ms: int) -> Half:
@@ -50,7 +54,6 @@ def half_of(record: Record, timeout_ms: int) -> Half:
         queue_offset=record.queue_offset,
         physical_offset=record.physical_offset,
         born_ms=record.born_timestamp,
-        store_ms=record.store_timestamp,
         topic=properties.get(REAL_TOPIC, ""),
         group=properties.get(PRODUCER_GROUP, ""),
         unique_key=properties.get(UNIQ_KEY, ""),
@@ -69,7 +72,7 @@ class OpenHalves:
 
     def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
         self._open: dict[int, Half] = {}
-        self._by_key: dict[str, int] = {}
+        self._by_key: dict[tuple[str, str, str] | None, int] = {}
         self._ops: deque[tuple[int, int]] = deque()  # op offset, greatest half offset that it names
         self.half_end = half_start
         self.op_end = op_start
@@ -83,14 +86,15 @@ class OpenHalves:
 
     def add(self, half: Half) -> Half | None:
         """A record of the half topic; answers the earlier copy whose place it takes."""
-        earlier = self._open.get(self._by_key.get(half.unique_key, -1)) if half.unique_key else None
+        key = half.copy_key
+        earlier = self._open.get(self._by_key.get(key, -1))
         if earlier is not None and half.check_times > earlier.check_times:
             self._remove(earlier)
         else:
             earlier = None
         self._open[half.queue_offset] = half
-        if half.unique_key:
-            self._by_key[half.unique_key] = half.queue_offset
+        if key is not None:
+            self._by_key[key] = half.queue_offset
         return earlier
 
     def end(self, half: Half) -> None:
@@ -107,12 +111,13 @@ class OpenHalves:
         self.op_end = op_offset + 1
         return ended
 
-    def find(self, queue_offset: int, unique_key: str) -> Half | None:
-        """The open message that a decision about the copy at a queue offset means: that copy, or a later one."""
-        found = self._open.get(queue_offset)
-        if found is None and unique_key:
-            found = self._open.get(self._by_key.get(unique_key, -1))
-        return found
+    def find(self, copy: Half) -> Half | None:
+        """The open message that a decision about this copy means: that copy, or a later one."""
+        return self._open.get(copy.queue_offset) or self._open.get(self._by_key.get(copy.copy_key, -1))
+
+    def is_open(self, half: Half) -> bool:
+        """Whether this very copy is open."""
+        return self._open.get(half.queue_offset) is half
 
     def progress(self) -> tuple[int, int]:
         """Half and op offset from which this table can be made again."""
@@ -123,8 +128,8 @@ class OpenHalves:
 
     def _remove(self, half: Half) -> None:
         self._open.pop(half.queue_offset, None)
-        if self._by_key.get(half.unique_key) == half.queue_offset:
-            del self._by_key[half.unique_key]
+        if self._by_key.get(half.copy_key) == half.queue_offset:
+            del self._by_key[half.copy_key]
 
 
 def op_offsets(body: bytes) -> list[int]:

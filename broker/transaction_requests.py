@@ -9,6 +9,7 @@ Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker import names
@@ -28,7 +29,6 @@ from ledgermq.message.properties import (
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
-    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
@@ -115,7 +115,7 @@ class TransactionRequests:
             if record is None or record.topic != names.CHECKED_OUT_TOPIC:
                 topic = "nothing" if record is None else f"a message of {record.topic}"
                 raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} At {offset} lies {topic}")
-            if self._service.is_open(record.property_map.get(UNIQ_KEY, "")):
+            if self._service.is_open(record):
                 connection.respond(command, ResponseCode.SUCCESS)
             elif not self._service.ask_again(record, done):
                 raise Refusal(Cause.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
@@ -139,6 +139,9 @@ class TransactionRequests:
             connection.respond(command, ResponseCode.ILLEGAL_OPERATION, remark=remark)
             return
         self._check(record, fields)
+        again = partial(self._decide, connection, command, decision)
+        if self._service.is_busy(record, lambda: self._service.when_ready(again)):
+            return
         half = self._service.begin_decision(record)
         if half is None:
             connection.respond(command, ResponseCode.SUCCESS)
@@ -183,12 +186,12 @@ class TransactionRequests:
         properties = dict(record.property_map)
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         topic = self._metadata.existing_topic(name)
-        if not queue_id.isascii() or not queue_id.isdigit() or topic.write_queues == 0:
+        if not queue_id.isascii() or not queue_id.isdigit():
             raise Refusal(
                 Cause.SYSTEM_ERROR, f"half message at {record.physical_offset}: {name}/{queue_id} is no queue"
             )
         properties[WAIT] = "false"
-        target = self._targets.target(name, min(int(queue_id), topic.write_queues - 1))
+        target = self._targets.target_after_waiting(topic, int(queue_id))
         parked = self._parking.delay(target, encode_properties(properties))
         if parked is not None:
             target, properties = parked.target, decode_properties(parked.properties)

@@ -26,7 +26,7 @@ from broker.drafts import DraftMaker
 from broker.role import Role
 from broker.send_target import SendTargets
 from broker.state import ReplicatedState, offset_key
-from broker.timer_deliveries import Deliveries, Kind
+from broker.timer_deliveries import PLACED, WAIT_SECONDS, Deliveries, Kind
 from broker.transaction_copies import TransactionCopies
 from broker.transaction_halves import Half, OpenHalves, half_of
 from broker.transaction_ops import OpWriter
@@ -86,7 +86,7 @@ class TransactionService:
         self._clock_ms = clock_ms
         self._ops = OpWriter(config, targets, drafts, appender, loop, self._on_ops_written, clock_ms)
         self._open = OpenHalves()
-        self._busy: set[int] = set()  # half offsets being decided, put back or given up
+        self._busy: dict[int, list[Callable[[], None]]] = {}  # half offsets being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
         self._told: tuple[int, int] | None = None
         self._run = 0
@@ -108,7 +108,7 @@ class TransactionService:
         progress = self._state.offsets
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
         self._open = OpenHalves(half_start, op_start)
-        self._busy.clear()
+        self._free_all()
         self._told = (half_start, op_start)
         self.expect()
         self._load(self._run)
@@ -125,6 +125,8 @@ class TransactionService:
         waiting, self._waiting = self._waiting, deque()
         for decide in waiting:
             decide()
+        if not self._role.writable:
+            self._free_all()
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
         """These queues have new messages, some of them perhaps half messages or op records."""
@@ -199,7 +201,7 @@ class TransactionService:
         if earlier is None:
             self._count(half, 1)
         else:
-            self._busy.discard(earlier.queue_offset)
+            self._free(earlier)
 
     def _record_at(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         unit = queue.unit(queue_offset)
@@ -222,9 +224,9 @@ class TransactionService:
 
     # ---- decisions
 
-    def is_open(self, unique_key: str) -> bool:
-        """Whether a message with this key waits for its decision."""
-        return self._open.find(-1, unique_key) is not None
+    def is_open(self, record: Record) -> bool:
+        """Whether the message of which this is a copy waits for its decision."""
+        return self._open.find(half_of(record, 0)) is not None
 
     def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
         """Put a message that was given up back among those whose producers are asked; False when it has grown too long.
@@ -237,15 +239,22 @@ class TransactionService:
             self._appender.add(draft, done)
         return draft is not None
 
+    def is_busy(self, record: Record, decide: Callable[[], None]) -> bool:
+        """Whether the open message of which this is a copy is being decided or put back; then `decide` is called soon.
+
+        That is when this is done, or this node stops leading.
+        """
+        half = self._open.find(half_of(record, 0))
+        waiting = self._busy.get(half.queue_offset) if half is not None else None
+        if waiting is not None:
+            waiting.append(decide)
+        return waiting is not None
+
     def begin_decision(self, record: Record) -> Half | None:
-        """The open message of which this is a copy, to be decided now; None when it is decided already, or being so."""
-        asked = half_of(record, 0)
-        half = self._open.find(asked.queue_offset, asked.unique_key)
-        if half is None or half.queue_offset in self._busy:
-            return None
-        if (half.topic, half.group) != (asked.topic, asked.group):
-            return None  # another's, whose key is the same
-        self._busy.add(half.queue_offset)
+        """The open message of which this is a copy, to be decided now; None when it is decided already."""
+        half = self._open.find(half_of(record, 0))
+        if half is not None:
+            self._busy[half.queue_offset] = []
         return half
 
     def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
@@ -255,25 +264,35 @@ class TransactionService:
             if is_stored:
                 self._decided(half)
             else:
-                self._busy.discard(half.queue_offset)
                 self._deliveries.end(Kind.TRANSACTION, half.queue_offset)
+                self._free(half)
             done(is_stored)
 
         self._deliveries.deliver(Kind.TRANSACTION, half.queue_offset, [draft], settle)
 
     def give_back(self, half: Half) -> None:
         """The decision cannot be carried out; the message stays open."""
-        self._busy.discard(half.queue_offset)
+        self._free(half)
 
     def roll_back(self, half: Half) -> None:
         """Nothing is stored but the op record."""
         self._decided(half)
 
     def _decided(self, half: Half) -> None:
-        self._busy.discard(half.queue_offset)
         self._open.end(half)
+        self._free(half)
         self._count(half, -1)
         self._ops.decided(half.queue_offset)
+
+    def _free(self, half: Half) -> None:
+        for decide in self._busy.pop(half.queue_offset, ()):
+            self._loop.call_soon(decide)
+
+    def _free_all(self) -> None:
+        busy, self._busy = self._busy, {}
+        for waiting in busy.values():
+            for decide in waiting:
+                self._loop.call_soon(decide)
 
     def _on_ops_written(self, queue_offsets: list[int]) -> None:
         for queue_offset in queue_offsets:
@@ -297,32 +316,32 @@ class TransactionService:
         if run != self._run or not self._is_ready:
             return
         self._follow_on()
-        self._check_some(run, deque(self._open.halves()), self._clock_ms())
+        self._check_some(run, deque(self._open.halves()))
         self._check_later(self._config.transaction_check_interval_ms / 1000)
 
-    def _check_some(self, run: int, halves: deque[Half], start_ms: int) -> None:
+    def _check_some(self, run: int, halves: deque[Half]) -> None:
         deadline = time.monotonic() + _SLICE_S
         while halves and run == self._run:
             half = halves.popleft()
-            if half.queue_offset not in self._busy and self._open.find(half.queue_offset, "") is half:
+            if half.queue_offset not in self._busy and self._open.is_open(half):
                 try:
-                    self._look_at(half, start_ms)
+                    self._look_at(half)
                 except Refusal as refusal:
                     log.error("transaction %s is looked at again: %s", half.unique_key, refusal.remark)
             if time.monotonic() > deadline:
-                self._loop.call_soon(self._check_some, run, halves, start_ms)
+                self._loop.call_soon(self._check_some, run, halves)
                 return
         if run == self._run:
             self._record()
 
-    def _look_at(self, half: Half, start_ms: int) -> None:
+    def _look_at(self, half: Half) -> None:
         age_ms = self._clock_ms() - half.born_ms
         if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:
             self._give_up(half)
-        elif half.store_ms < start_ms:
-            immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
-            if age_ms >= immunity_ms or age_ms < 0:
-                self._put_back(half)
+            return
+        immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
+        if age_ms >= immunity_ms or age_ms < 0:
+            self._put_back(half)
 
     def _put_back(self, half: Half) -> None:
         """Store the half message anew with one more check in it; then ask about the new copy."""
@@ -332,18 +351,33 @@ class TransactionService:
             self._count(half, -1)
             return
         draft = self._copies.put_back(record, half.check_times + 1)
-        if draft is None:
+        if draft is None:  # no room to count in: its producer is asked about it as it lies
+            self.checks += self._copies.ask(record, half.group)
             return
 
+        run = self._run
+
         def done(outcome: AppendReceipt | Refusal) -> None:
-            if isinstance(outcome, Refusal):
-                self._busy.discard(half.queue_offset)
+            if run != self._run:
                 return
+            if isinstance(outcome, Refusal):
+                if outcome.cause not in PLACED:
+                    self._free(half)
+                    return
+                if self._store.log.confirm_offset < draft.physical_offset + draft.size:
+                    self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may come yet
+                    return
+            if (
+                self._open.is_open(half) and self._open.half_end > draft.queue_offset
+            ):  # its copy took the place of another one with its key
+                self._open.end(half)
+                self._count(half, -1)
+                self._free(half)
             with contextlib.suppress(Refusal):  # else it is asked about in the next round
                 copy = self.look_up(draft.physical_offset)
                 self.checks += copy is not None and self._copies.ask(copy, half.group)
 
-        self._busy.add(half.queue_offset)
+        self._busy[half.queue_offset] = []
         self._appender.add(draft, done)
 
     def _give_up(self, half: Half) -> None:
@@ -355,7 +389,7 @@ class TransactionService:
         if draft is None:
             self._decided(half)
             return
-        self._busy.add(half.queue_offset)
+        self._busy[half.queue_offset] = []
         self.given_up += 1
         self.commit(half, draft, lambda _: None)
 

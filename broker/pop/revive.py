@@ -38,6 +38,7 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 
 _BATCH: Final = 64
 _RETRY_MS: Final = 1000
+_LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
 _PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
 
 
@@ -85,7 +86,8 @@ class ReviveService:
             return
         self.stop()
         self._timer_ms = due_ms
-        self._timer = self._loop.call_later(max(0, due_ms - self._clock_ms()) / 1000, self._revive_due)
+        wait_ms = min(max(0, due_ms - self._clock_ms()), _LOOK_MS)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._revive_due)
 
     def stop(self) -> None:
         """No longer leading, or closing."""
@@ -96,6 +98,10 @@ class ReviveService:
     def _revive_due(self) -> None:
         self._timer = None
         if not self._role.writable:
+            return
+        due_ms = self._progress.checkpoints.next_due_ms
+        if due_ms is None or due_ms > self._clock_ms():
+            self.look_out()
             return
         since = time.monotonic()
         for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):

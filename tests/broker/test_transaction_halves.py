@@ -12,7 +12,6 @@ def half(offset: int, key: str = "", *, times: int = 0) -> Half:
         queue_offset=offset,
         physical_offset=1000 + offset,
         born_ms=0,
-        store_ms=0,
         topic="T",
         group="g",
         unique_key=key or f"k{offset}",
@@ -52,21 +51,21 @@ def test_a_copy_with_more_checks_takes_the_place_of_the_one_before() -> None:
     table = filled(half(0, "a"), half(1, "b"))
     assert table.add(half(2, "a", times=1)) == half(0, "a")
     assert offsets(table) == [1, 2]
-    assert table.find(0, "a") == half(2, "a", times=1), "a decision about the earlier copy means the later one"
+    assert table.find(half(0, "a")) == half(2, "a", times=1), "a decision about the earlier copy means the later one"
 
 
 def test_two_sends_of_one_message_are_two() -> None:
     table = filled(half(0, "a"), half(1, "a"))
     assert offsets(table) == [0, 1]
-    assert table.find(0, "a") == half(0, "a")
+    assert table.find(half(0, "a")) == half(0, "a")
     table.end(half(0, "a"))
-    assert table.find(0, "a") == half(1, "a")
+    assert table.find(half(0, "a")) == half(1, "a")
 
 
 def test_what_is_ended_is_not_found_again() -> None:
     table = filled(half(0, "a"))
     table.end(half(0, "a"))
-    assert table.find(0, "a") is None
+    assert table.find(half(0, "a")) is None
     assert len(table) == 0
 
 
@@ -85,5 +84,13 @@ def test_progress_is_the_first_open_half_and_the_first_op_record_that_still_matt
 def test_a_half_without_a_key_is_found_by_its_offset_only() -> None:
     nameless = dataclasses.replace(half(3), unique_key="")
     table = filled(nameless)
-    assert table.find(3, "") == nameless
-    assert table.find(4, "") is None
+    assert table.find(nameless) == nameless
+    assert table.find(dataclasses.replace(half(4), unique_key="")) is None
+
+
+def test_a_copy_takes_the_place_of_no_other_message_with_its_key() -> None:
+    other = dataclasses.replace(half(1, "a"), topic="other")
+    table = filled(half(0, "a"), other)
+    assert table.add(half(2, "a", times=1)) == half(0, "a")
+    assert offsets(table) == [1, 2]
+    assert table.find(other) == other

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from broker.transaction_service import HALF_KEY, OP_KEY
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
@@ -252,6 +253,61 @@ async def test_a_late_decision_of_the_producers_own_counts_for_the_copy_that_was
     await eventually(lambda: desk.parts.transactions.open_count == 0, "none is open")
     assert len(of(desk, "T")) == 1
     assert of(desk, GIVEN_UP_TOPIC) == []
+
+
+@pytest.mark.parametrize("desk", [{"transaction_timeout_ms": 0}], indirect=True)
+@pytest.mark.parametrize(("decision", "stored"), [(COMMIT, 1), (ROLLBACK, 0)])
+async def test_a_decision_that_comes_while_its_message_is_put_back_counts(
+    desk: Desk, client: MemoryClient, decision: int, stored: int
+) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client)
+    service = desk.parts.transactions
+    service._check(service._run)
+    opaque = client.start(RequestCode.END_TRANSACTION, end_fields(sent, decision))
+    assert len(of(desk, HALF_TOPIC)) == 1, "the copy is on its way"
+    assert (await client.answer_to(opaque)).code == 0
+    assert (len(of(desk, HALF_TOPIC)), len(of(desk, "T")), service.open_count) == (2, stored, 0)
+
+
+@pytest.mark.parametrize("desk", [{"transaction_timeout_ms": 0}], indirect=True)
+async def test_messages_of_two_topics_with_one_key_are_both_open_when_one_is_put_back(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    await make_topic(client, "U", 2)
+    sent = [await send_half(client)]
+    born = str(time.time_ns() // 1_000_000)
+    sent.append(
+        await send(client, b"other", topic="U", g=born, i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    )
+    service = desk.parts.transactions
+    service._check(service._run)
+    await eventually(lambda: len(of(desk, HALF_TOPIC)) == 4, "two copies")
+    for one in sent:
+        assert (await end(client, one, COMMIT)).code == 0
+    assert ([record.body for record in of(desk, "T")], [record.body for record in of(desk, "U")]) == (
+        [b"half"],
+        [b"other"],
+    )
+
+
+@pytest.mark.parametrize("desk", [QUICK], indirect=True)
+async def test_a_producer_is_asked_about_a_message_whose_properties_have_no_room_for_the_count(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 2)
+    await beat(client)
+    await send_half(client, "A", p="v")
+    room = PROPERTIES_LENGTH_MAX - len(of(desk, HALF_TOPIC)[0].properties)
+    sent = await send_half(client, "B", b"full", p="v" * (room + 1))
+    assert len(of(desk, HALF_TOPIC)[-1].properties) > PROPERTIES_LENGTH_MAX - 10
+
+    def is_asked() -> bool:
+        client.take()
+        return any(one.ext["msgId"] == sent.ext["transactionId"] for one in client.requests)
+
+    await eventually(is_asked, "the question")
 
 
 @pytest.mark.parametrize("desk", [QUICK], indirect=True)

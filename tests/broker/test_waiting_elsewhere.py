@@ -1,0 +1,94 @@
+"""What waits comes though its topic changes meanwhile, or the clock does."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.names import SCHEDULE_TOPIC
+from ledgermq.message.record import Record
+from ledgermq.remoting.codes import RequestCode
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config, topic_fields
+from tests.broker.pop_support import pop
+from tests.broker.test_offsets import make_group
+from tests.broker.test_transactions import COMMIT, end
+
+HOUR_MS = 3_600_000
+
+
+def of(desk: Desk, topic: str) -> list[Record]:
+    return [record for record in desk.records() if record.topic == topic]
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "queue"),
+    [(4, 0, 3), (4, 2, 3), (2, 2, 1), (2, 0, 1), (0, 0, 3)],
+    ids=["drained", "still read", "fewer", "fewer and drained", "none"],
+)
+async def test_what_waits_comes_when_its_topic_has_fewer_queues_by_then(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, read: int, write: int, queue: int
+) -> None:
+    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (300,) * 18)
+    await make_topic(client, "T", 4)
+    for name in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01300\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02"):
+        born = str(time.time_ns() // 1_000_000)
+        half = await send(client, queue=3, g=born, i=f"UNIQ_KEY\x01{name[:2]}\x02{name}")
+    fields = topic_fields("T", readQueueNums=str(read), writeQueueNums=str(write))
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+    assert (await end(client, half, COMMIT)).code == 0
+    await eventually(lambda: len(of(desk, "T")) == 3, "three messages")
+    assert {record.queue_id for record in of(desk, "T")} == {queue}
+
+
+class SetClock:
+    """The wall clock, set by the test; store times go on by the real one."""
+
+    ahead_ms = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    clock = SetClock()
+    for module in ("parts", "log_follower"):
+        monkeypatch.setattr(f"broker.{module}.wall_clock_ms", clock)
+    return clock
+
+
+async def test_a_level_waits_no_longer_when_the_clock_is_behind_the_one_that_stored_the_message(
+    clock: SetClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (400,) * 18)
+    clock.ahead_ms = -HOUR_MS
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    for number in range(30):
+        await send(client, b"%d" % number, i="DELAY\x011\x02")
+    await eventually(lambda: len(of(desk, "T")) == 30, "all of them")
+    parked = of(desk, SCHEDULE_TOPIC)
+    waits = [
+        record.store_timestamp - before.store_timestamp for before, record in zip(parked, of(desk, "T"), strict=True)
+    ]
+    assert [record.body for record in of(desk, "T")] == [b"%d" % number for number in range(30)]
+    assert waits[0] >= 390, "what waits since the clock was seen to be behind waits for its level, whole"
+    await desk.stop()
+
+
+async def test_what_waits_is_due_when_the_clock_is_set_forward(clock: SetClock, tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    await make_group(client)
+    await send(client, b"popped")
+    assert (await pop(client, invisibleTime=HOUR_MS)).code == 0
+    await send(client, b"level", i="UNIQ_KEY\x01L\x02DELAY\x0117\x02")
+    await send(client, b"timer", i="UNIQ_KEY\x01T\x02TIMER_DELAY_SEC\x013600\x02")
+    clock.ahead_ms = HOUR_MS + 1000
+    await eventually(lambda: len(of(desk, "T")) == 3, "level and timer")
+    await eventually(lambda: len(of(desk, "%RETRY%g_T")) == 1, "what was popped")
+    await desk.stop()
