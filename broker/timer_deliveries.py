@@ -16,7 +16,8 @@ import enum
 import logging
 import struct
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker import names
@@ -36,7 +37,7 @@ MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
 """Where the marks lie among the consumer offsets: by kind in place of a queue id."""
 
 REFRESH_BYTES: Final = 16 << 20
-_SCAN_BYTES_MAX: Final = 1 << 30  # farther away only when another program wrote the log, which marks nothing
+_SCAN_BYTES_MAX: Final = 1 << 30  # behind a mark; farther away only where none of its kind was delivered
 _SLICE_S: Final = 0.005
 _SLICE_CHECK_RECORDS: Final = 64
 
@@ -171,13 +172,12 @@ class Deliveries:
     # ---- when it begins to
 
     def scan(self, then: Callable[[], None]) -> None:
-        """Look behind the oldest mark, in slices; `then` is called unless `stop` came first."""
+        """Look behind the marks, in slices; `then` is called unless `stop` came first."""
         self.stop()
         marks = self._state.offsets.get(MARKS_KEY, {})
         end = self._log.confirm_offset
         self._told = {kind: marks[kind] for kind in Kind if kind in marks}
-        start = max(min(self._told.values(), default=end), self._log.min_offset)
-        self._slice(self._run, start, min(end, start + _SCAN_BYTES_MAX), then)
+        self._slice(self._run, _spans(self._told.values(), self._log.min_offset, end), then)
 
     def stop(self) -> None:
         """No longer leading."""
@@ -195,24 +195,33 @@ class Deliveries:
         if not self._unsettled:
             self._settled.set()
 
-    def _slice(self, run: int, start: int, end: int, then: Callable[[], None]) -> None:
+    def _slice(self, run: int, spans: deque[tuple[int, int]], then: Callable[[], None]) -> None:
         if run != self._run:
             return
         deadline = time.monotonic() + _SLICE_S
         try:
-            for count, (position, record) in enumerate(self._log.walk(start, end)):
-                if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
-                    self._loop.call_soon(self._slice, run, position, end, then)
+            while spans:
+                if not self._look_until(spans, deadline):
+                    self._loop.call_soon(self._slice, run, spans, then)
                     return
-                self._look(record)
-                start = position + len(record)
+                spans.popleft()
         except CorruptRecordError:
             pass  # dispatching has met it before and says so; what lies behind is not dispatched either
         except StoreError as error:
             log.error("nothing that waits is delivered yet: %s", error)
-            self._loop.call_later(_RETRY_SECONDS, self._slice, run, start, end, then)
+            self._loop.call_later(_RETRY_SECONDS, self._slice, run, spans, then)
             return
         then()
+
+    def _look_until(self, spans: deque[tuple[int, int]], deadline: float) -> bool:
+        """Look through the first span, or its beginning; false when the deadline came first."""
+        start, end = spans[0]
+        for count, (position, record) in enumerate(self._log.walk(start, end)):
+            spans[0] = position, end
+            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
+                return False
+            self._look(record)
+        return True
 
     def _look(self, record: memoryview) -> None:
         (flags,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
@@ -223,3 +232,15 @@ class Deliveries:
         if origin:
             found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
             found.add(origin)
+
+
+def _spans(marks: Iterable[int], first: int, end: int) -> deque[tuple[int, int]]:
+    """What lies behind each mark, as far as is looked; in order and apart from each other."""
+    spans: deque[tuple[int, int]] = deque()
+    for start in sorted(max(mark, first) for mark in marks):
+        until = min(start + _SCAN_BYTES_MAX, end)
+        if spans and start <= spans[-1][1]:
+            spans.append((spans.pop()[0], until))  # a span's end is no record's: none begins there
+        elif start < until:
+            spans.append((start, until))
+    return spans

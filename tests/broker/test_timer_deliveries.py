@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from broker.appender import Appender
 from broker.metrics.counting import Counting
 from broker.send_answers import SendAnswers
@@ -95,6 +97,21 @@ async def test_the_mark_of_a_delivery_lies_before_it_however_long_none_was(tmp_p
     await bench.deliver("b", 2)
     (change, _) = bench.proposed[0]
     assert change.offsets[MARKS_KEY] == {Kind.DELAY: before + REFRESH_BYTES + 1}
+
+
+async def test_a_kind_that_delivers_seldom_hides_nothing_of_one_that_delivers_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.timer_deliveries._SCAN_BYTES_MAX", 4096)
+    bench = Bench(tmp_path)
+    await bench.deliver("a", 1, kind=Kind.DELAY)
+    bench.settle()
+    for _ in range(100):
+        bench.store.put([bench.draft(0)], lambda _: None)
+    assert bench.log.max_offset > 2 * 4096
+    await bench.deliver("b", 2, kind=Kind.TIMER)
+    bench.settle()
+    assert (await bench.scan())[0] == {1, 2}
 
 
 async def test_a_time_out_is_waited_out_not_taken_for_a_failure(tmp_path: Path) -> None:
