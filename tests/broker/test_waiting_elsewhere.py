@@ -30,9 +30,11 @@ async def test_what_waits_comes_when_its_topic_has_fewer_queues_by_then(
 ) -> None:
     monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (300,) * 18)
     await make_topic(client, "T", 4)
-    for name in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01300\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02"):
-        born = str(time.time_ns() // 1_000_000)
-        half = await send(client, queue=3, g=born, i=f"UNIQ_KEY\x01{name[:2]}\x02{name}")
+    born = str(time.time_ns() // 1_000_000)
+    *_, half = [
+        await send(client, queue=3, g=born, i=f"UNIQ_KEY\x01{name[:2]}\x02{name}")
+        for name in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01300\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    ]
     fields = topic_fields("T", readQueueNums=str(read), writeQueueNums=str(write))
     assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
     assert (await end(client, half, COMMIT)).code == 0
