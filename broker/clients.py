@@ -131,6 +131,11 @@ class ClientTable:
         """The group, if it has members."""
         return self._consumers.get(name)
 
+    def is_subscribed(self, group_name: str, topic: str) -> bool:
+        """Whether an online group subscribes to the topic; one that is offline may."""
+        group = self._consumers.get(group_name)
+        return group is None or topic in group.subscriptions
+
     def producers(self, group: str) -> list[Client]:
         """Connected producers of a group."""
         return list(self._producers.get(group, {}).values())

@@ -1,7 +1,6 @@
-"""Requests of administrators about consumers: where groups are (303, 317, 321, 343, 345, 300), and moving them.
+"""Requests about consumers: where groups are (208, 300, 303, 308, 317, 321, 343, 345), who produces (328).
 
-    222 reset  -> the group's offsets are set; its next pull of each queue is answered "moved" with the new offset
-    223 status -> asked of the clients (221)      308 correction, 314 clone -> computed from the stored offsets
+223, a group's own view of its offsets, is asked of its clients (221); all else is told from what is stored here.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
@@ -12,10 +11,8 @@ from typing import Any
 
 from broker.clients import Client, ClientTable
 from broker.config import BrokerConfig
-from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
-from broker.role import Role
 from broker.settings import TopicConfig
 from broker.statistics import GROUP_GET_NUMS, Statistics
 from ledgermq.remoting.codes import RequestCode, ResponseCode
@@ -38,7 +35,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ConsumerAdmin:
-    """Shows and moves groups.
+    """Shows where groups are.
 
     Args:
         spawn: runs a coroutine until the broker stops.
@@ -50,9 +47,7 @@ class ConsumerAdmin:
         metadata: Metadata,
         offsets: ConsumerOffsets,
         clients: ClientTable,
-        role: Role,
         store: MessageStore,
-        held: HeldPulls,
         statistics: Statistics,
         spawn: Spawn,
     ) -> None:
@@ -61,85 +56,9 @@ class ConsumerAdmin:
         self._metadata = metadata
         self._offsets = offsets
         self._clients = clients
-        self._role = role
         self._store = store
-        self._held = held
         self._statistics = statistics
         self._spawn = spawn
-
-    # ---- moving
-
-    def reset_offset(self, connection: Connection, command: Command) -> None:
-        """222: set a group's offsets in a topic to a time, to the end (timestamp -1), or in one queue to an offset."""
-        fields = command.ext
-        self._role.check_writable()
-        name, group = text(fields, "topic"), text(fields, "group")
-        queue_id, timestamp = integer(fields, "queueId", -1), long(fields, "timestamp", -1)
-        topic = self._metadata.topic(name)
-        if topic is None:
-            raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
-        if self._metadata.group(group) is None:
-            raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} does not exist")
-        offset = long(fields, "offset", -1)
-        if queue_id >= topic.read_queues:
-            raise Refusal(Cause.INVALID_PARAMETER, f"queueId {queue_id} is not one of {topic.read_queues} of {name}")
-        if queue_id >= 0 and offset != -1:
-            self._check_in_queue(name, queue_id, offset)
-            table = {queue_id: offset}
-        else:
-            chosen = range(topic.read_queues) if queue_id < 0 else [queue_id]
-            table = {number: self._offset_at(name, number, timestamp) for number in chosen}
-        if not table:
-            raise Refusal(Cause.SYSTEM_ERROR, f"No queues to reset in {name}.")
-        self._reset(connection, command, name, group, table)
-
-    def _reset(self, connection: Connection, command: Command, topic: str, group: str, table: dict[int, int]) -> None:
-        rows = [(QueueId(topic, self._config.broker_name, number), offset) for number, offset in table.items()]
-        waiting = len(table)
-
-        def done(refusal: Refusal | None) -> None:
-            nonlocal waiting
-            if refusal is not None:
-                if waiting > 0:
-                    connection.refuse(command, refusal)
-                waiting = -1
-                return
-            waiting -= 1
-            if waiting == 0:
-                connection.respond(command, ResponseCode.SUCCESS, body=b'{"offsetTable":' + queue_map(rows) + b"}")
-
-        for number, offset in table.items():
-            self._offsets.reset(topic, group, number, offset, done)
-        self._held.release(self._store.queues.of_topic(topic))
-
-    def _check_in_queue(self, topic: str, queue_id: int, offset: int) -> None:
-        queue = self._store.queues.find(topic, queue_id)
-        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-        if not low <= offset <= high:
-            raise Refusal(Cause.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]")
-
-    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
-        queue = self._store.queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        return queue.max_offset if timestamp < 0 else self._store.offset_by_time(queue, timestamp)
-
-    def clone_offsets(self, connection: Connection, command: Command) -> None:
-        """314: give one group the offsets of another, in one topic or in all that it has offsets in."""
-        fields = command.ext
-        self._role.check_writable()
-        source, target = text(fields, "srcGroup"), text(fields, "destGroup")
-        is_offline = boolean(fields, "offline")
-        topics = [fields["topic"]] if fields.get("topic") else self._offsets.topics_of_group(source)
-        for name in topics:
-            topic = self._metadata.topic(name)
-            if topic is None or (not is_offline and not self.is_subscribed(source, name)):
-                continue
-            for queue_id in range(topic.read_queues):
-                offset = self._offsets.get(name, source, queue_id)
-                if offset is not None:
-                    self._offsets.commit(name, target, queue_id, offset)
-        connection.respond(command, ResponseCode.SUCCESS)
 
     # ---- asking clients
 
@@ -240,6 +159,21 @@ class ConsumerAdmin:
         body = b'{"correctionOffsets":' + number_map(least) + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
+    def consume_stats(self, connection: Connection, command: Command) -> None:
+        """208: how far a group is in each queue of its topics."""
+        group = text(command.ext, "consumerGroup")
+        listed = (command.ext.get("topicList") or "").split(";")
+        asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
+        rows: list[tuple[QueueId, dict[str, int]]] = []
+        rate = 0.0
+        for name in asked or self._offsets.topics_of_group(group):
+            topic = self._metadata.topic(name)
+            if topic is not None and self._clients.is_subscribed(group, name):
+                rows += self._group_rows(group, topic)
+                rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
+        body = b'{"consumeTps":' + dumps(rate) + b',"offsetTable":' + queue_map(rows) + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
     def all_consume_stats(self, connection: Connection, command: Command) -> None:
         """317: how far every group is, with the sum of what they have not consumed."""
         is_order = boolean(command.ext, "isOrder")
@@ -248,9 +182,9 @@ class ConsumerAdmin:
             stats = []
             for name in self._offsets.topics_of_group(group):
                 topic = self._metadata.topic(name)
-                if topic is None or (is_order and not topic.order) or not self.is_subscribed(group, name):
+                if topic is None or (is_order and not topic.order) or not self._clients.is_subscribed(group, name):
                     continue
-                rows = list(self.group_rows(group, topic))
+                rows = list(self._group_rows(group, topic))
                 total += sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
                 stats.append(self._consume_stats(group, name, rows))
             groups.append(b"{" + dumps(group) + b":[" + b",".join(stats) + b"]}")
@@ -265,8 +199,7 @@ class ConsumerAdmin:
         rate = self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")
         return b'{"consumeTps":%b,"offsetTable":%b}' % (dumps(rate), queue_map(rows))
 
-    def group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[QueueId, dict[str, int]]]:
-        """Where a group is in each queue of a topic."""
+    def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[QueueId, dict[str, int]]]:
         for queue_id in range(topic.read_queues):
             queue = self._store.queues.find(topic.name, queue_id)
             offset = max(self._offsets.get(topic.name, group, queue_id) or 0, 0)
@@ -308,11 +241,6 @@ class ConsumerAdmin:
             group: [_producer(member) for member in members] for group, members in self._clients.all_producers().items()
         }
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"data": data}))
-
-    def is_subscribed(self, group_name: str, topic: str) -> bool:
-        """Whether an online group subscribes to the topic; one that is offline may."""
-        group = self._clients.consumer_group(group_name)
-        return group is None or topic in group.subscriptions
 
 
 def _units(queue: ConsumeQueue, index: int, count: int) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 ReplicatedState <- StateLog <- Metadata, ConsumerOffsets            (what the log carries)
 Appender <- SendProcessor, SendBack, StateLog, Deliveries           (what goes into the log)
 Deliveries <- DelayService, TimerService, TransactionService        (what waits first)
-HeldPulls <- PullProcessor, OffsetRequests, AdminRequests           (what is read)
+HeldPulls <- PullProcessor, OffsetMoves                             (what is read)
 PopProgress <- PopService                                           (what is taken without owning queues)
 ClientTable, QueueLocks <- ClientRequests                           (who is connected)
 
@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any
 
 from broker import names
-from broker.admin import AdminRequests
 from broker.appender import Appender
 from broker.auth.guard import Guard
 from broker.auth.requests import AuthRequests
+from broker.broker_requests import BrokerRequests
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.clients import ClientTable, ConsumerGroup
@@ -32,12 +32,14 @@ from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
 from broker.drafts import DraftMaker
 from broker.filter_turns import FilterTurns
+from broker.group_requests import GroupRequests
 from broker.leadership import Leadership
 from broker.locks import QueueLocks
 from broker.long_polling import HeldPulls
 from broker.metadata import Metadata
 from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
+from broker.offset_moves import OffsetMoves
 from broker.offset_requests import OffsetRequests
 from broker.offsets import ConsumerOffsets
 from broker.passing_on import PassingOn
@@ -64,6 +66,7 @@ from broker.timer_drafts import TimerDrafts
 from broker.timer_parking import Parking
 from broker.timer_requests import TimerRequests
 from broker.timer_service import TimerService
+from broker.topic_requests import TopicRequests
 from broker.transaction_copies import TransactionCopies
 from broker.transaction_requests import TransactionRequests
 from broker.transaction_service import TransactionService
@@ -209,8 +212,9 @@ class Parts:
             turns,
         )
         self.consumer_admin = ConsumerAdmin(
-            config, self.metadata, self.offsets, self.clients, role, store, self.held, self.statistics, spawn
+            config, self.metadata, self.offsets, self.clients, store, self.statistics, spawn
         )
+        self.offset_moves = OffsetMoves(config, self.metadata, self.offsets, self.clients, role, store, self.held)
         self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.pop = PopService(
@@ -236,20 +240,9 @@ class Parts:
             config, self.metadata, self.new_topics, self.clients, self.locks, role, store, spawn
         )
         self.runtime = RuntimeInfo(config, self.totals, counting, self._waiting_figures, store)
-        self.admin = AdminRequests(
-            config,
-            state,
-            self.metadata,
-            self.offsets,
-            self.clients,
-            role,
-            store,
-            self.runtime,
-            self.statistics,
-            self.consumer_admin,
-            announce,
-            spawn,
-        )
+        self.topic_requests = TopicRequests(config, state, self.metadata, self.offsets, role, store, announce, spawn)
+        self.group_requests = GroupRequests(state, self.metadata, self.offsets, role)
+        self.broker_requests = BrokerRequests(config, role, self.runtime, self.statistics)
         self.cleaning = CleaningRequests(self.metadata, self.targets, store, spawn)
         self.replicas = ReplicaRequests(config, role, store.log)
         self.transfer = TransferRequests(store.log, role, self.offsets, spawn)
@@ -283,8 +276,11 @@ class Parts:
                 transaction_requests=self.transaction_requests,
                 timer_requests=self.timer_requests,
                 delay=self.delay,
-                admin=self.admin,
+                topics=self.topic_requests,
+                groups=self.group_requests,
+                broker=self.broker_requests,
                 consumer_admin=self.consumer_admin,
+                offset_moves=self.offset_moves,
                 cleaning=self.cleaning,
                 cold=self.cold,
                 replicas=self.replicas,
@@ -313,7 +309,7 @@ class Parts:
 
     def describe(self) -> Announcement:
         """What nameservers are told: the topics with what this broker permits; where that is less, another version."""
-        topics, version = self.metadata.topics(), self.admin.topic_version()
+        topics, version = self.metadata.topics(), self.topic_requests.topic_version()
         allowed = self._config.broker_permission
         if withheld := PERM_READ_WRITE & ~allowed:
             topics = {name: replace(topic, perm=topic.perm & allowed) for name, topic in topics.items()}

@@ -6,13 +6,15 @@ policies, are listed where they are served.
 
 from collections.abc import Mapping
 
-from broker.admin import AdminRequests
 from broker.auth.requests import AuthRequests
+from broker.broker_requests import BrokerRequests
 from broker.cleaning import CleaningRequests
 from broker.client_requests import ClientRequests
 from broker.cold_data import ColdReads
 from broker.consumer_admin import ConsumerAdmin
 from broker.delay import DelayService
+from broker.group_requests import GroupRequests
+from broker.offset_moves import OffsetMoves
 from broker.offset_requests import OffsetRequests
 from broker.passing_on import PassingOn
 from broker.pop.service import PopService
@@ -24,6 +26,7 @@ from broker.send import SendProcessor
 from broker.send_back import SendBack
 from broker.server import Serve
 from broker.timer_requests import TimerRequests
+from broker.topic_requests import TopicRequests
 from broker.transaction_requests import TransactionRequests
 from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from ledgermq.remoting.codes import RequestCode
@@ -42,8 +45,11 @@ def request_table(
     transaction_requests: TransactionRequests,
     timer_requests: TimerRequests,
     delay: DelayService,
-    admin: AdminRequests,
+    topics: TopicRequests,
+    groups: GroupRequests,
+    broker: BrokerRequests,
     consumer_admin: ConsumerAdmin,
+    offset_moves: OffsetMoves,
     cleaning: CleaningRequests,
     cold: ColdReads,
     replicas: ReplicaRequests,
@@ -86,12 +92,12 @@ def request_table(
         code.GET_ALL_DELAY_OFFSET: delay.all_offsets,
         code.GET_TIMER_CHECK_POINT: timer_requests.check_point,
         code.GET_TIMER_METRICS: timer_requests.metrics,
-        code.UPDATE_AND_CREATE_TOPIC: admin.update_topic,
-        code.UPDATE_AND_CREATE_TOPIC_LIST: admin.update_topics,
-        code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: admin.system_topics,
-        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: admin.update_groups,
-        code.UPDATE_AND_GET_GROUP_FORBIDDEN: admin.group_forbidden,
-        code.VIEW_BROKER_STATS_DATA: admin.view_statistics,
+        code.UPDATE_AND_CREATE_TOPIC: topics.update_topic,
+        code.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_topics,
+        code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
+        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.update_groups,
+        code.UPDATE_AND_GET_GROUP_FORBIDDEN: groups.group_forbidden,
+        code.VIEW_BROKER_STATS_DATA: broker.view_statistics,
         code.GET_BROKER_HA_STATUS: replicas.status,
         code.GET_BROKER_EPOCH_CACHE: replicas.terms,
         code.NOTIFY_MIN_BROKER_ID_CHANGE: replicas.min_broker_changed,
@@ -103,21 +109,21 @@ def request_table(
         code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: cold.remove_threshold,
         code.GET_COLD_DATA_FLOW_CTR_INFO: cold.show,
         code.SET_COMMITLOG_READ_MODE: cold.set_read_ahead,
-        code.DELETE_TOPIC_IN_BROKER: passing_on.led(admin.delete_topic),
-        code.GET_ALL_TOPIC_CONFIG: admin.all_topics,
-        code.GET_TOPIC_CONFIG: admin.topic_config,
-        code.GET_TOPIC_STATS_INFO: admin.topic_stats,
-        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: admin.update_group,
-        code.DELETE_SUBSCRIPTIONGROUP: admin.delete_group,
-        code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin.all_groups,
-        code.GET_SUBSCRIPTIONGROUP_CONFIG: admin.group_config,
-        code.GET_CONSUME_STATS: admin.consume_stats,
-        code.INVOKE_BROKER_TO_RESET_OFFSET: consumer_admin.reset_offset,
+        code.DELETE_TOPIC_IN_BROKER: passing_on.led(topics.delete_topic),
+        code.GET_ALL_TOPIC_CONFIG: topics.all_topics,
+        code.GET_TOPIC_CONFIG: topics.topic_config,
+        code.GET_TOPIC_STATS_INFO: topics.topic_stats,
+        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update_group,
+        code.DELETE_SUBSCRIPTIONGROUP: groups.delete_group,
+        code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_groups,
+        code.GET_SUBSCRIPTIONGROUP_CONFIG: groups.group_config,
+        code.GET_CONSUME_STATS: consumer_admin.consume_stats,
+        code.INVOKE_BROKER_TO_RESET_OFFSET: offset_moves.reset_offset,
         code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumer_admin.consumer_status,
         code.QUERY_TOPIC_CONSUME_BY_WHO: consumer_admin.topic_consumers,
         code.QUERY_CONSUME_TIME_SPAN: consumer_admin.time_span,
         code.QUERY_CORRECTION_OFFSET: consumer_admin.correction_offsets,
-        code.CLONE_GROUP_OFFSET: consumer_admin.clone_offsets,
+        code.CLONE_GROUP_OFFSET: offset_moves.clone_offsets,
         code.GET_BROKER_CONSUME_STATS: consumer_admin.all_consume_stats,
         code.QUERY_CONSUME_QUEUE: consumer_admin.queue_units,
         code.QUERY_TOPICS_BY_CONSUMER: consumer_admin.topics_of_group,
@@ -126,8 +132,8 @@ def request_table(
         code.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning.expired_queues,
         code.CLEAN_UNUSED_TOPIC: cleaning.unused_topics,
         code.DELETE_EXPIRED_COMMITLOG: cleaning.expired_log,
-        code.GET_BROKER_CONFIG: admin.broker_config,
-        code.GET_BROKER_RUNTIME_INFO: admin.runtime_info,
+        code.GET_BROKER_CONFIG: broker.broker_config,
+        code.GET_BROKER_RUNTIME_INFO: broker.runtime_info,
         TRANSFER_LEADERSHIP: transfer.transfer,
         **pop.requests(),
         **auth.table(),

@@ -23,6 +23,19 @@ def request_json(command: Command) -> Any:
         raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
 
 
+def listed_json(command: Command, name: str) -> list[Any]:
+    """A list, of one element at least, that is a member of a request's JSON body.
+
+    Raises:
+        Refusal: MALFORMED_FIELD, naming the member, or with the place of the fault.
+    """
+    body = request_json(command)
+    found = body.get(name) if isinstance(body, dict) else None
+    if not isinstance(found, list) or not found:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(found)[:_SHOWN_MAX]!r}, not a list")
+    return found
+
+
 def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:
     """A body that is one JSON object; errors as `json_value`."""
     value = json_value(body, what)

@@ -248,7 +248,7 @@ async def test_a_broker_without_write_permission_refuses_ordered_topics_and_leav
     await send(client)
     told = desk.parts.describe()
     assert [told.topics[name].perm for name in ("O", "T")] == [4, 4]
-    assert told.version != desk.parts.admin.topic_version()
+    assert told.version != desk.parts.topic_requests.topic_version()
 
 
 async def test_that_a_topic_is_read_only_is_said_by_its_route_and_not_by_sends(client: MemoryClient) -> None:

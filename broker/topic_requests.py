@@ -1,8 +1,6 @@
-"""Requests of administrators: topics (17, 18, 21, 202, 215, 305, 351), groups (200, 201, 207, 208, 225, 352).
+"""Requests about topics: made and changed (17, 18), removed (215), shown (21, 202, 305, 351).
 
-The broker itself: 26 settings, 28 state, 315 statistics.
-
-A change is answered when it is committed and, for topics, the nameservers have been told.
+A change is answered when it is committed and the nameservers have been told.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
@@ -12,25 +10,20 @@ from dataclasses import replace
 from typing import Any
 
 from broker import names
-from broker.attributes import GROUP_ATTRIBUTES, MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from broker.clients import ClientTable
+from broker.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.config import BrokerConfig
-from broker.config_text import properties_text
-from broker.consumer_admin import ConsumerAdmin
 from broker.metadata import ChangeDone, Metadata
 from broker.offsets import ConsumerOffsets
 from broker.role import Role
-from broker.runtime_info import RuntimeInfo
-from broker.settings import DataVersion, GroupConfig, TopicConfig
+from broker.settings import DataVersion, TopicConfig
 from broker.state import ReplicatedState
-from broker.statistics import GROUP_GET_NUMS, Statistics
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import I32_MAX, Fields, boolean, integer, text
 from ledgermq.remoting.java_json import QueueId, dumps, queue_map
-from ledgermq.remoting.json_body import request_json
+from ledgermq.remoting.json_body import listed_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
@@ -39,8 +32,8 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Announce = Callable[[], Awaitable[None]]
 
 
-class AdminRequests:
-    """Changes and shows topics, groups and the broker itself.
+class TopicRequests:
+    """Changes and shows topics.
 
     Args:
         announce: tells the nameservers of the present topics; returns when they know, or soon after.
@@ -53,12 +46,8 @@ class AdminRequests:
         state: ReplicatedState,
         metadata: Metadata,
         offsets: ConsumerOffsets,
-        clients: ClientTable,
         role: Role,
         store: MessageStore,
-        runtime: RuntimeInfo,
-        statistics: Statistics,
-        consumers: ConsumerAdmin,
         announce: Announce,
         spawn: Spawn,
     ) -> None:
@@ -66,16 +55,10 @@ class AdminRequests:
         self._state = state
         self._metadata = metadata
         self._offsets = offsets
-        self._clients = clients
         self._role = role
         self._store = store
-        self._runtime = runtime
-        self._statistics = statistics
-        self._consumers = consumers
         self._announce = announce
         self._spawn = spawn
-
-    # ---- topics
 
     def update_topic(self, connection: Connection, command: Command) -> None:
         """17: make a topic, or give it new settings."""
@@ -91,13 +74,13 @@ class AdminRequests:
         if topic == before:
             connection.respond(command, ResponseCode.SUCCESS)
             return
-        self._metadata.put_topic(topic, self._answer_after(connection, command, announce=True))
+        self._metadata.put_topic(topic, self._answer_after(connection, command))
 
     def update_topics(self, connection: Connection, command: Command) -> None:
         """18: make several topics, or give them new settings; all or none."""
         self._role.check_writable()
-        topics = [self._listed_topic(entry) for entry in _entries(command, "topicConfigList")]
-        self._metadata.put_topics(topics, self._answer_after(connection, command, announce=True))
+        topics = [self._listed_topic(entry) for entry in listed_json(command, "topicConfigList")]
+        self._metadata.put_topics(topics, self._answer_after(connection, command))
 
     def _listed_topic(self, entry: Any) -> TopicConfig:
         """One of several; its attributes are changes, as with 17."""
@@ -130,7 +113,7 @@ class AdminRequests:
             connection.respond(command, ResponseCode.SUCCESS)
             return
         doomed = [name, *(self._pop_retry_topics(name) if self._config.clear_retry_topics else ())]
-        self._metadata.remove_topics(doomed, self._answer_after(connection, command, announce=True))
+        self._metadata.remove_topics(doomed, self._answer_after(connection, command))
 
     def _pop_retry_topics(self, name: str) -> Iterator[str]:
         """Where messages of the topic lie that groups took by POP and did not acknowledge."""
@@ -181,127 +164,12 @@ class AdminRequests:
         body = b'{"offsetTable":' + queue_map(rows) + b',"topicPutTps":0.0}'
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
-    # ---- groups
-
-    def update_group(self, connection: Connection, command: Command) -> None:
-        """200: make a group, or give it new settings."""
-        self._role.check_writable()
-        group = self._changed_group(request_json(command))
-        if group == self._metadata.group(group.name):
-            connection.respond(command, ResponseCode.SUCCESS)
-            return
-        self._metadata.put_group(group, self._answer_after(connection, command))
-
-    def _changed_group(self, entry: Any) -> GroupConfig:
-        """A group as a body describes it; attributes are changes to those it has."""
-        group = GroupConfig.from_json(entry)
-        names.check_group_name(group.name)
-        before = self._metadata.group(group.name)
-        attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
-        return replace(group, attributes=attributes)
-
-    def update_groups(self, connection: Connection, command: Command) -> None:
-        """225: make several groups, or give them new settings; all or none."""
-        self._role.check_writable()
-        groups = [self._changed_group(entry) for entry in _entries(command, "groupConfigList")]
-        self._metadata.put_groups(groups, self._answer_after(connection, command))
-
-    def delete_group(self, connection: Connection, command: Command) -> None:
-        """207: remove a group, and its offsets when asked."""
-        self._role.check_writable()
-        name = text(command.ext, "groupName")
-        if name in names.SYSTEM_GROUPS:
-            raise Refusal(Cause.INVALID_PARAMETER, f"the group {name} belongs to the system")
-        topics = self._offsets.topics_of_group(name) if boolean(command.ext, "cleanOffset") else ()
-        self._metadata.remove_group(name, topics, self._answer_after(connection, command))
-
-    def all_groups(self, connection: Connection, command: Command) -> None:
-        """201: every group's settings."""
-        version = self._state.group_version
-        body = {
-            "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
-            "forbiddenTable": self._metadata.forbidden(),
-            "subscriptionGroupTable": {name: group.to_json() for name, group in self._metadata.groups().items()},
-        }
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
-
-    def group_forbidden(self, connection: Connection, command: Command) -> None:
-        """353: whether a group may read a topic; with `readable`, set it first."""
-        fields = command.ext
-        group, topic = text(fields, "group"), text(fields, "topic")
-
-        def answer(readable: bool) -> None:
-            body = dumps({"group": group, "readable": readable, "topic": topic})
-            connection.respond(command, ResponseCode.SUCCESS, body=body, remark="")
-
-        if fields.get("readable") is None:
-            answer(not self._metadata.is_read_forbidden(group, topic))
-            return
-        self._role.check_writable()
-        readable = boolean(fields, "readable")
-
-        def done(refusal: Refusal | None) -> None:
-            if refusal is None:
-                answer(readable)
-            else:
-                connection.refuse(command, refusal)
-
-        self._metadata.forbid_read(group, topic, not readable, done)
-
-    def group_config(self, connection: Connection, command: Command) -> None:
-        """352: one group's settings."""
-        name = text(command.ext, "group")
-        group = self._metadata.group_or_new(name)
-        if group is None:
-            raise Refusal(Cause.GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps(group.to_json()))
-
-    def consume_stats(self, connection: Connection, command: Command) -> None:
-        """208: how far a group is in each queue of its topics."""
-        group = text(command.ext, "consumerGroup")
-        listed = (command.ext.get("topicList") or "").split(";")
-        asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
-        rows: list[tuple[QueueId, dict[str, int]]] = []
-        rate = 0.0
-        for name in asked or self._offsets.topics_of_group(group):
-            topic = self._metadata.topic(name)
-            if topic is not None and self._consumers.is_subscribed(group, name):
-                rows += self._consumers.group_rows(group, topic)
-                rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
-        body = b'{"consumeTps":' + dumps(rate) + b',"offsetTable":' + queue_map(rows) + b"}"
-        connection.respond(command, ResponseCode.SUCCESS, body=body)
-
-    # ---- the broker
-
-    def broker_config(self, connection: Connection, command: Command) -> None:
-        """26: its settings, as properties text."""
-        version = dumps(DataVersion().to_json()).decode()
-        body = properties_text(self._config, self._role)
-        connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
-
-    def runtime_info(self, connection: Connection, command: Command) -> None:
-        """28: rates, totals, positions."""
-        table = self._runtime.table(self._role.writable)
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"table": table}))
-
-    def view_statistics(self, connection: Connection, command: Command) -> None:
-        """315: a counter's sum, rate and average over the last minute, hour and day."""
-        name, key = text(command.ext, "statsName"), text(command.ext, "statsKey")
-        spans = self._statistics.find(name, key)
-        if spans is None:
-            raise Refusal(Cause.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        connection.respond(command, ResponseCode.SUCCESS, body=dumps(spans))
-
-    # ----
-
-    def _answer_after(self, connection: Connection, command: Command, *, announce: bool = False) -> ChangeDone:
+    def _answer_after(self, connection: Connection, command: Command) -> ChangeDone:
         def done(refusal: Refusal | None) -> None:
             if refusal is not None:
                 connection.refuse(command, refusal)
-            elif announce:
-                self._spawn(self._announce_and_answer(connection, command))
             else:
-                connection.respond(command, ResponseCode.SUCCESS)
+                self._spawn(self._announce_and_answer(connection, command))
 
         return done
 
@@ -311,15 +179,6 @@ class AdminRequests:
 
     def _store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
         return max(0, self._store.store_time(queue, queue_offset))
-
-
-def _entries(command: Command, name: str) -> list[Any]:
-    """A list in the body."""
-    body = request_json(command)
-    entries = body.get(name) if isinstance(body, dict) else None
-    if not isinstance(entries, list) or not entries:
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: {name} is {str(entries)[:100]!r}, not a list")
-    return entries
 
 
 def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:
