@@ -336,15 +336,3 @@ class BrokerConfig:
         if match := re.fullmatch(r"n(\d+)", self.raft_self_id):
             return int(match[1]) + 1
         return [peer.node_id for peer in self.raft_peers].index(self.raft_self_id) + 1
-
-    @property
-    def self_peer(self) -> RaftPeer:
-        """The own entry of `raft_peers`; `config_problems` has told whether there is one.
-
-        Raises:
-            LookupError: `raft_self_id` is not among the peers.
-        """
-        for peer in self.raft_peers:
-            if peer.node_id == self.raft_self_id:
-                return peer
-        raise LookupError(f"raft_self_id {self.raft_self_id!r} is not in {[str(p) for p in self.raft_peers]}")

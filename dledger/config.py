@@ -134,11 +134,6 @@ class RaftConfig:
         return next(peer for peer in self.peers if peer.node_id == self.self_id)
 
     @property
-    def max_record_size_bytes(self) -> int:
-        """The largest record that fits into a data file."""
-        return self.data_file_size_bytes - HEADER_SIZE - FILLER_SIZE
-
-    @property
     def settings(self) -> RaftSettings:
         """What the core is told of this."""
         return RaftSettings(

@@ -82,15 +82,6 @@ class MappedFile(FileMapping):
         """Offset in the log just behind the last byte of the file, written or not."""
         return self.start_offset + self.size_bytes
 
-    @property
-    def last_modified_ms(self) -> int:
-        """When the file was last written, ms since the epoch, by its time stamp on disk.
-
-        Raises:
-            FileNotFoundError: it is gone.
-        """
-        return self.path.stat().st_mtime_ns // 1_000_000
-
     # -- writing
 
     def ensure_allocated(self) -> None:

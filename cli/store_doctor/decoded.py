@@ -12,7 +12,6 @@ from dledger.entry import HEADER_SIZE
 from ledgermq.message.errors import MessageFormatError
 from ledgermq.message.record import Record, decode_record
 
-BODY_MODES = ("text", "base64", "none")
 _PREVIEW_CHARACTERS = 60
 
 

@@ -20,7 +20,6 @@ from typing import Final
 
 _HEAD: Final = struct.Struct(">hqqh")
 EXT_UNIT_SIZE_MIN: Final = _HEAD.size
-EXT_UNIT_SIZE_MAX: Final = 32767
 END_OF_FILE: Final = b"\xff\xff"
 END_OF_FILE_ROOM: Final = 4
 """Bytes at the end of a file that no unit may use."""

@@ -41,8 +41,3 @@ def with_host_bits(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
         | (BORN_HOST_V6 if len(born_host) == 20 else 0)
         | (STORE_HOST_V6 if len(store_host) == 20 else 0)
     )
-
-
-def enters_queue(sys_flag: int) -> bool:
-    """Whether a record with these flags gets a queue offset: prepared and rolled-back ones do not."""
-    return sys_flag & TRANSACTION_PREPARED == 0

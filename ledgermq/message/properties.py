@@ -33,7 +33,6 @@ INNER_BASE: Final = "INNER_BASE"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-KEY_SEPARATOR: Final = " "
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

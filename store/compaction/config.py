@@ -13,7 +13,6 @@ class CompactionConfig:
     """How topics are compacted.
 
     Attributes:
-        is_enabled: enableCompaction; without it such topics are served as they are.
         log_file_size_bytes: compactionMappedFileSize; see `log_file_bytes`.
         unit_file_size_bytes: compactionCqMappedFileSize; see `unit_file_bytes`.
         interval_ms: compactionScheduleInternal, between two compactions of a queue.
@@ -22,7 +21,6 @@ class CompactionConfig:
         flush_interval_ms: between syncs of what was copied.
     """
 
-    is_enabled: bool = True
     log_file_size_bytes: int = 100 << 20
     unit_file_size_bytes: int = 10 << 20
     interval_ms: int = 15 * 60_000

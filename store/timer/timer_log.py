@@ -52,11 +52,6 @@ class TimerUnit(NamedTuple):
     def slot_ms(self) -> int:
         return self.write_ms + self.delay_ms
 
-    @property
-    def is_delete(self) -> bool:
-        """It takes another timer back; a deletion that is rolled on waits first like the rest."""
-        return self.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE
-
     def encode(self) -> bytes:
         """The unit's bytes."""
         return _UNIT.pack(UNIT_SIZE, *self, 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ledgermq.message.crc import body_crc
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, enters_queue, with_host_bits
+from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, with_host_bits
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import (
@@ -189,10 +189,6 @@ def test_encoding_refuses_what_contradicts_itself() -> None:
     long = bytes(PROPERTIES_LENGTH_MAX + 1)
     with pytest.raises(CorruptRecordError, match="does not fit"):
         encode_record(dataclasses.replace(record, properties=long, size=record.size - 18 + len(long)))
-
-
-def test_prepared_and_rolled_back_records_enter_no_queue() -> None:
-    assert [enters_queue(sys_flag) for sys_flag in (0x0, 0x4, 0x8, 0xC)] == [True, False, True, False]
 
 
 def test_host_bits_are_those_of_the_hosts() -> None:

@@ -1,12 +1,11 @@
 """A log larger than what may be mapped: idle files give way, reads go on, descriptors stay few."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from store.deleted_files import DeletedFiles
-from store.mapped_file import CHUNK_BYTES, MappedFile, file_name
+from store.mapped_file import CHUNK_BYTES, file_name
 from store.mapped_file_queue import MappedFileQueue
 from store.mappings import Mappings
 
@@ -145,12 +144,3 @@ def test_cold_pages_leave_this_process_and_come_back_when_read(tmp_path: Path) -
     file.buffer[10:14] = b"abcd"
     file.cool()
     assert bytes(file.view[10:14]) == b"abcd"
-
-
-def test_a_file_says_when_it_was_last_written(tmp_path: Path) -> None:
-    file = MappedFile(tmp_path / file_name(0), 0, SIZE)
-    os.utime(file.path, ns=(0, 1_700_000_000_123_000_000))
-    assert file.last_modified_ms == 1_700_000_000_123
-    file.write(memoryview(b"x"))
-    assert file.last_modified_ms > 1_700_000_000_123
-    file.close()

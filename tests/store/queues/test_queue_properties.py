@@ -1,18 +1,13 @@
 """Queues of each kind beside lists: whatever is done to them, they hold and find what the list does."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
 from ledgermq.message.ext_unit import (
     EXT_UNIT_SIZE_MIN,
     ExtUnit,
@@ -23,7 +18,6 @@ from ledgermq.message.ext_unit import (
 )
 from store.batch_queue import BatchQueue
 from store.consume_queue import ConsumeQueue, QueueEntry, Unit
-from store.estimate import estimate_count
 from store.ext_files import ExtFiles
 from store.ext_queue import ExtQueue
 from tests.store.support import fast_directory
@@ -221,41 +215,3 @@ def test_extensions_of_any_length_lie_in_files_of_one_size(maps: list[bytes], fi
         )
         assert places == sorted(places)
         files.close()
-
-
-@contextmanager
-def tagged_queue(codes: list[int]) -> Iterator[ConsumeQueue]:
-    with fast_directory() as root:
-        queue = ConsumeQueue("T", 0, root / "T" / "0", FILE_UNITS)
-        for offset, code in enumerate(codes):
-            queue.put(offset * RECORD, RECORD, code, offset)
-        yield queue
-        queue.close()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 3), max_size=40), st.integers(-5, 45), st.integers(-5, 45), st.integers(0, 3))
-def test_few_units_are_counted_exactly(codes: list[int], start: int, end: int, wanted: int) -> None:
-    with tagged_queue(codes) as queue:
-        exact = sum(code == wanted for code in codes[max(start, 0) : max(end, 0)])
-        assert estimate_count(queue, start, end, lambda code: code == wanted) == exact
-        assert estimate_count(queue, start, end) == len(codes[max(start, 0) : max(end, 0)])
-
-
-@pytest.mark.parametrize(("scan_max", "match_max"), [(10, 1000), (1000, 4)])
-def test_many_units_are_guessed_from_the_first(scan_max: int, match_max: int) -> None:
-    codes = [0, 1] * 50
-    with tagged_queue(codes) as queue:
-        guess = estimate_count(queue, 0, 100, lambda code: code == 0, scan_max=scan_max, match_max=match_max)
-    assert 50 <= guess <= 56
-
-
-def test_messages_inside_batches_are_counted_one_by_one(tmp_path: Path) -> None:
-    queue = BatchQueue("T", 0, tmp_path / "T" / "0", FILE_UNITS)
-    for number in range(6):
-        queue.put_entry(QueueEntry(number * RECORD, RECORD, number % 2, number * 3, 0, 3))
-    assert queue.max_offset == 18
-    assert estimate_count(queue, 0, 18, lambda code: code == 1) == 9
-    assert estimate_count(queue, 4, 11, lambda code: code == 1) == 4
-    assert BATCH_UNIT_SIZE == 46
-    queue.close()
