@@ -15,6 +15,7 @@ from broker.text_cache import SHORT_MAX, text_cache
 from ledgermq.message.hashing import java_string_hash, tags_code
 from ledgermq.message.record import encoded_properties
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.hinted_filter import HintedFilter
 from store.tag_codes import TagCodes
 
 TAG = "TAG"
@@ -163,8 +164,9 @@ def sql_filter(expression: str) -> RecordFilter:
     Raises:
         SqlSyntaxError: it is none.
     """
-    matches = compile_filter(expression)
-    return lambda record: matches(encoded_properties(record))
+    compiled = compile_filter(expression)
+    matches = compiled.matches
+    return HintedFilter(lambda record: matches(encoded_properties(record)), compiled.hints)
 
 
 def _code_of(tag: str) -> int:

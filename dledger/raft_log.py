@@ -41,6 +41,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError, StoreError
 from store.flusher import Flusher, FlushMode
+from store.log_span import LogSpan
 from store.removal import FileRemoval
 from store.replicated_log import Done, LogListener, LogState, Read
 
@@ -211,6 +212,12 @@ class RaftLog:
         log = self._entries
         start = max(log.first_position, log.care.verified_position)
         return log.data.reader(start, self._events.confirm_offset, self.read)
+
+    def span(self, physical_offset: int) -> LogSpan | None:
+        """See `ReplicatedLog.span`; only of what this process wrote."""
+        log = self._entries
+        start = max(log.first_position, log.care.verified_position)
+        return log.data.span(physical_offset, start, self._events.confirm_offset)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""

@@ -35,6 +35,7 @@ from store.errors import (
 from store.file_making import FileMaker
 from store.flush_waiters import FlushWaiters
 from store.flusher import Flusher, FlushMode
+from store.log_span import LogSpan
 from store.mapped_file_queue import MappedFileQueue
 from store.mappings import Mappings
 from store.placing import Placer, walk_file
@@ -246,6 +247,10 @@ class CommitLog:
     def reader(self) -> Read:
         """See `ReplicatedLog.reader`."""
         return self._queue.reader(0, self._confirm_offset, self.read)
+
+    def span(self, physical_offset: int) -> LogSpan | None:
+        """See `ReplicatedLog.span`."""
+        return self._queue.span(physical_offset, 0, self._confirm_offset)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """See `ReplicatedLog.walk`; frames are checked, bodies are not."""

@@ -21,6 +21,7 @@ from store.disk import file_name, sync_directory
 from store.errors import RecordUnavailableError
 from store.folders import make_folder
 from store.log_files import find_log_files
+from store.log_span import LogSpan
 from store.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.mappings import Mappings
 from store.replicated_log import Read
@@ -171,6 +172,14 @@ class MappedFileQueue:
             return found
 
         return read
+
+    def span(self, offset: int, start: int, end: int) -> LogSpan | None:
+        """The file that holds the byte at `offset`, as far as it lies in `[start, end)`; None outside."""
+        file = self.file_at(offset)
+        if file is None:
+            return None
+        base = file.start_offset
+        return LogSpan(file, base, max(start - base, 0), min(file.write_position, end - base))
 
     def prepare(self, count: int) -> None:
         """Make sure that the last file has its blocks and that the next `count` calls of `roll` cannot fail.

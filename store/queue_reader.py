@@ -5,12 +5,14 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3)
 
 import enum
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError, RecordUnavailableError
+from store.hinted_filter import HintedFilter, HintedScan
+from store.property_rows import ROWS_MIN
 from store.replicated_log import ReplicatedLog
 from store.tag_codes import TagCodes
 from store.time_slice import TimeSlice
@@ -190,10 +192,14 @@ def _collect_wanted(
     records = result.records
     start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
     count = len(units) // UNIT_SIZE
-    numbers = accepts.candidates(units) if type(accepts) is TagCodes else iter(range(count))
     end = count  # units looked at
     time_slice = None if matches is None else TimeSlice(FILTER_SLICE_S)
-    asked = 0
+    scan, asked = None, 0
+    numbers: Iterable[int] = range(count)
+    if type(accepts) is TagCodes:
+        numbers = accepts.candidates(units)
+    elif type(matches) is HintedFilter and time_slice is not None and count >= ROWS_MIN:
+        numbers = scan = HintedScan(log.span, units, matches, time_slice, lambda: max_count - len(records))
     for number in numbers:
         physical_offset, size, tags_code = unpack(units, number * UNIT_SIZE)
         if records and (len(records) >= max_count or total + size > max_bytes):
@@ -218,6 +224,8 @@ def _collect_wanted(
         if time_slice is not None and asked % _CLOCK_RECORDS == 0 and time_slice.is_over():
             end = number + 1
             break
+    else:
+        end = count if scan is None else scan.end
     result.status = GetStatus.FOUND if records else status
     result.next_offset = start + end
     result.size_bytes = total

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import LeaderHint, Refusal
+from store.log_span import LogSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,9 @@ class ReplicatedLog(Protocol):
 
     def reader(self) -> Read:
         """`read`, faster, for a run of reads between which nothing else happens."""
+
+    def span(self, physical_offset: int) -> LogSpan | None:
+        """The file that holds a physical offset, for who reads many records of it at once; None where there is none."""
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """Yield `(physical_offset, record)` of each record in `[start_offset, end_offset)` that ends by `end_offset`.

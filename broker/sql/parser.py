@@ -13,8 +13,9 @@ Source: apache/rocketmq `filter/.../parser/SelectorParser.jj`, `filter/.../expre
 """
 
 import operator
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.sql.errors import IncomparableError, SqlSyntaxError
@@ -37,6 +38,19 @@ from broker.sql.evaluate import (
     text_of,
     text_test,
 )
+from broker.sql.hints import (
+    CHOICES_MAX,
+    NO_HINTS,
+    Hints,
+    all_hints,
+    any_hints,
+    one_of,
+    patterns,
+    present,
+    text_part,
+    value_like,
+    whole_number,
+)
 from broker.sql.lexer import Token, tokens
 from broker.sql.values import Value, compare
 from broker.text_cache import text_cache
@@ -45,8 +59,20 @@ from ledgermq.message.properties import property_finder
 DEPTH_MAX = 100
 """Operators on operators, and nested parentheses."""
 
-PropertyFilter = Callable[[bytes], bool]
-"""Whether a message with these encoded properties is wanted."""
+
+@dataclass(frozen=True, slots=True)
+class PropertyFilter:
+    """Called with encoded properties, it says whether their message is wanted.
+
+    `hints` are patterns that are found in the properties of all such (see `broker.sql.hints`).
+    """
+
+    matches: Callable[[bytes], bool]
+    hints: tuple[bytes, ...]
+
+    def __call__(self, properties: bytes) -> bool:
+        return self.matches(properties)
+
 
 _ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
@@ -65,7 +91,7 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 class _Node:
     """A part of the expression. `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part).
 
-    `value` is a constant's, `find` a property's.
+    `value` is a constant's, `find` and `name` a property's; `hints` hold for what makes a test true.
     """
 
     evaluate: Evaluate
@@ -73,6 +99,8 @@ class _Node:
     depth: int = 1
     value: Value = None
     find: Find | None = None
+    name: bytes = b""
+    hints: Hints = field(default_factory=dict)
 
 
 @text_cache
@@ -82,7 +110,8 @@ def compile_filter(expression: str) -> PropertyFilter:
     Raises:
         SqlSyntaxError: it is none, compares what cannot be compared, or is longer or deeper than the limits.
     """
-    evaluate = _Parser(expression).parse()
+    node = _Parser(expression).parse()
+    evaluate = node.evaluate
 
     def matches(properties: bytes) -> bool:
         try:
@@ -90,7 +119,7 @@ def compile_filter(expression: str) -> PropertyFilter:
         except IncomparableError:
             return False
 
-    return matches
+    return PropertyFilter(matches, patterns(node.hints))
 
 
 class _Parser:
@@ -99,11 +128,11 @@ class _Parser:
         self._at = 0
         self._open = 0
 
-    def parse(self) -> Evaluate:
+    def parse(self) -> _Node:
         node = self._boolean(self._or())
         if self._here.kind != "end":
             raise self._unexpected("the end, or an operator")
-        return node.evaluate
+        return node
 
     # ---- words
 
@@ -146,9 +175,10 @@ class _Parser:
         parts = [self._boolean(node)]
         while self._take(word):
             parts.append(self._boolean(operand()))
+        hints = (all_hints if word == "AND" else any_hints)(part.hints for part in parts)
         if word == "AND" and len(parts) == 2:
-            return self._test(both(parts[0].evaluate, parts[1].evaluate), *parts)
-        return self._test(join(tuple(part.evaluate for part in parts)), *parts)
+            return self._test(both(parts[0].evaluate, parts[1].evaluate), *parts, hints=hints)
+        return self._test(join(tuple(part.evaluate for part in parts)), *parts, hints=hints)
 
     def _equality(self) -> _Node:
         left = self._comparison()
@@ -156,11 +186,13 @@ class _Parser:
             if token.kind == "IS":
                 negated = self._take("NOT") is not None
                 self._need("NULL")
-                left = self._test(is_null(left.evaluate, negated), left)
+                hints = present(left.name) if negated and left.find is not None else NO_HINTS
+                left = self._test(is_null(left.evaluate, negated), left, hints=hints)
             else:
                 right = self._comparison()
                 self._check_equal(left, right, token)
-                left = self._test(_equal(left, right, token.kind == "<>"), left, right)
+                hints = _equal_hints(left, right, token.kind)
+                left = self._test(_equal(left, right, token.kind == "<>"), left, right, hints=hints)
         return left
 
     def _comparison(self) -> _Node:
@@ -180,7 +212,8 @@ class _Parser:
                 left = self._in(here, left, negated)
             elif (word := self._take(*_TEXT_TESTS)) is not None:
                 part = self._need("string").text
-                left = self._test(text_test(left.evaluate, _TEXT_TESTS[word.kind], part, negated), left)
+                hints = _text_hints(left, word.kind, part, negated)
+                left = self._test(text_test(left.evaluate, _TEXT_TESTS[word.kind], part, negated), left, hints=hints)
             else:
                 return left
 
@@ -198,7 +231,8 @@ class _Parser:
         first = self._ordered(Token("<" if negated else ">=", "", token.position), left, low)
         second = self._ordered(Token(">" if negated else "<=", "", token.position), left, high)
         evaluate = any_of((first.evaluate, second.evaluate)) if negated else both(first.evaluate, second.evaluate)
-        return self._test(evaluate, first, second)
+        hints = (any_hints if negated else all_hints)((first.hints, second.hints))
+        return self._test(evaluate, first, second, hints=hints)
 
     def _in(self, token: Token, left: _Node, negated: bool) -> _Node:
         if left.find is None:
@@ -208,7 +242,9 @@ class _Parser:
         while self._take(","):
             texts.add(self._need("string").text)
         self._need(")")
-        return self._test(is_in(left.find, frozenset(map(_encoded, texts)), negated), left)
+        encoded = frozenset(map(_encoded, texts))
+        hints = present(left.name) if negated or len(encoded) > CHOICES_MAX else one_of(left.name, encoded)
+        return self._test(is_in(left.find, encoded, negated), left, hints=hints)
 
     def _unary(self) -> _Node:
         token = self._take("+", "-", "NOT")
@@ -229,8 +265,9 @@ class _Parser:
             self._need(")")
             return node
         if self._take("word"):
-            find = property_finder(token.text.encode())
-            return _Node(text_of(find), "property", find=find)
+            name = token.text.encode()
+            find = property_finder(name)
+            return _Node(text_of(find), "property", find=find, name=name)
         if self._take("TRUE", "FALSE", "NULL"):
             value: Value = {"TRUE": True, "FALSE": False, "NULL": None}[token.kind]
         elif self._take("string"):
@@ -253,11 +290,11 @@ class _Parser:
         self._open -= 1
         return node
 
-    def _test(self, evaluate: Evaluate, *parts: _Node) -> _Node:
+    def _test(self, evaluate: Evaluate, *parts: _Node, hints: Hints = NO_HINTS) -> _Node:
         depth = 1 + max(part.depth for part in parts)
         if depth > DEPTH_MAX:
             raise SqlSyntaxError(f"deeper than {DEPTH_MAX}", self._here.position)
-        return _Node(evaluate, "boolean", depth)
+        return _Node(evaluate, "boolean", depth, hints=hints)
 
     def _boolean(self, node: _Node) -> _Node:
         """The part as a test: a property's text is no truth, so a bare property never matches."""
@@ -274,8 +311,10 @@ class _Parser:
                 raise SqlSyntaxError(f"{token.kind} compares numbers", token.position)
         holds = _ORDERS[token.kind]
         if left.find is not None and isinstance(right.value, int):
-            return self._test(integer_order(left.find, right.value, holds), left, right)
-        return self._test(order(left.evaluate, right.evaluate, lambda order: holds(order, 0)), left, right)
+            hints = whole_number(left.name, token.kind, right.value)
+            return self._test(integer_order(left.find, right.value, holds), left, right, hints=hints)
+        hints = all_hints(present(node.name) for node in (left, right) if node.find is not None)
+        return self._test(order(left.evaluate, right.evaluate, lambda order: holds(order, 0)), left, right, hints=hints)
 
     def _check_equal(self, left: _Node, right: _Node, token: Token) -> None:
         constants = [node.value for node in (left, right) if node.kind == "constant"]
@@ -291,6 +330,23 @@ def _equal(left: _Node, right: _Node, negated: bool) -> Evaluate:
     if left.find is not None and isinstance(right.value, int) and not isinstance(right.value, bool):
         return integer_equal(left.find, right.value, negated)
     return equal(left.evaluate, right.evaluate, negated)
+
+
+def _equal_hints(left: _Node, right: _Node, sign: str) -> Hints:
+    """Of `=` and `<>`: nothing equals nothing, so only a constant on the right says something."""
+    if left.find is None or right.kind != "constant":
+        return NO_HINTS
+    if isinstance(right.value, str) and sign == "=":
+        return value_like(left.name, re.escape(_encoded(right.value)))
+    if isinstance(right.value, int) and not isinstance(right.value, bool):
+        return whole_number(left.name, sign, right.value)
+    return present(left.name)
+
+
+def _text_hints(left: _Node, word: str, part: str, negated: bool) -> Hints:
+    if left.find is None:
+        return NO_HINTS
+    return present(left.name) if negated else text_part(left.name, word, part)
 
 
 def _encoded(text: str) -> bytes:

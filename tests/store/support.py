@@ -19,6 +19,7 @@ from store.commit_log import CommitLogConfig
 from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
 from store.flusher import FlushMode
+from store.log_span import LogSpan
 from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -227,6 +228,9 @@ class MemoryLog:
 
     def reader(self) -> Read:
         return self.read
+
+    def span(self, physical_offset: int) -> LogSpan | None:
+        return None
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         view = memoryview(bytes(self._data))
