@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_drafts import MixedDrafts
 from store.message_store import NotYetError, QueuedDraft
 from store.replicated_log import AppendReceipt, Done
 
@@ -38,6 +39,7 @@ class Appender:
 
     Attributes:
         drafts: to be placed, in order.
+        has_batches: whether `BatchDraft`s are among them; to be set by whoever adds one.
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
     """
@@ -49,6 +51,7 @@ class Appender:
         self._since = 0.0
         self._loop = loop
         self._begun = False
+        self.has_batches = False
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
@@ -71,6 +74,9 @@ class Appender:
         drafts, answers, listeners = self.drafts, self.answers, self.listeners
         self.drafts, self.answers, self.listeners = [], [], []
         self._begun = False
+        if self.has_batches:
+            drafts = MixedDrafts(drafts)
+            self.has_batches = False
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal) -> None:
@@ -95,3 +101,4 @@ class Appender:
         self.begin()
         self._since = since
         self.drafts, self.answers, self.listeners = drafts, answers, listeners
+        self.has_batches = isinstance(drafts, MixedDrafts)

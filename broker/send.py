@@ -11,7 +11,7 @@ Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from broker import names
@@ -22,14 +22,14 @@ from broker.metadata import Metadata
 from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
+from broker.send_batches import TAGS, plain_batch, tags_code_at
 from broker.send_fields import TELLS_MAX_RECONSUME_TIMES, check_inner_batch, check_key, missing_of, shortened, stamp
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
-from ledgermq.message.batch import split_batch
+from ledgermq.message.batch import Cut, cut_batch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.errors import MalformedBatchError
 from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, INNER_BATCH, NEED_UNWRAP, STORE_HOST_V6, TRANSACTION_MASK
-from ledgermq.message.hashing import tags_code
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_property
 from ledgermq.remoting.codes import RequestCode
@@ -37,6 +37,7 @@ from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import I64_MAX, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_drafts import BatchDraft
 from store.batch_queue import BatchQueue
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt
@@ -51,7 +52,6 @@ Numbers = tuple[int, int, int]
 _NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a handful
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
-_TAGS: Final = b"TAGS\x01"
 _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
 
 
@@ -151,33 +151,29 @@ class SendProcessor:
         if len(command.body) > self._body_max:
             raise self._body_refused(len(command.body), "batch")
         try:
-            messages = split_batch(command.body)
+            cuts, properties = cut_batch(command.body)
         except MalformedBatchError as error:
             raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
-        if not messages:
+        if not cuts:
             raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
         if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
-            self._send_inner_batch(connection, command, fields, target, messages)
+            self._send_inner_batch(connection, command, fields, target, properties)
             return
         born = _born_host(connection)
         header, _ = self._header(born, fields)
-        draft, mark = self._draft, self._stamp
-        drafts: list[QueuedDraft] = []
-        sharding_key = _SHARDING_KEY.encode()
-        for flag, body, properties in messages:
-            if properties and properties[-1] != 2:
-                properties += b"\x02"
-            properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
-            if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
-                refuse_in_batch(properties)
-            if target.needs_key:
-                check_key(properties)
-            drafts.append(made := draft(target, born, header, flag, body, properties))
-            if sharding_key in properties:
-                made.tally = self._fifo_tally(target.tally)
+        overhead = target.overhead + born.extra_size + self._store_extra
+        drafts: BatchDraft | list[QueuedDraft] | None
+        drafts = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
         appender = self._appender
+        if drafts is None:
+            drafts = self._drafts(target, born, header, command.body, zip(cuts, properties, strict=True))
+            appender.drafts += drafts
+        else:
+            drafts.sys_flag, drafts.born_timestamp, drafts.reconsume_times = header
+            drafts.born_host = born.encoded
+            appender.drafts.append(drafts)
+            appender.has_batches = True
         appender.begin()
-        appender.drafts += drafts
         if command.is_oneway:
             return
         key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
@@ -186,16 +182,48 @@ class SendProcessor:
         else:
             appender.answers.append((connection, command, drafts, key))
 
+    def _drafts(
+        self,
+        target: SendTarget,
+        born: BornHost,
+        header: Header,
+        batch: bytes | memoryview,
+        messages: Iterable[tuple[Cut, bytes]],
+    ) -> list[QueuedDraft]:
+        """Messages of a batch one by one, as each has something of its own; `batch` is the request's body.
+
+        Raises:
+            Refusal: of the first that cannot be taken.
+        """
+        view = memoryview(batch)
+        mark, sharding_key = self._stamp, _SHARDING_KEY.encode()
+        drafts: list[QueuedDraft] = []
+        for (flag, start, end), properties in messages:
+            if properties and properties[-1] != 2:
+                properties += b"\x02"
+            properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
+            if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
+                refuse_in_batch(properties)
+            if target.needs_key:
+                check_key(properties)
+            drafts.append(made := self._draft(target, born, header, flag, view[start:end], properties))
+            if sharding_key in properties:
+                made.tally = self._fifo_tally(target.tally)
+        return drafts
+
     def _send_inner_batch(
         self,
         connection: Connection,
         command: Command,
         fields: Mapping[str, str],
         target: SendTarget,
-        messages: Sequence[tuple[int, memoryview, bytes]],
+        messages: Sequence[bytes],
     ) -> None:
-        """A batch to a topic with batch queues stays one record; whoever reads it takes it apart."""
-        for _, _, own in messages:
+        """A batch to a topic with batch queues stays one record; whoever reads it takes it apart.
+
+        `messages` are their properties.
+        """
+        for own in messages:
             refuse_in_batch(own)
             if target.needs_key:
                 check_key(own)
@@ -345,14 +373,7 @@ class SendProcessor:
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)
-        at = properties.rfind(_TAGS)
-        if at < 0:
-            code = 0
-        elif at == 0 or properties[at - 1] == 2:
-            code = tags_code(properties[at + 5 : properties.find(b"\x02", at)])
-        else:
-            code = tags_code(find_property(properties, b"TAGS") or b"")
-
+        at = properties.rfind(TAGS)
         draft = QueuedDraft()
         draft.topic = target.topic
         draft.queue_id = target.queue_id
@@ -363,7 +384,7 @@ class SendProcessor:
         draft.prepared_transaction_offset = 0
         draft.body = body
         draft.properties = properties
-        draft.tags_code = code
+        draft.tags_code = tags_code_at(properties, at) if at >= 0 else 0
         draft.size = size
         draft.tally = target.tally
         return draft

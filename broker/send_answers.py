@@ -16,6 +16,7 @@ from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
+from store.batch_drafts import BatchDraft
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt
 
@@ -23,10 +24,11 @@ Answer = tuple[Connection, Command, QueuedDraft | list[QueuedDraft], bytes]
 """Who asked, with what, the record or (batch) records placed for it, and its UNIQ_KEY."""
 
 _LENGTHS = struct.Struct(">II").pack
-_TAIL = (
-    b'%b%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON",'
+_BATCH_TAIL = (
+    b'%b%b","queueId":"%d","queueOffset":"%d","transactionId":"%b"},"flag":1,"language":"PYTHON",'
     b'"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":479}'
 )
+_TAIL = _BATCH_TAIL.replace(b"%b%b", b"%b%016X", 1)
 
 REGION = "DefaultRegion"
 
@@ -107,12 +109,22 @@ class SendAnswers:
                 )
                 size = len(text)
                 parts += (_LENGTHS(size + 4, size), text)
+            elif type(draft) is BatchDraft and command.header_type == 0 and key.isalnum():
+                text = self._batch_answer(head, command, draft, key)
+                parts += (_LENGTHS(len(text) + 4, len(text)), text)
             else:
                 self._answer_at_length(connection, command, draft, key, receipt)
         self.messages += len(answers)
         for connection, parts in waiting.items():
             if parts:
                 connection.answer(parts, len(parts) // 2)
+
+    def _batch_answer(self, head: bytes, command: Command, batch: BatchDraft, key: bytes) -> bytes:
+        """The head ends with the store host of the first message's id."""
+        offsets = batch.physical_offsets()
+        more = (b",%b%%016X" % self._host_hex) * (len(offsets) - 1)
+        ids = (b"%016X" + more) % tuple(offsets)
+        return _BATCH_TAIL % (head, ids, batch.queue_id, batch.first_queue_offset(), key, command.opaque)
 
     def _answer_at_length(
         self,
@@ -131,13 +143,17 @@ class SendAnswers:
         connection.respond(command, ResponseCode.SUCCESS, self._fields(draft, key) | promise | (more or {}))
 
     def _fields(self, draft: QueuedDraft | list[QueuedDraft], key: bytes) -> dict[str, str]:
-        drafts = draft if isinstance(draft, list) else [draft]
-        first = drafts[0]
+        if type(draft) is BatchDraft:
+            queue_offset, offsets = draft.first_queue_offset(), draft.physical_offsets()
+        else:
+            drafts = draft if isinstance(draft, list) else [draft]
+            queue_offset = drafts[0].queue_offset
+            offsets = [one.physical_offset for one in drafts]
         return {
             **self._marks,
-            "msgId": ",".join(offset_message_id(self._store_host, one.physical_offset) for one in drafts),
-            "queueId": str(first.queue_id),
-            "queueOffset": str(first.queue_offset),
+            "msgId": ",".join(offset_message_id(self._store_host, offset) for offset in offsets),
+            "queueId": str(draft[0].queue_id if isinstance(draft, list) else draft.queue_id),
+            "queueOffset": str(queue_offset),
             "transactionId": key.decode(errors="replace"),
         }
 

@@ -17,6 +17,7 @@ from dledger.refusals import not_leader, too_much_waits
 from dledger.store_clock import StoreClock
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_drafts import MixedDrafts
 from store.errors import DiskFailedError, StoreError
 from store.refusals import refusal_of
 from store.replicated_log import Done
@@ -57,6 +58,8 @@ class Proposer:
         events, log, node = self._events, self._log, self._node
         if not events.is_writable:
             raise self._why_not()
+        if isinstance(drafts, MixedDrafts):  # each record has an entry of its own
+            drafts = drafts.taken_apart()
         waiting, limit = log.max_position - events.confirm_offset, self._config.pending_limit_bytes
         if waiting > limit:
             raise too_much_waits(waiting, limit)

@@ -18,12 +18,12 @@ import struct
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.batch_drafts import BatchDraft, MixedDrafts, apart
 from store.consume_queue import ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import DiskFullError, InvalidTopicError, StoreError
@@ -31,11 +31,14 @@ from store.message_reader import MessageReader
 from store.queue_kinds import Taken, assign, entries_of, entries_of_draft
 from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
+from store.queued_draft import QueuedDraft
 from store.replicated_log import Done, LogState, ReplicatedLog
 
 if TYPE_CHECKING:
     from store.cleaning.cleaner import Cleaner
     from store.index.service import IndexService
+
+__all__ = ["SLICE_S", "MessageStore", "NotYetError", "QueuedDraft", "StoreListener"]
 
 log = logging.getLogger(__name__)
 
@@ -44,20 +47,6 @@ SLICE_S = 0.005
 
 _SLICE_CHECK_RECORDS = 64
 _SIZE = struct.Struct(">i")
-
-
-class QueuedDraft(RecordDraft):
-    """A draft with the queue it goes to.
-
-    Attributes:
-        queue: of the draft's topic and queue id; gives the queue offset.
-        tally: who made it may keep here where it is counted when it is committed.
-    """
-
-    __slots__ = ("queue", "tally")
-
-    queue: ConsumeQueue
-    tally: Any
 
 
 class StoreListener(Protocol):
@@ -164,7 +153,10 @@ class MessageStore(MessageReader):
         max_offset = self.log.max_offset
         taken: Taken | None = None
         if self.queues.has_kinds:
+            drafts = apart(drafts)
             taken = assign(self.queues, drafts)
+        elif type(drafts) is MixedDrafts:
+            self._assign_mixed(drafts, deadline_s)
         else:
             self._assign(drafts, deadline_s)
         try:
@@ -178,6 +170,8 @@ class MessageStore(MessageReader):
         if drafts:
             if not self._kept:
                 self._kept_start = max_offset
+            if type(drafts) is MixedDrafts:
+                drafts = drafts.as_placed()
             last = drafts[-1]
             self._kept.append((last.physical_offset + last.size, drafts))
 
@@ -194,15 +188,29 @@ class MessageStore(MessageReader):
                 if is_late:
                     _take_back(drafts[: drafts.index(draft)])
                     raise NotYetError
-                try:
-                    queue.reserve(offset + 1)
-                    is_late = time.monotonic() > deadline_s
-                except StoreError as error:
-                    _take_back(drafts[: drafts.index(draft)])
-                    cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
-                    raise Refusal(cause, str(error), retry_after_ms=1000) from error
+                _make_room(drafts, draft, offset + 1)
+                is_late = time.monotonic() > deadline_s
             draft.queue_offset = offset
             queue.next_offset = offset + 1
+
+    def _assign_mixed(self, drafts: MixedDrafts, deadline_s: float) -> None:
+        """As `_assign`; a batch gets as many offsets as it has messages."""
+        is_late = False
+        for draft in drafts:
+            if draft.sys_flag & TRANSACTION_PREPARED:
+                draft.queue_offset = 0
+                continue
+            queue = draft.queue
+            offset = queue.next_offset
+            end = offset + (len(draft.sizes) if type(draft) is BatchDraft else 1)
+            if end > queue.room_end:
+                if is_late:
+                    _take_back(drafts[: drafts.index(draft)])
+                    raise NotYetError
+                _make_room(drafts, draft, end)
+                is_late = time.monotonic() > deadline_s
+            draft.queue_offset = offset
+            queue.next_offset = end
 
     def _why_not_writable(self) -> Refusal:
         if self._is_closed:
@@ -287,7 +295,10 @@ class MessageStore(MessageReader):
             return False
         while kept and kept[0][0] <= confirm_offset:
             end, drafts = kept[0]
-            self._dispatch_drafts(drafts)
+            if type(drafts) is MixedDrafts:
+                self._dispatch_mixed(drafts)
+            else:
+                self._dispatch_drafts(drafts)
             if self.index is not None:
                 self.index.on_drafts(self.dispatched_offset, end, drafts)
             self.dispatched_offset = end
@@ -311,6 +322,29 @@ class MessageStore(MessageReader):
             if queue.is_watched:
                 self._tell_state_record(draft.physical_offset, self.log.read(draft.physical_offset, draft.size))
         self.last_timestamp = drafts[-1].store_timestamp
+
+    def _dispatch_mixed(self, drafts: MixedDrafts) -> None:
+        """As `_dispatch_drafts`. Nobody needs the bodies of batches any more: others may use the room."""
+        for draft in drafts:
+            if type(draft) is BatchDraft:
+                self._dispatch_batch(draft)
+                draft.body = b""
+            else:
+                self._dispatch_drafts((draft,))
+        self.last_timestamp = drafts[-1].store_timestamp
+
+    def _dispatch_batch(self, batch: BatchDraft) -> None:
+        queue, queue_offset = batch.queue, batch.queue_offset
+        if queue_offset == queue.max_offset:
+            queue.extend(batch.units())
+        else:  # a second try, or a queue that begins here
+            units = zip(batch.physical_offsets(), batch.sizes, batch.tags_codes, strict=True)
+            for number, unit in enumerate(units, queue_offset):
+                queue.put(*unit, number)
+        self._touched[queue] = None
+        if queue.is_watched:
+            for physical_offset, size in zip(batch.physical_offsets(), batch.sizes, strict=True):
+                self._tell_state_record(physical_offset, self.log.read(physical_offset, size))
 
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
@@ -378,6 +412,20 @@ class MessageStore(MessageReader):
         self._told = state
         for listener in self._listeners:
             listener.on_role_change(state)
+
+
+def _make_room(drafts: Sequence[QueuedDraft], draft: QueuedDraft, end_offset: int) -> None:
+    """See that units of a draft's queue below `end_offset` have room on disk; or raise with none taken.
+
+    Raises:
+        Refusal: DISK_FULL or DISK_FAILED.
+    """
+    try:
+        draft.queue.reserve(end_offset)
+    except StoreError as error:
+        _take_back(drafts[: drafts.index(draft)])
+        cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
+        raise Refusal(cause, str(error), retry_after_ms=1000) from error
 
 
 def _take_back(drafts: Iterable[QueuedDraft]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
+from store.batch_drafts import MixedDrafts, mixed_pieces
 from store.crc_stamping import make_room, write_stamped
 from store.errors import RecordTooLargeError
 from store.mapped_file import MappedFile
@@ -49,12 +50,15 @@ class Placer:
         """
         queue = self._queue
         if self._stamps_crc:
+            drafts = drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
             for draft in drafts:
                 make_room(draft)
         start = queue.max_offset
         file = queue.last()
         total = sum([draft.size for draft in drafts])
         fits = file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes
+        if not fits and isinstance(drafts, MixedDrafts):
+            drafts = drafts.taken_apart()
         queue.prepare(0 if fits else _count_rolls(queue, drafts))
         try:
             if fits and file is not None:
@@ -77,6 +81,10 @@ class Placer:
             self._write(file, (draft,), draft.size, timestamp)
 
     def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
+        if type(drafts) is MixedDrafts:
+            start = file.start_offset + file.write_position
+            file.write(memoryview(b"".join(mixed_pieces(drafts, start, timestamp, self._store_host))))
+            return
         buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
         start = file.start_offset + file.write_position
         store_host, encode = self._store_host, self._encode

@@ -26,6 +26,7 @@ from broker.statistics import (
     Statistics,
 )
 from ledgermq.telemetry.families import Buckets
+from store.batch_drafts import BatchDraft, MixedDrafts
 from store.message_store import QueuedDraft
 
 SETTLE_SECONDS: Final = 0.05
@@ -124,6 +125,17 @@ class Arrivals:
                 if not tally:
                     opened.append(tally)
                 tally.append(draft.size)
+
+    def count_mixed(self, drafts: MixedDrafts) -> None:
+        """The same with batches among them."""
+        for draft in drafts:
+            tally = draft.tally
+            if tally is not None and type(draft) is BatchDraft and not draft.parts:
+                if not tally:
+                    self._open.append(tally)
+                tally += draft.sizes
+            else:
+                self.count(draft.parts if type(draft) is BatchDraft else (draft,))
 
     def settle(self) -> bool:
         """Add up what was counted, at most `_SETTLE_MAX` tallies of it; says whether some are left."""

@@ -11,6 +11,7 @@ from broker.metrics.events import Events
 from broker.statistics import Statistics
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
+from store.batch_drafts import MixedDrafts
 from store.message_store import QueuedDraft
 from store.replicated_log import AppendReceipt
 
@@ -44,19 +45,23 @@ class Counting:
     ) -> None:
         """A batch that began at `since` (seconds, monotonic) is in the log, or is not. The hot path."""
         calls = self.calls
+        messages = drafts.messages() if type(drafts) is MixedDrafts else len(drafts)
         ticks = int((time.monotonic() - since) * TICKS_A_SECOND)
         if isinstance(outcome, Refusal):
             code = code_of(outcome)
             calls.add_senders(answers, code, ticks)
             if code not in STORED_CODES:
-                calls.appends.failed += len(drafts)
+                calls.appends.failed += messages
                 return
         elif calls.told_apart:
             calls.add_senders(answers, ResponseCode.SUCCESS, ticks)
         else:
             calls.senders[ticks] = calls.senders.get(ticks, 0) + len(answers)
-        calls.appends.waiting[ticks] = calls.appends.waiting.get(ticks, 0) + len(drafts)
-        self.arrivals.count(drafts)
+        calls.appends.waiting[ticks] = calls.appends.waiting.get(ticks, 0) + messages
+        if type(drafts) is MixedDrafts:
+            self.arrivals.count_mixed(drafts)
+        else:
+            self.arrivals.count(drafts)
 
     def settle(self) -> None:
         """Add up what came in lately; to be called every `arrivals.SETTLE_SECONDS`."""

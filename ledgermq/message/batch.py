@@ -19,8 +19,14 @@ from ledgermq.message.errors import MalformedBatchError
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 
 _HEAD: Final = struct.Struct(">iiiii")
+_FIELDS: Final = struct.Struct(">i8xii")
+"""Those of them that are read."""
+
 _SHORT: Final = struct.Struct(">h")
 _FIXED_SIZE: Final = _HEAD.size + _SHORT.size
+
+Cut = tuple[int, int, int]
+"""Flag of a message, and where its body starts and ends in the batch's."""
 
 
 class BatchMessage(NamedTuple):
@@ -49,28 +55,42 @@ def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
 def split_batch(body: bytes | memoryview) -> list[tuple[int, memoryview, bytes]]:
     """Flag, body and encoded properties of each message of a batch body, in order; the bodies are views of it.
 
-    One loop without calls of our own: this runs per message.
+    Raises:
+        MalformedBatchError: see `cut_batch`.
+    """
+    cuts, properties = cut_batch(body)
+    view = memoryview(body)
+    return [(flag, view[start:end], own) for (flag, start, end), own in zip(cuts, properties, strict=True)]
+
+
+def cut_batch(body: bytes | memoryview) -> tuple[list[Cut], list[bytes]]:
+    """Where the messages of a batch body lie in it, in order; and the encoded properties of each.
+
+    One loop without calls of our own: this runs per message. Bytes are copied first, as slices of them cost half of
+    what those of a view do.
 
     Raises:
         MalformedBatchError: it breaks off, or a message's lengths contradict its total size.
     """
-    view = memoryview(body)
-    unpack, unpack_short, head_size, least = _HEAD.unpack_from, _SHORT.unpack_from, _HEAD.size, _FIXED_SIZE
-    messages = []
-    position, limit = 0, len(view)
+    raw = bytes(body)
+    unpack, unpack_short, head_size, least = _FIELDS.unpack_from, _SHORT.unpack_from, _HEAD.size, _FIXED_SIZE
+    cuts: list[Cut] = []
+    texts: list[bytes] = []
+    position, limit = 0, len(raw)
     while position < limit:
         left = limit - position
         if left < least:
             raise MalformedBatchError(position, f"{left} bytes left, a message has at least {least}")
-        size, _, _, flag, body_length = unpack(view, position)
+        size, flag, body_length = unpack(raw, position)
         if not least <= size <= left or not 0 <= body_length <= size - least:
             raise MalformedBatchError(position, f"size {size}, body length {body_length}, {left} bytes left")
         start = position + head_size
         body_end = start + body_length
-        (length,) = unpack_short(view, body_end)
+        (length,) = unpack_short(raw, body_end)
         end = position + size
         if body_end + 2 + length != end:
             raise MalformedBatchError(position, f"size {size}, body length {body_length}, properties {length}")
-        messages.append((flag, view[start:body_end], view[body_end + 2 : end].tobytes()))
+        cuts.append((flag, start, body_end))
+        texts.append(raw[body_end + 2 : end])
         position = end
-    return messages
+    return cuts, texts

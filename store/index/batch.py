@@ -22,6 +22,7 @@ from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import index_keys
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.record import MAGIC_V1, check_record, dispatch_fields
+from store.batch_drafts import BatchDraft
 from store.index.hashing import Hashes, Longs, hashes_of_runs, joined_hashes
 from store.index.tails import Bools, Tails
 
@@ -132,23 +133,32 @@ def records_batch(records: Sequence[tuple[int, memoryview]]) -> KeyBatch:
 
 def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
     """The same of records that this node wrote itself, without a look at the log."""
-    pieces: list[bytes] = []
-    others = []
+    offsets: list[int] = []
+    timestamps: list[int] = []
+    tails: list[bytes] = []
+    others: list[Other] = []
     heads: dict[bytes, bytes] = {}
-    for number, draft in enumerate(drafts):
-        topic = draft.topic
+    for draft in drafts:
+        topic, number = draft.topic, len(offsets)
         head = heads.get(topic)
         if head is None:
             head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
-        if draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX:
+        is_other = draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX
+        if type(draft) is BatchDraft:
+            texts = draft.texts
+            offsets += draft.physical_offsets()
+            timestamps += [draft.store_timestamp] * len(texts)
+            tails += [b""] * len(texts) if is_other else [head + text for text in texts]
+            if is_other:
+                others += [(number + place, draft.sys_flag, topic, text) for place, text in enumerate(texts)]
+            continue
+        offsets.append(draft.physical_offset)
+        timestamps.append(draft.store_timestamp)
+        tails.append(b"" if is_other else head + draft.properties)
+        if is_other:
             others.append((number, draft.sys_flag, topic, draft.properties))
-            pieces += (b"", b"")
-        else:
-            pieces += (head, draft.properties)
-    sizes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 2).sum(axis=1)
-    offsets = np.array([draft.physical_offset for draft in drafts], np.int64)
-    timestamps = np.array([draft.store_timestamp for draft in drafts], np.int64)
-    return KeyBatch(offsets, timestamps, b"".join(pieces), sizes, others)
+    sizes = np.fromiter(map(len, tails), np.int64, len(tails))
+    return KeyBatch(np.array(offsets, np.int64), np.array(timestamps, np.int64), b"".join(tails), sizes, others)
 
 
 def _hashes(number: int, sys_flag: int, topic: bytes, properties: bytes) -> Iterator[tuple[int, int]]:

@@ -18,17 +18,17 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from itertools import islice
 
-from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import key_text
+from store.batch_drafts import MixedDrafts
 from store.checkpoint import IndexProgress
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
-from store.message_store import MessageStore
+from store.message_store import MessageStore, QueuedDraft
 from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ _QUERY_PATIENCE_S = 1.0
 _SLICE_CHECK_RECORDS = 64
 _UNDER_WAY_MAX = 4
 _SLICE_DRAFTS = 2048
+_BATCHED_A_DRAFT = 8
+"""So many messages of batches cost as much as one that came alone."""
+
 _DRAFT_BYTES_MAX = 32 << 20
 
 
@@ -68,7 +71,7 @@ class IndexService:
         self._loop = loop
         self._builder = builder
         self._cursor = builder.applied_offset
-        self._drafts: deque[tuple[int, int, Sequence[RecordDraft]]] = deque()
+        self._drafts: deque[tuple[int, int, int, Sequence[QueuedDraft]]] = deque()
         self._draft_bytes = 0
         self._under_way = 0
         self._settled = asyncio.Event()  # no batch is under way
@@ -84,12 +87,13 @@ class IndexService:
         self._send(self._builder.go_on())
         self._schedule(_DELAY_S)
 
-    def on_drafts(self, start: int, end: int, drafts: Sequence[RecordDraft]) -> None:
+    def on_drafts(self, start: int, end: int, drafts: Sequence[QueuedDraft]) -> None:
         """`[start, end)` of the log was dispatched from these drafts: their keys need not be read from it again."""
-        if self._draft_bytes + end - start > _DRAFT_BYTES_MAX:  # the index is behind: let them go, the log has them
+        held = drafts.held_bytes() if type(drafts) is MixedDrafts else end - start
+        if self._draft_bytes + held > _DRAFT_BYTES_MAX:  # the index is behind: let them go, the log has them
             self._forget_drafts()
-        self._drafts.append((start, end, drafts))
-        self._draft_bytes += end - start
+        self._drafts.append((start, end, held, drafts))
+        self._draft_bytes += held
 
     def _forget_drafts(self) -> None:
         self._drafts.clear()
@@ -244,12 +248,14 @@ class IndexService:
     def _from_drafts(self) -> tuple[KeyBatch, int] | None:
         """Keys of drafts that begin at the cursor, and where the next ones do; None without such drafts."""
         kept, end = self._drafts, self._cursor
-        drafts: list[RecordDraft] = []
-        while kept and kept[0][0] <= end and len(drafts) < _SLICE_DRAFTS:
-            start, behind, some = kept.popleft()
-            self._draft_bytes -= behind - start
+        drafts: list[QueuedDraft] = []
+        cost = 0
+        while kept and kept[0][0] <= end and cost < _SLICE_DRAFTS:
+            start, behind, held, some = kept.popleft()
+            self._draft_bytes -= held
             if start == end:
                 drafts += some
+                cost += some.messages() // _BATCHED_A_DRAFT if type(some) is MixedDrafts else len(some)
                 end = behind
         return (drafts_batch(drafts), end) if drafts else None
 
