@@ -9,7 +9,7 @@ from broker.config import BrokerConfig, LogMode
 from broker.config import FlushMode as ConfiguredFlushMode
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.errors import RaftError
-from dledger.node import NodeStatus
+from dledger.node_status import NodeStatus
 from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.message.index_unit import IndexLayout

@@ -13,46 +13,18 @@ interval, and the node looks how far it came at each tick.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dledger.core.errors import InvariantError
 from dledger.core.messages import NO_INDEX, HardState, Message
-from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.ready import AppendSpan, ReadResult, Ready, ResetLog, TermStart, TruncateAfter, Write
 from dledger.core.roles import SoftState
 from dledger.core.settings import RaftSettings
+from dledger.node_status import NodeStatus, status_of
 from dledger.ports import EntryLog, HardStateStore, NodeListener, StateMachine, Transport
 from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
 
 ReadDone = Callable[[int | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
-    """One follower as its leader sees it: see `dledger.core.progress.Progress`."""
-
-    peer_id: str
-    state: str
-    received_index: int
-    durable_index: int
-    recovering: bool
-    inflight_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """What `/metrics`, `/readyz` and `cluster status` show. `waits_for`: members an election still needs to hear."""
-
-    soft: SoftState
-    first_index: int
-    last_index: int
-    durable_index: int
-    commit_index: int
-    has_lease: bool
-    waits_for: tuple[str, ...]
-    ignored_count: int
-    peers: tuple[PeerStatus, ...]
 
 
 class RaftNode:
@@ -114,19 +86,7 @@ class RaftNode:
 
     def status(self) -> NodeStatus:
         """A picture for metrics and operators; not for the hot path."""
-        raft, state = self.raft, self.raft.state
-        leader = raft.leader
-        return NodeStatus(
-            soft=raft.soft_state,
-            first_index=state.terms.first_index,
-            last_index=state.terms.last_index,
-            durable_index=state.durable_index,
-            commit_index=state.commit_index,
-            has_lease=leader is not None and leader.has_lease(),
-            waits_for=raft.waits_for,
-            ignored_count=raft.ignored_count,
-            peers=() if leader is None else tuple(_peer_status(peer, leader.peers[peer]) for peer in leader.peers),
-        )
+        return status_of(self.raft)
 
     # -- proposals
 
@@ -320,14 +280,3 @@ class RaftNode:
             self._is_failed = True
             self.raft.halt()
             self._listener.on_failed(error)
-
-
-def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
-    return PeerStatus(
-        peer_id,
-        progress.state.value,
-        progress.received_index,
-        progress.durable_index,
-        progress.recovering,
-        progress.inflight_bytes,
-    )

@@ -26,7 +26,8 @@ from dledger.identity import directory_of
 from dledger.log_events import LogEvents
 from dledger.log_reader import is_sound, walk_records
 from dledger.log_recovery import Damage
-from dledger.node import NodeStatus, RaftNode
+from dledger.node import RaftNode
+from dledger.node_status import NodeStatus
 from dledger.peer_book import PeerBook
 from dledger.peer_inbox import PeerInbox
 from dledger.ports import StateMachine

@@ -7,7 +7,7 @@
       |    |    '- queue_kinds - batch_queue, ext_queue - ext_files         what is not a plain queue
       |    '- dispatch         record -> unit
       |- cleaning          old files, full disks: trim, queues, index      removal, trash: deleting in threads
-      |- queue_recovery    queues from the log again - batch_fields, batch_tails
+      |- queue_recovery    queues from the log again - queue_trust, batch_fields, batch_tails
       |- checkpointer      queues durable, now and then
       '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting, recovery
            |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush

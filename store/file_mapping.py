@@ -14,13 +14,10 @@ import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from store import pages
 from store.errors import DiskFailedError, DiskReadError
-
-if TYPE_CHECKING:
-    from store.mappings import Mappings
 
 CHUNK_SHIFT = 16
 CHUNK_BYTES = 1 << CHUNK_SHIFT
@@ -35,6 +32,13 @@ _NOTHING = memoryview(b"")
 def _unknown(size_bytes: int) -> bytes:
     """What is known of the chunks of a file of this length that is not mapped."""
     return bytes((size_bytes >> CHUNK_SHIFT) + 1)
+
+
+class MappingListener(Protocol):
+    """Who is told of mappings: `store.mappings`."""
+
+    def added(self, file: "FileMapping") -> None:
+        """A file has mapped itself."""
 
 
 class FileMapping:
@@ -70,7 +74,7 @@ class FileMapping:
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
-        self.mappings: Mappings | None = None
+        self.mappings: MappingListener | None = None
         self.fd = -1
         self.mapped = _NOTHING
         self.known: bytes | bytearray = _unknown(size_bytes)

@@ -26,8 +26,9 @@ from store.message_store import MessageStore
 from store.queue_ends import remove_ends
 from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, believed_ends, recover_queues, remake_misfits
+from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
 from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
+from store.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
 from store.store_directory import StoreDirectory
 

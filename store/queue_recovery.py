@@ -3,10 +3,8 @@
     log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
                                                  trusted offset
 
-The trusted offset comes from our checkpoint, and the sum of all queues' lengths must agree with it. Without one (the
-directory is RocketMQ's, or the checkpoint is gone) the queues' own content is taken, and the last part of the log is
-dispatched over it; units that differ are corrected. Wherever a queue turns out to lack units below the start, it is
-emptied and filled from the whole log.
+What can be trusted is decided by `store.queue_trust`. Units that differ from what the log says are corrected; a queue
+that turns out to lack units below the start is emptied and filled from the whole log.
 """
 
 import contextlib
@@ -14,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
@@ -25,9 +22,9 @@ from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import InvalidTopicError
 from store.mapped_file import MappedFile
-from store.queue_ends import QueueEnds, read_ends
 from store.queue_kinds import entries_of
 from store.queue_table import QueueTable
+from store.queue_trust import cut_to_trusted, first_at
 from store.record_batches import RecordBatch, stored_at
 from store.replicated_log import ReplicatedLog
 
@@ -57,21 +54,6 @@ class QueueRecovery:
     hidden: tuple[int, ...] = ()
 
 
-def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log_: ReplicatedLog) -> QueueEnds | None:
-    """Where the queues of a cleanly stopped store begin and end; None when each has to be looked at."""
-    ends = read_ends(root)
-    if ends is None or progress is None or queues.has_kinds:
-        return None
-    agrees = (
-        ends.dispatched_offset == progress.dispatched_offset <= progress.flushed_offset
-        and ends.unit_count == progress.unit_count
-        and ends.log_min_offset == log_.min_offset
-        and ends.dispatched_offset <= log_.confirm_offset
-        and queues.is_as_left(ends)
-    )
-    return ends if agrees else None
-
-
 def recover_queues(
     log_: ReplicatedLog,
     queues: QueueTable,
@@ -93,7 +75,7 @@ def recover_queues(
             queue.clear()
         return QueueRecovery(end)
     recovery = QueueRecovery(end)
-    start = _cut(log_, queues, progress, end, untrusted_walk_bytes)
+    start = cut_to_trusted(log_, queues, progress, end, untrusted_walk_bytes)
     gapped = {queue for queue in queues if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
     if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
@@ -106,36 +88,6 @@ def recover_queues(
         queue.correct_min_offset(log_.min_offset)
         queue.next_offset = queue.max_offset
     return recovery
-
-
-def _cut(log_: ReplicatedLog, queues: QueueTable, progress: Progress | None, end: int, walk_bytes: int) -> int:
-    """Cut every queue to what can be trusted; answer where dispatching starts."""
-    min_offset = log_.min_offset
-    if progress is not None and progress.dispatched_offset >= min_offset:
-        # behind the flushed offset the log may have been cut and written anew since: its units are of another past
-        trusted = max(min(progress.dispatched_offset, progress.flushed_offset, end), min_offset)
-        for queue in queues:
-            queue.recover(trusted, scan=False)
-        count = sum(queue.max_offset for queue in queues)
-        if trusted < progress.dispatched_offset or count == progress.unit_count:
-            return trusted
-        log.warning("the queues hold %d units, the checkpoint says %d", count, progress.unit_count)
-        return min_offset
-    for queue in queues:
-        queue.recover(end, scan=True)
-    return _untrusted_start(queues, min_offset, end - walk_bytes)
-
-
-def _untrusted_start(queues: QueueTable, min_offset: int, wanted: int) -> int:
-    """A record's start at or just behind `wanted`, as some queue knows one; else the oldest record."""
-    if wanted <= min_offset:
-        return min_offset
-    return min((start for queue in queues if (start := _first_at(queue, wanted)) is not None), default=min_offset)
-
-
-def _first_at(queue: ConsumeQueue, wanted: int) -> int | None:
-    unit = queue.unit(queue.bisect(lambda unit: unit[0] < wanted))
-    return unit[0] if unit is not None else None
 
 
 def _dispatch_range(
@@ -306,7 +258,7 @@ def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordEr
     """The next record that some queue knows, behind a place that cannot be parsed; else `end`."""
     recovery.unreadable += (start,)
     log.error("the log cannot be parsed behind %d: %s", start, error)
-    known = [first for queue in queues if (first := _first_at(queue, start + 1)) is not None]
+    known = [first for queue in queues if (first := first_at(queue, start + 1)) is not None]
     return min(known, default=end)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from broker.log_choice import backlog, group_status
 from broker.parts import Parts
-from dledger.node import NodeStatus, PeerStatus
+from dledger.node_status import NodeStatus, PeerStatus
 from ledgermq.telemetry.families import Buckets, Family, Number, Row
 
 _PEERS = (
