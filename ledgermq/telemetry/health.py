@@ -5,9 +5,11 @@
     GET /metrics  Prometheus text
 
 The bodies of the first two are `{"ok": true, "detail": "..."}`. That an answer comes at all shows that the
-event loop turns.
+event loop turns. A connection is for one request; few are open at once, and none for long: else strangers could take
+the descriptors that the process needs for its files.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -24,6 +26,13 @@ Check = Callable[[], tuple[bool, str]]
 
 Page = Callable[[], Awaitable[bytes]]
 """Makes the page of /metrics."""
+
+
+CONNECTIONS_MAX: Final = 256
+"""One more is closed at once."""
+
+CONNECTION_S: Final = 60.0
+"""How long a connection is kept at most."""
 
 
 class _NoHttp(logging.Filter):
@@ -57,13 +66,18 @@ class HealthServer:
         page: what /metrics shows.
         ready: the answer of /readyz.
         live: the answer of /livez.
+        connection_s: see `CONNECTION_S`.
     """
 
-    def __init__(self, page: Page, ready: Check, live: Check = _loop_turns) -> None:
+    def __init__(
+        self, page: Page, ready: Check, live: Check = _loop_turns, *, connection_s: float = CONNECTION_S
+    ) -> None:
         self._page = page
         self._ready = ready
         self._live = live
+        self._connection_s = connection_s
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self._port = 0
 
     @property
@@ -78,27 +92,38 @@ class HealthServer:
             HealthListenError: the address is in use or not of this machine; nothing is left open.
         """
         app = web.Application()
+        app.on_response_prepare.append(_close_after)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_http_log)
         await runner.setup()
-        site = web.TCPSite(runner, host, port)
+        self._runner = runner
         try:
-            await site.start()
+            self._listener = await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=128)
         except OSError as error:
+            self._runner = None
             await runner.cleanup()
             raise HealthListenError(
                 f"health port: cannot listen at {host}:{port}: {error.strerror or error}"
             ) from error
-        self._runner = runner
-        self._port = runner.addresses[0][1]
+        self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Stop listening; does nothing when not started."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._runner = None
+        self._runner = self._listener = None
+
+    def _connection(self) -> asyncio.Protocol:
+        server = None if self._runner is None else self._runner.server
+        if server is None or len(server.connections) >= CONNECTIONS_MAX:
+            return _Refused()
+        connection = server()
+        asyncio.get_running_loop().call_later(self._connection_s, connection.force_close)
+        return connection
 
     async def _livez(self, request: web.Request) -> web.Response:
         return _answer(self._live)
@@ -108,6 +133,17 @@ class HealthServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._page(), headers={"Content-Type": CONTENT_TYPE})
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
+    response.force_close()
 
 
 def _answer(check: Check) -> web.Response:

@@ -1,9 +1,10 @@
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
 
-from ledgermq.telemetry.health import HealthListenError, HealthServer
+from ledgermq.telemetry.health import CONNECTIONS_MAX, HealthListenError, HealthServer
 from ledgermq.telemetry.metrics import CONTENT_TYPE, Registry
 from ledgermq.telemetry.process import register_process_metrics
 
@@ -93,3 +94,40 @@ async def test_process_metrics_are_readable() -> None:
     ):
         assert float(figures[name]) > 0
     assert float(figures["process_open_fds"]) >= 3
+
+
+async def test_one_connection_too_many_is_closed_at_once_and_room_is_used_again(node: Node) -> None:
+    port = node.server.port
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    for _, one in (*silent, (reader, writer)):
+        one.close()
+
+    async def is_served() -> bool:
+        try:
+            return (await node.get("/livez"))[0] == 200
+        except aiohttp.ClientError:
+            return False
+
+    async with asyncio.timeout(10):
+        while not await is_served():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+async def test_a_connection_is_kept_for_a_while_and_no_longer(said: bytes) -> None:
+    server = HealthServer(Registry().page, lambda: (True, ""), connection_s=0.1)
+    await server.start("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(said)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        assert (b"200 OK" in answer) == said.endswith(b"\r\n\r\n")
+        writer.close()
+    finally:
+        await server.close()
