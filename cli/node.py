@@ -8,6 +8,7 @@ A signal during the start ends the start. The stop is the node's own: it answers
 import asyncio
 import errno
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -79,6 +80,7 @@ def _path(conf: str | None) -> Path | None:
 
 
 def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
+    _allow_all_descriptors()
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stdout)
     for notice in notices:  # choices made for the user, and keys that have no effect here
         _log.info("%s", notice)
@@ -88,6 +90,12 @@ def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
         except _start_errors() as error:
             raise CommandError(_explain(error)) from error
     return 0
+
+
+def _allow_all_descriptors() -> None:
+    """Each connection takes one: a usual soft limit, 1024, is far below `maxConnections`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _start_errors() -> tuple[type[Exception], ...]:

@@ -1,13 +1,23 @@
 """A node as a process: signals stop it in order, during the start too, and a stop that hangs is ended and explained."""
 
 import asyncio
+import contextlib
 import os
+import resource
 import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import cli.node
 from cli.errors import CommandError
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.command import Command
+from ledgermq.remoting.errors import RemotingError
 
 
 class FakeNode:
@@ -57,3 +67,40 @@ def test_an_error_of_the_start_is_one_line_for_the_user() -> None:
 
     with pytest.raises(CommandError, match="address in use"):
         cli.node._run(Refusing, "node", [])
+
+
+def _few_descriptors() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+async def test_a_nameserver_holds_more_connections_than_the_soft_limit_of_descriptors(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"listenPort": port, "healthPort": "off", "kvConfigPath": tmp_path / "kv.json"}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cli", "nameserver", *words],
+        stdout=subprocess.DEVNULL,
+        preexec_fn=_few_descriptors,
+    )
+    client, newcomer = RemotingClient(), RemotingClient()
+    with contextlib.ExitStack() as held:
+        try:
+            async with asyncio.timeout(30):
+                await _answers(client, port)
+                for _ in range(100):
+                    held.enter_context(socket.create_connection(("127.0.0.1", port)))
+                await _answers(newcomer, port)
+        finally:
+            await client.close()
+            await newcomer.close()
+            process.terminate()
+            process.wait(20)
+
+
+async def _answers(client: RemotingClient, port: int) -> None:
+    while True:
+        with contextlib.suppress(RemotingError):
+            await client.request(f"127.0.0.1:{port}", Command(RequestCode.GET_BROKER_CLUSTER_INFO), 5)
+            return
+        await asyncio.sleep(0.05)
