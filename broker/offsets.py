@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from broker.metadata import Propose
+from broker.pop.tables import PopChange
 from broker.role import Role
 from broker.state import OFFSET_KEY_SEPARATOR, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -25,7 +26,8 @@ class ConsumerOffsets:
     """Offsets of all groups: the next queue offset a group will read, by topic, group and queue.
 
     Attributes:
-        before_send: called before offsets are appended, for what must lie in the log before them.
+        beside: what is to be in the log no later than the offsets, and who hears of each part: the last rides in the
+            record of the first offsets.
     """
 
     def __init__(self, state: ReplicatedState, role: Role, propose: Propose, loop: asyncio.AbstractEventLoop) -> None:
@@ -41,7 +43,7 @@ class ConsumerOffsets:
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
         self._settled = asyncio.Event()
-        self.before_send: Callable[[], None] = lambda: None
+        self.beside: Callable[[], list[tuple[PopChange, CommitDone]]] = list
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         """The stored offset, or None when the group never stored one for the queue."""
@@ -131,18 +133,24 @@ class ConsumerOffsets:
             self._timer = None
         if not self._role.writable:
             return
-        self.before_send()
+        *before, (pop, pop_done) = self.beside() or [(PopChange(), _nobody_waits)]
+        for change, done in before:
+            self._propose(StateChange(pop=change), done)
         waiting, self._waiting = self._waiting, []
         pending = sorted(self._unsent)
         self._unsent.clear()
         if not pending:
             _tell_all(waiting, Refusal(Cause.TOPIC_NOT_EXIST, "the topic or the group was removed meanwhile"))
+            if pop:
+                self._propose(StateChange(pop=pop), pop_done)
         for start in range(0, len(pending), _OFFSETS_PER_RECORD):
             chosen = pending[start : start + _OFFSETS_PER_RECORD]
             # records commit in order: the last one speaks for all
-            self._send_record(chosen, waiting if chosen[-1] is pending[-1] else [])
+            told = [pop_done] if start == 0 else []
+            told += waiting if chosen[-1] is pending[-1] else []
+            self._send_record(chosen, pop if start == 0 else PopChange(), told)
 
-    def _send_record(self, chosen: list[tuple[str, int]], waiting: list[CommitDone]) -> None:
+    def _send_record(self, chosen: list[tuple[str, int]], pop: PopChange, waiting: list[CommitDone]) -> None:
         self._records = number = self._records + 1
         values: dict[str, dict[int, int]] = {}
         for key, queue_id in chosen:
@@ -153,7 +161,7 @@ class ConsumerOffsets:
             self._settle(chosen, number, refusal)
             _tell_all(waiting, refusal)
 
-        self._propose(StateChange(offsets=values), done)
+        self._propose(StateChange(offsets=values, pop=pop), done)
 
     async def drain(self) -> None:
         """Append what has been gathered and wait until the log has it, or has refused it."""
@@ -210,6 +218,9 @@ class ConsumerOffsets:
         self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
         self._unsent = {item for item in self._unsent if item[0] not in keys}
         self._sent = {item: number for item, number in self._sent.items() if item[0] not in keys}
+
+
+def _nobody_waits(_: Refusal | None) -> None: ...
 
 
 def _tell_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:

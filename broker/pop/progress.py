@@ -1,26 +1,26 @@
 """POP progress: at once on the leader, and soon in the log.
 
-    take, ack --> checkpoints, orders (this leader only) --every 200 ms, before the offsets--> log --> every node
+    take, ack --> checkpoints, orders (this leader only) --every 200 ms, beside the offsets--> log --> every node
                                                                                                 new leader: load
 
-Checkpoints lie in the log before the consumer offsets that step over their messages: whoever leads next either knows
-that they were taken, and lets them come again when they are due, or gives them to whoever asks. An acknowledgement
-that came within 200 ms before a leader dies is lost with it: that message comes again.
+Checkpoints lie in one record with the consumer offsets that step over their messages (of thousands, some lie before
+them): whoever leads next either knows that they were taken, and lets them come again when they are due, or gives them
+to whoever asks; hardly ever both. An acknowledgement that came within 200 ms before a leader dies is lost with it: that
+message comes again.
 """
 
 import asyncio
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
-from broker.metadata import Propose
 from broker.metrics.events import Events
-from broker.offsets import GATHER_SECONDS, ConsumerOffsets
+from broker.offsets import GATHER_SECONDS, CommitDone, ConsumerOffsets
 from broker.pop.core import Checkpoint, Checkpoints
 from broker.pop.order import Orders
 from broker.pop.tables import PopChange
 from broker.role import Role
-from broker.state import ReplicatedState, StateChange
+from broker.state import ReplicatedState
 from ledgermq.remoting.refusal import Refusal
 
 _VALUES_PER_RECORD: Final = 2000
@@ -40,13 +40,11 @@ class PopProgress:
         state: ReplicatedState,
         offsets: ConsumerOffsets,
         role: Role,
-        propose: Propose,
         loop: asyncio.AbstractEventLoop,
         events: Events,
     ) -> None:
         self._state = state
         self._role = role
-        self._propose = propose
         self._loop = loop
         self._events = events
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +54,8 @@ class PopProgress:
         self._is_leading = False
         self.checkpoints = Checkpoints()
         self.orders = Orders()
-        offsets.before_send = self.send
+        self._offsets = offsets
+        offsets.beside = self._take_changes
 
     def lead(self, on_due: Callable[[], None]) -> None:
         """This node leads from now on; `on_due` hears when a checkpoint may be due earlier than it knew.
@@ -91,14 +90,17 @@ class PopProgress:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
 
     def send(self) -> None:
-        """Append what the log does not have, now."""
+        """Append what the log does not have, now, with the offsets that it does not have."""
         self._cancel()
-        if not self._role.writable or not (self.checkpoints.has_changes() or self.orders.has_changes()):
-            return
-        for checkpoints in _parts(self.checkpoints.take_changes()):
-            self._send(PopChange(checkpoints=checkpoints))
-        for orders in _parts(self.orders.take_changes()):
-            self._send(PopChange(orders=orders))
+        self._offsets.send()
+
+    def _take_changes(self) -> list[tuple[PopChange, CommitDone]]:
+        """What offsets are sent with."""
+        self._cancel()
+        if not (self.checkpoints.has_changes() or self.orders.has_changes()):
+            return []
+        tables = zip_longest(_parts(self.checkpoints.take_changes()), _parts(self.orders.take_changes()))
+        return [self._part(PopChange(checkpoints or {}, orders or {})) for checkpoints, orders in tables]
 
     async def drain(self) -> None:
         """Append what has been gathered and wait until the log has it, or has refused it."""
@@ -112,7 +114,8 @@ class PopProgress:
         self.checkpoints.forget_topic(topic)
         self.orders.forget_topic(topic)
 
-    def _send(self, change: PopChange) -> None:
+    def _part(self, change: PopChange) -> tuple[PopChange, CommitDone]:
+        """A part of what is sent, and who hears of its outcome."""
         self._unsettled += 1
 
         def settle(refusal: Refusal | None) -> None:
@@ -123,7 +126,7 @@ class PopProgress:
                 self.orders.send_again(change.orders)
                 self.changed()
 
-        self._propose(StateChange(pop=change), settle)
+        return change, settle
 
     def _cancel(self) -> None:
         if self._timer is not None:

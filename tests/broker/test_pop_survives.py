@@ -6,6 +6,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker.names import STATE_TOPIC
+from broker.state import ReplicatedState, StateChange
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
 from tests.broker.pop_support import CODE, ack, bodies, handles, pop, pop_again, records
 
@@ -117,3 +119,27 @@ async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_th
     version = desk.parts.state.pop.version
     await eventually(lambda: desk.parts.state.offsets.get("T@g") == {0: 1}, "the offset in the log")
     assert desk.parts.state.pop.version == version
+
+
+async def test_wherever_a_leader_dies_what_was_taken_is_either_given_again_or_comes_again(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client, "T", 3)
+    for number in range(30):
+        await send(client, b"m%d" % number, queue=number % 3)
+    for number in range(10):
+        answer = await pop(client, queueId=number % 3, maxMsgNums=3, order="true" if number % 3 == 2 else "false")
+        for handle in handles(answer) if number % 2 and answer.code == 0 else ():
+            await ack(client, handle)
+        if number % 2:
+            desk.parts.pop.progress.send()
+    await desk.parts.pop.progress.drain()
+    await desk.parts.offsets.drain()
+    state, seen = ReplicatedState(), 0
+    for record in desk.records():
+        if record.topic == STATE_TOPIC:
+            state.apply(StateChange.decode(record.body, ""), 0)
+        for checkpoint in state.pop.checkpoints.values():
+            seen += 1
+            assert state.offsets["T@g"][checkpoint.queue_id] > checkpoint.offsets[-1]
+    assert seen > 0
