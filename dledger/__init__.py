@@ -1,6 +1,6 @@
 """The Raft-replicated commit log: sans-I/O core, its log on the store's mapped files, driver, transport.
 
-    broker, store ---- raft_log (the seam) ---- log_events, pulse, peer_book, background
+    broker, store ---- raft_log (the seam) ---- proposer, log_events, peer_inbox, peer_book, pulse, background
                             |
                           node  <->  core/          decides; no clock, no file, no socket
               ______________|______________

@@ -4,12 +4,12 @@
       |- store_directory   belonging, lock_file, abort_file, checkpoint: whose it is, how it was left, what is durable
       |- message_store     put, dispatch   - message_reader, queue_reader: get, look up, by time
       |    |- queue_table - consume_queue - queue_files - queue_file - queue_mapping
-      |    |    '- queue_kinds - batch_queue, ext_queue - ext_files         what is not a plain queue
+      |    |    '- queue_kinds, queue_entries - batch_queue, ext_queue      what is not a plain queue
       |    '- dispatch         record -> unit
       |- cleaning          old files, full disks: trim, queues, index      removal, trash: deleting in threads
       |- queue_recovery    queues from the log again - queue_trust, batch_fields, batch_tails
       |- checkpointer      queues durable, now and then
-      '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting, recovery
+      '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting_batches
            |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush
            '- flusher, mapped_file_queue - allocator, log_files, mappings, deleted_files
                 '- mapped_file - file_mapping - pages, disk                 (the Raft log stands on these, too)

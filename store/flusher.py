@@ -7,8 +7,8 @@ Requests gather while a sync runs, and the next sync starts without waiting for 
 `os.fdatasync` (which releases the GIL; `mmap.flush` would hold it) and nothing else: files are pinned and offsets
 moved on the loop's thread only.
 
-The first failed sync is final: dirty pages may be marked clean by then, and a retry would report success
-(../shared/reference/chaos.md, section 5). Nothing is acknowledged after it.
+The first failed sync is final: dirty pages may be marked clean by then, and a retry would report success (Rebello et
+al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Nothing is acknowledged after it.
 """
 
 import asyncio

@@ -28,7 +28,7 @@ from store.consume_queue import ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import DiskFullError, InvalidTopicError, StoreError
 from store.message_reader import MessageReader
-from store.queue_kinds import Taken, assign, entries_of, entries_of_draft
+from store.queue_entries import Taken, assign, entries_of, entries_of_draft
 from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
 from store.queued_draft import QueuedDraft

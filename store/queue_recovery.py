@@ -22,7 +22,7 @@ from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
 from store.errors import InvalidTopicError
 from store.mapped_file import MappedFile
-from store.queue_kinds import entries_of
+from store.queue_entries import entries_of
 from store.queue_table import QueueTable
 from store.queue_trust import cut_to_trusted, first_at
 from store.record_batches import RecordBatch, stored_at

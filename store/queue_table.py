@@ -38,7 +38,7 @@ class QueueTable:
 
     Attributes:
         by_key: each queue twice, by its topic as text and as bytes; to be read only.
-        has_kinds: not all queues are plain ones: whoever puts units goes by `store.queue_kinds`.
+        has_kinds: not all queues are plain ones: whoever puts units goes by `store.queue_entries`.
         light_count: queues whose names begin with %LMQ%.
         on_deleted: told of each topic whose queues are dropped.
         removals: queues dropped so far; a checkpoint from before counts their units.

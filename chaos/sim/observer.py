@@ -18,7 +18,7 @@
     R15   no term rises by a candidacy that a quorum did not agree to, and     a vote is asked for, a pre-vote leaves
           who heard its leader within the lease does not agree
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
-Codes: `chaos.md` 2.5 of the project's reference; R15 is ours, for pre-vote.
+R15 is ours, for pre-vote; the others are those of the Raft paper and thesis, numbered.
 """
 
 from bisect import bisect_left

@@ -12,7 +12,8 @@ from ledgermq.message.queue_unit import UNIT
 from store.batch_queue import BatchQueue
 from store.consume_queue import ConsumeQueue, QueueEntry
 from store.ext_queue import ExtQueue
-from store.queue_kinds import QueueKinds, entries_of
+from store.queue_entries import entries_of
+from store.queue_kinds import QueueKinds
 from store.queue_table import QueueTable
 from tests.store.support import GOLDEN, golden
 
