@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ledgermq.client.checks import check_text
+from ledgermq.client.checks import check_no_bytes, check_text
 from ledgermq.client.errors import InvalidArgumentError
 
 PORT_MAX = 65_535
@@ -26,6 +26,7 @@ def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
     Raises:
         InvalidArgumentError: none at all, or one is malformed; names it.
     """
+    check_no_bytes(namesrv=given)
     try:
         parts = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
     except TypeError:

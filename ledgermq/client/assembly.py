@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ledgermq.client.checks import check_text
+from ledgermq.client.checks import check_count, check_text
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.outgoing import (
     BODY_BYTES_MAX,
@@ -23,7 +23,7 @@ from ledgermq.client.outgoing import (
     order_text,
 )
 from ledgermq.client.queue_choice import QueueChoice
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import QUEUE_ID_MAX, MessageQueue, check_queue
 from ledgermq.client.send_plan import SendPlan, Where, batch_send, single_send
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.hosts import Host, encode_host
@@ -172,7 +172,7 @@ class Assembly:
         Raises:
             InvalidArgumentError: a topic name that is none, or a queue that contradicts topic or key.
         """
-        if topic not in self._checked_topics:
+        if not isinstance(topic, str) or topic not in self._checked_topics:
             check_topic(topic)
             self._checked_topics.add(topic)
         if order_key is not None:
@@ -182,9 +182,11 @@ class Assembly:
         if order_key is not None:
             raise InvalidArgumentError(f"both queue {queue} and order_key {order_key!r}: either names the queue")
         if isinstance(queue, int):
+            check_count(least=0, most=QUEUE_ID_MAX, queue=queue)
             return functools.partial(self.choice.by_number, topic, queue)
         if not isinstance(queue, MessageQueue):
             raise InvalidArgumentError(f"queue is {queue!r}: neither a MessageQueue nor the number of one")
+        check_queue(queue)
         if queue.topic != topic:
             raise InvalidArgumentError(f"queue {queue} is not one of topic {topic!r}")
         return lambda: queue

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from ledgermq.client.assigned import AssignedQueues, OnQueuesChanged
 from ledgermq.client.callbacks import Callback
-from ledgermq.client.checks import check_positive
+from ledgermq.client.checks import check_callable, check_count, check_kind, check_seconds, check_wait
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
 from ledgermq.client.handling import CONCURRENCY, HANDLER, TIMEOUT_S, Handler, Handling, HandlingOptions, KeyOf, Order
@@ -103,7 +103,11 @@ class Consumer(Reading):
         super().__init__()
         check_group(group)
         check_start(start)
-        check_positive(auto_commit_s=auto_commit_s, prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
+        if auto_commit_s is not None:
+            check_seconds(auto_commit_s=auto_commit_s)
+        check_count(prefetch_messages=prefetch_messages, prefetch_bytes=prefetch_bytes)
+        check_callable(on_assigned=on_assigned, on_revoked=on_revoked)
+        check_kind((str, Path, type(None)), offsets_dir=offsets_dir)
         if mode not in ("clustering", "broadcasting"):
             raise InvalidArgumentError(f"mode is {mode!r}, not 'clustering' or 'broadcasting'")
         self._group = group
@@ -254,6 +258,8 @@ class Consumer(Reading):
         Raises:
             LedgerMQError: it could not be sent back: leave it unhandled.
         """
+        if after_s is not None:
+            check_wait(after_s=after_s)
         await self._send_back(message, delay_level(after_s))
 
     async def dead_letter(self, message: Message) -> None:
@@ -304,6 +310,7 @@ class Consumer(Reading):
 
     async def _send_back(self, message: Message, level: int) -> None:
         self._opened()
+        check_kind(Message, message=message)
         if self._mode == "broadcasting":
             raise InvalidArgumentError("nothing is sent back in broadcasting")
         await SendingBack(self._session, self._group).send_back(message, level, None)

@@ -12,6 +12,7 @@ Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFault
 from collections.abc import Sequence
 from typing import Final
 
+from ledgermq.client.checks import check_flag, listed
 from ledgermq.client.errors import InvalidArgumentError
 
 LATENCY_MAX_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15000)
@@ -52,9 +53,12 @@ class FaultStrategy:
         not_available_ms: Sequence[int] = NOT_AVAILABLE_MS,
         probe: bool = False,
     ) -> None:
-        if len(latency_max_ms) != len(not_available_ms) or list(latency_max_ms) != sorted(set(latency_max_ms)):
+        check_flag(probe=probe)
+        least = listed((int, float), "latency_max_ms", latency_max_ms)
+        avoided = listed((int, float), "not_available_ms", not_available_ms)
+        if len(least) != len(avoided) or least != sorted(set(least)):
             raise InvalidArgumentError(f"{latency_max_ms} and {not_available_ms} are no table of back-offs")
-        self._rows = list(zip(latency_max_ms, not_available_ms, strict=True))[::-1]
+        self._rows = list(zip(least, avoided, strict=True))[::-1]
         self.probe = probe
         self._faults: dict[str, _Fault] = {}
 

@@ -20,6 +20,7 @@ from typing import Final, Literal, NamedTuple
 
 from ledgermq.client.assigned import AssignedQueues
 from ledgermq.client.callbacks import Callback
+from ledgermq.client.checks import check_callable, check_count, check_seconds, check_wait
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
 from ledgermq.client.message import Message
 from ledgermq.client.queue_reader import QueueReader
@@ -39,6 +40,8 @@ KeyOf = Callable[[Message], Hashable]
 """The key of a message; those with the key None are in no order."""
 
 CONCURRENCY: Final = 16
+CONCURRENCY_MAX: Final = 65_536  # each is a task
+TRIES_LIMIT: Final = (1 << 31) - 1
 HANDLER: Final = "handler"
 TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
 WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn, or for another try
@@ -59,8 +62,8 @@ class Retry(Exception):
     """
 
     def __init__(self, after_s: float | None = None) -> None:
-        if after_s is not None and not after_s >= 0:
-            raise InvalidArgumentError(f"a message cannot come again after {after_s:g} s")
+        if after_s is not None:
+            check_wait(after_s=after_s)
         super().__init__("again" if after_s is None else f"again after {after_s:g} s")
         self.after_s = after_s
 
@@ -85,10 +88,11 @@ class HandlingOptions:
         Raises:
             InvalidArgumentError: names it.
         """
-        if self.concurrency < 1 or self.timeout_s <= 0 or (self.tries_max is not None and self.tries_max < 0):
-            raise InvalidArgumentError(
-                f"concurrency {self.concurrency}, timeout_s {self.timeout_s:g}, tries_max {self.tries_max}"
-            )
+        check_count(most=CONCURRENCY_MAX, concurrency=self.concurrency)
+        check_seconds(timeout_s=self.timeout_s)
+        if self.tries_max is not None:
+            check_count(least=0, most=TRIES_LIMIT, tries_max=self.tries_max)
+        check_callable(key=self.key)
         if self.order not in ("none", "key", "queue"):
             raise InvalidArgumentError(f"order is {self.order!r}, not 'none', 'key' or 'queue'")
         if self.key is not None and self.order != "key":

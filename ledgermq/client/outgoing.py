@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ledgermq.client.checks import check_text
+from ledgermq.client.checks import check_count, check_seconds, check_text
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.message.properties import SHARDING_KEY
 
@@ -85,6 +85,18 @@ def check_body(body: Body) -> None:
         raise InvalidArgumentError("body is a memoryview of something else than consecutive bytes: cast it first")
     if not 0 < len(body) <= BODY_BYTES_MAX:
         raise InvalidArgumentError(f"body has {len(body)} bytes, 1 to {BODY_BYTES_MAX} are allowed")
+
+
+def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
+    """Refuse limits of one send that are none; None for the producer's.
+
+    Raises:
+        InvalidArgumentError: names it.
+    """
+    if deadline_s is not None:
+        check_seconds(deadline_s=deadline_s)
+    if attempts_max is not None:
+        check_count(attempts_max=attempts_max)
 
 
 def encode_properties(

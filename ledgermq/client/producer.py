@@ -15,7 +15,7 @@ from typing import Any, Final, Self, Unpack
 from ledgermq.client.assembly import Assembly, Kind
 from ledgermq.client.batcher import BATCH_BYTES, Batcher
 from ledgermq.client.calls import OnRetry
-from ledgermq.client.checks import check_positive
+from ledgermq.client.checks import check_callable, check_count, check_flag, check_kind, check_seconds, check_wait
 from ledgermq.client.compression import Codec, Compression
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.fault_strategy import FaultStrategy
@@ -107,12 +107,13 @@ class Producer(Sends):
         credentials: Credentials | None = None,
     ) -> None:
         check_group(group)
-        check_positive(
-            linger_s=linger_s or None, batch_bytes=batch_bytes, in_flight_max=in_flight_max,
-            in_flight_bytes_max=in_flight_bytes_max,
-        )  # fmt: skip
-        if batch_bytes > BODY_BYTES_MAX:
-            raise InvalidArgumentError(f"batch_bytes is {batch_bytes}, at most {BODY_BYTES_MAX} fit")
+        if linger_s is not None:
+            check_wait(linger_s=linger_s)
+        check_count(in_flight_max=in_flight_max, in_flight_bytes_max=in_flight_bytes_max)
+        check_count(most=BODY_BYTES_MAX, batch_bytes=batch_bytes)
+        check_flag(create_topics=create_topics)
+        check_callable(checker=checker)
+        check_kind((FaultStrategy, type(None)), faults=faults)
         self._group = group
         self._create_topics = create_topics
         super().__init__(linger_s, batch_bytes, Compression(compression, compress_over_bytes))
@@ -159,6 +160,7 @@ class Producer(Sends):
 
     async def close(self, *, drain: bool = True) -> None:
         """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""
+        check_flag(drain=drain)
         producing, self._producing = self._producing, None
         if producing is not None:
             await producing.close(self._group, drain=drain)
@@ -188,6 +190,8 @@ class Producer(Sends):
             options: tags, keys, properties.
         """
         producing = self._opened()
+        if check_after_s is not None:
+            check_wait(check_after_s=check_after_s)
         message_id = producing.outbox.assembly.next_id()
         kind = Kind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
 
@@ -212,6 +216,7 @@ class Producer(Sends):
             LedgerMQError: the request could not be sent, as in `send`.
         """
         producing = self._opened()
+        check_seconds(timeout_s=timeout_s)
         producing.outbox.assembly.where(topic, None, None)  # a name that is none is refused
         check_body(body)
 
@@ -229,6 +234,9 @@ class Producer(Sends):
             RefusedError: the requester is gone.
             LedgerMQError: as in `send`.
         """
+        check_kind(Message, request=request)
+        if deadline_s is not None:
+            check_seconds(deadline_s=deadline_s)
         return await self._opened().reply(request, body, deadline_s)
 
     async def recall(self, handle: SendResult | str) -> str:
@@ -244,6 +252,7 @@ class Producer(Sends):
             InvalidArgumentError: no recall handle.
             InvalidRequestError: too late, or the broker does not know it.
         """
+        check_kind((SendResult, str), handle=handle)
         text = handle.recall_handle if isinstance(handle, SendResult) else handle
         if text is None:
             raise InvalidArgumentError("only a message sent with delay or deliver_at can be recalled")

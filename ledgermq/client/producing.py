@@ -11,7 +11,7 @@ from ledgermq.client.errors import LedgerMQError, NoReplyError, SendManyError
 from ledgermq.client.fault_watch import FaultWatch
 from ledgermq.client.message import Message
 from ledgermq.client.outbox import Outbox
-from ledgermq.client.outgoing import Body, Keys, Outgoing
+from ledgermq.client.outgoing import Body, Keys, Outgoing, check_limits
 from ledgermq.client.replies import Replies, return_of
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.send_plan import SendPlan, Where
@@ -87,6 +87,7 @@ class Producing:
             LedgerMQError: it cannot be sent, or no route tells its queue in time.
         """
         outbox = self.outbox
+        check_limits(deadline_s, attempts_max)
         where = outbox.assembly.where(topic, queue, order_key)
         part = outbox.assembly.part_of(body, tags, keys, properties, order_key)
         limit_s = outbox.calls.deadline_s if deadline_s is None else deadline_s

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 from ledgermq.client.assigned import AssignedQueues
-from ledgermq.client.checks import unix_ms
+from ledgermq.client.checks import COUNT_MAX, check_count, check_wait, unix_ms
 from ledgermq.client.commits import Commits
 from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.client.membership import Everything, Membership
 from ledgermq.client.message import Message
 from ledgermq.client.queue_reader import QueueReader
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import MessageQueue, check_queue
 from ledgermq.client.serving import Serving
 
 
@@ -69,6 +69,8 @@ class Reading:
             ClosedError: the consumer is closed, or a handler runs.
             LedgerMQError: as in iteration.
         """
+        check_count(count_max=count_max)
+        check_wait(wait_s=wait_s)
         self._finish()
         parts = self._opened()
         _check_unhandled(parts)
@@ -93,6 +95,8 @@ class Reading:
         Raises:
             LedgerMQError: as in iteration.
         """
+        check_count(count_max=count_max)
+        check_wait(wait_s=wait_s)
         async for message in self:
             batch = [message]
             deadline = asyncio.get_running_loop().time() + wait_s
@@ -144,11 +148,11 @@ class Reading:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Give no messages of these queues (of all that are ours, without any) until `resume`."""
-        self._opened().queues.pause(queues or self.assignment)
+        self._opened().queues.pause(_checked(queues) or self.assignment)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Give messages of these queues (of all that are ours, without any) again."""
-        self._opened().queues.resume(queues or self.assignment)
+        self._opened().queues.resume(_checked(queues) or self.assignment)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at this offset of a queue of ours. It counts as handled up to there, and is committed so.
@@ -156,6 +160,8 @@ class Reading:
         Raises:
             InvalidArgumentError: the queue is not ours, or the offset is negative.
         """
+        check_queue(queue)
+        check_count(least=-COUNT_MAX, offset=offset)
         if offset < 0:
             raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
         self._opened().queues.reader(queue).move(offset)
@@ -190,6 +196,12 @@ class Reading:
             if not reader.backlog.is_dropped:
                 reader.finish()
         self._in_hand.clear()
+
+
+def _checked(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+    for queue in queues:
+        check_queue(queue, "of queues one")
+    return queues
 
 
 def _check_unhandled(parts: Parts) -> None:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import orjson
 
-from ledgermq.client.errors import UndecodableError
+from ledgermq.client.errors import InvalidArgumentError, UndecodableError
 
 LEADER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2
+QUEUE_ID_MAX = (1 << 31) - 1
 QUEUES_MAX = 65_536  # of one topic at one broker; a larger number is no answer of a sane nameserver
 
 
@@ -29,6 +30,20 @@ class MessageQueue(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.broker}/{self.queue_id}"
+
+
+def check_queue(queue: MessageQueue, what: str = "queue") -> None:
+    """Refuse what names no queue.
+
+    Raises:
+        InvalidArgumentError: no MessageQueue, or one of other things than two texts and a number.
+    """
+    if not isinstance(queue, MessageQueue):
+        raise InvalidArgumentError(f"{what} is {type(queue).__name__}, not a MessageQueue: {queue!r}")
+    topic, broker, number = queue
+    is_number = isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= QUEUE_ID_MAX
+    if not (isinstance(topic, str) and isinstance(broker, str) and is_number):
+        raise InvalidArgumentError(f"{what} is {queue!r}: topic and broker are texts, the queue id is 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any, Final, Unpack
 
 from ledgermq.client.assembly import PLAIN, Kind
+from ledgermq.client.checks import listed
 from ledgermq.client.compression import Compression
 from ledgermq.client.errors import ClosedError, ConnectionLostError, unreachable_from
 from ledgermq.client.json_body import encode_json
 from ledgermq.client.options import SendOptions, SoonOptions
-from ledgermq.client.outgoing import Body, Keys, Outgoing, check_body
+from ledgermq.client.outgoing import Body, Keys, Outgoing, check_body, check_limits
 from ledgermq.client.producing import Producing
 from ledgermq.client.route import MessageQueue
 from ledgermq.client.sending import SendResult
@@ -27,6 +28,7 @@ from ledgermq.remoting.errors import RemotingError
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 UNYIELDED_BYTES_MAX: Final = 256 * 1024
 DRAIN_POLL_S: Final = 0.002
+MESSAGE: Final = (Outgoing, bytes, bytearray, memoryview)
 
 
 class Sends:
@@ -86,6 +88,7 @@ class Sends:
             NoRouteError: the topic does not exist, and may not be created.
         """
         producing = self._opened()
+        check_limits(deadline_s, attempts_max)
         own = timing_text(delay, delay_level, deliver_at)
         if self._linger_s is not None and not own and self._shares(body, order_key):
             sending = await producing.into_batch(
@@ -145,8 +148,10 @@ class Sends:
             LedgerMQError: as in `send`.
         """
         outbox = self._opened().outbox
+        check_limits(deadline_s, attempts_max)
+        several = listed(MESSAGE, "messages", messages)
         where = outbox.assembly.where(topic, queue, order_key)
-        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message, order_key) for message in messages], where)
+        plan = outbox.assembly.batch(topic, [outbox.assembly.part(message, order_key) for message in several], where)
         return await outbox.run_in_order(plan, order_key, deadline_s, attempts_max)
 
     async def send_many(
@@ -170,7 +175,10 @@ class Sends:
             SendManyError: not all were acknowledged; `outcomes` says which.
             InvalidArgumentError: one of them cannot be sent; none was.
         """
-        return await self._opened().many(topic, messages, queue, order_key, deadline_s, attempts_max, self._batch_bytes)
+        producing = self._opened()
+        check_limits(deadline_s, attempts_max)
+        several = listed(MESSAGE, "messages", messages)
+        return await producing.many(topic, several, queue, order_key, deadline_s, attempts_max, self._batch_bytes)
 
     async def send_oneway(
         self,

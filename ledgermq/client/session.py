@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ledgermq.client.address import parse_addresses
 from ledgermq.client.calls import Calls, FailedTry, OnRetry, OnTry
-from ledgermq.client.checks import check_positive
+from ledgermq.client.checks import check_callable, check_seconds
 from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.client.heartbeats import Heartbeats
 from ledgermq.client.identity import local_address_towards, make_client_id
@@ -94,7 +94,8 @@ class Session:
         on_try: OnTry | None = None,
     ) -> None:
         self._addresses = parse_addresses(namesrv)
-        check_positive(attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        check_seconds(attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        check_callable(on_retry=on_retry)
         if not isinstance(tls, bool | ssl.SSLContext):
             raise InvalidArgumentError(f"tls is {tls!r}: neither True nor False nor an ssl.SSLContext")
         if credentials is not None and not isinstance(credentials, Credentials):

@@ -30,10 +30,11 @@ def stopped_by(signals: Signals, stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _numbers(signals: Signals) -> list[int]:
-    if isinstance(signals, int):
-        return [signals]
     try:
-        return [signal.Signals(number) for number in signals]
+        several = [signals] if isinstance(signals, int) else list(signals)
+        if any(isinstance(number, bool) for number in several):
+            raise ValueError("True and False are no signals")
+        return [signal.Signals(number) for number in several]
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"stop_on {signals!r}: {error}") from error
 

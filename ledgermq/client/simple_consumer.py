@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable
 from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self
 
+from ledgermq.client.checks import check_count, check_flag, check_kind, check_seconds, check_wait
 from ledgermq.client.errors import (
     Action,
     InvalidArgumentError,
@@ -96,6 +97,7 @@ class SimpleConsumer:
         check_group(group)
         if start not in ("first", "last"):
             raise InvalidArgumentError(f"start is {start!r}, not 'first' or 'last'")
+        check_flag(ordered=ordered)
         self._group = group
         self._start: Literal["first", "last"] = start
         self._ordered = ordered
@@ -145,8 +147,9 @@ class SimpleConsumer:
             InvalidArgumentError: a number out of range.
             LedgerMQError: refused for good, or no broker could be asked in all that time.
         """
-        if not 1 <= count_max <= COUNT_MAX or invisible_s <= 0 or wait_s < 0:
-            raise InvalidArgumentError(f"count_max {count_max}, invisible_s {invisible_s:g}, wait_s {wait_s:g}")
+        check_count(most=COUNT_MAX, count_max=count_max)
+        check_seconds(invisible_s=invisible_s)
+        check_wait(wait_s=wait_s)
         loop = asyncio.get_running_loop()
         deadline, attempt_id = loop.time() + wait_s, uuid.uuid4().hex
         failure: LedgerMQError | None = None
@@ -186,7 +189,7 @@ class SimpleConsumer:
         rounds: list[Awaitable[object]] = []
         for message in messages:
             if not isinstance(message, PoppedMessage):
-                raise InvalidArgumentError(f"ack(*messages) is given a {type(message).__name__}")
+                raise InvalidArgumentError(f"ack(*messages) is given a {type(message).__name__}: {message!r}")
             if len(messages) == 1 or self._ordered or not message.handle.fits_batch:
                 rounds.append(self._call(RequestCode.ACK_MESSAGE, message))
             else:
@@ -202,8 +205,8 @@ class SimpleConsumer:
         Raises:
             LedgerMQError: the broker has not taken it in time, or the message's time is over.
         """
-        if invisible_s < 0:
-            raise InvalidArgumentError(f"invisible_s is {invisible_s:g}")
+        check_kind(PoppedMessage, message=message)
+        check_wait(invisible_s=invisible_s)
         ext = {"invisibleTime": str(int(invisible_s * 1000))}
         answer = await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, message, ext)
         message.handle = changed_handle(message.queue.broker, message, answer.ext)

@@ -23,7 +23,7 @@ def check_start(start: Start) -> None:
     """
     if isinstance(start, datetime):
         unix_ms(start, "start")
-    elif start not in WIRE_NAMES:
+    elif not isinstance(start, str) or start not in WIRE_NAMES:
         raise InvalidArgumentError(f"start is {start!r}, not 'first', 'last' or a datetime")
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from ledgermq.client.checks import check_no_bytes
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.outgoing import check_topic
 from ledgermq.client.start_position import Start, wire_name
@@ -29,6 +30,7 @@ def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str
         InvalidArgumentError: no topic, a malformed name or expression.
     """
     named = [topics] if isinstance(topics, str) else topics
+    check_no_bytes(topics=topics)
     try:
         expressions: dict[str, str | Sql] = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, ALL)
     except TypeError:

@@ -69,6 +69,7 @@ def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subsc
         InvalidArgumentError: only separators, no tag; an empty condition.
     """
     if isinstance(expression, Sql):
+        check_text(expression.condition, f"condition for topic {topic!r}")
         if not expression.condition.strip():
             raise InvalidArgumentError(f"the condition for topic {topic!r} is empty")
         return Subscription(topic, expression.condition, frozenset(), version, SQL92)

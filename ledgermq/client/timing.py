@@ -12,12 +12,13 @@ import binascii
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from ledgermq.client.checks import check_text, unix_ms
+from ledgermq.client.checks import check_text, check_wait, unix_ms
 from ledgermq.client.errors import InvalidArgumentError
 
 Delay = float | timedelta
 """Seconds, or a timedelta."""
 
+LEVEL_MAX = (1 << 31) - 1  # brokers take their last level for larger ones
 _HANDLE_WORDS = 5
 
 
@@ -34,7 +35,7 @@ def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: dateti
     if delay is not None:
         return _delay_text(delay)
     if delay_level is not None:
-        if not isinstance(delay_level, int) or delay_level < 1:
+        if not isinstance(delay_level, int) or isinstance(delay_level, bool) or not 1 <= delay_level <= LEVEL_MAX:
             raise InvalidArgumentError(f"delay_level is {delay_level}, levels are numbers from 1 on")
         return f"DELAY\x01{delay_level}\x02"
     assert deliver_at is not None, "the only one left"
@@ -43,8 +44,7 @@ def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: dateti
 
 def _delay_text(delay: Delay) -> str:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
-        raise InvalidArgumentError(f"delay is {delay!r}: it must be a number of seconds, 0 or more")
+    check_wait(delay=seconds)
     return f"TIMER_DELAY_MS\x01{round(seconds * 1000)}\x02" if seconds else ""
 
 

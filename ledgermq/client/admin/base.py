@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client.admin.results import QueueProgress, QueueStats
 from ledgermq.client.back_off import back_off_s
+from ledgermq.client.checks import check_text
 from ledgermq.client.cluster import ClusterInfo, parse_cluster_info
 from ledgermq.client.errors import (
     DeadlineExceededError,
@@ -89,6 +90,7 @@ class AdminBase:
         Raises:
             NoRouteError: none knows it.
         """
+        check_text(topic, "topic")
         return (await self._session.nameservers.route(topic)).route
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -102,6 +104,8 @@ class AdminBase:
         return QueueOffsets(self._session.calls, self._session.routes)
 
     async def _broker_names(self, cluster: str | None) -> tuple[str, ...]:
+        if cluster is not None:
+            check_text(cluster, "cluster")
         info = await self.cluster()
         if cluster is None:
             return tuple(info.brokers)
@@ -129,21 +133,22 @@ class AdminBase:
             body: of the request.
             timeout_s: for one try, when it takes longer than others.
         """
+        check_text(broker, "broker")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(self._deadline_s, timeout_s or 0.0)
         failures: list[LedgerMQError] = []
         attempts = 0
         while (left_s := deadline - loop.time()) > 0:
-            address = broker if ":" in broker else (await self.cluster()).leaders().get(broker)
-            if address is not None:
-                attempts += 1
-                try:
+            try:
+                address = broker if ":" in broker else (await self.cluster()).leaders().get(broker)
+                if address is not None:
+                    attempts += 1
                     patience_s = min(left_s, timeout_s or self._attempt_timeout_s)
                     return await self._ask(address, code, ext, patience_s, body=body)
-                except (UnreachableError, RefusedError) as failure:
-                    if not failure.is_retryable or isinstance(failure, final):
-                        raise
-                    failures.append(failure)
+            except (UnreachableError, RefusedError) as failure:
+                if not failure.is_retryable or isinstance(failure, final):
+                    raise
+                failures.append(failure)
             await asyncio.sleep(back_off_s(len(failures) + 1, random.random))
         what = f"{Command(code).name} at broker {broker}"
         raise DeadlineExceededError(what, self._deadline_s, attempts, failures[-FAILURES_KEPT:])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ledgermq.client.admin.base import AdminBase, parse_table, read
+from ledgermq.client.checks import check_text, check_text_map
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.properties_text import parse_properties
@@ -36,6 +37,7 @@ class BrokerAdmin(AdminBase):
         Returns:
             How many topics that concerns, at the nameserver that knows most.
         """
+        check_text(broker, "broker")
         answers = await self._at_nameservers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": broker})
         return max(int(answer.ext.get("wipeTopicCount", "0")) for answer in answers.values())
 
@@ -45,6 +47,7 @@ class BrokerAdmin(AdminBase):
         Returns:
             How many topics that concerns, at the nameserver that knows most.
         """
+        check_text(broker, "broker")
         answers = await self._at_nameservers(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": broker})
         return max(int(answer.ext.get("addTopicCount", "0")) for answer in answers.values())
 
@@ -67,6 +70,7 @@ def settings_text(settings: Mapping[str, str]) -> bytes:
     Raises:
         InvalidArgumentError: nothing, a name that is none, or a line break.
     """
+    check_text_map(settings=settings)
     if not settings:
         raise InvalidArgumentError("no settings to change")
     for name, value in settings.items():

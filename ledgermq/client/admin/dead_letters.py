@@ -4,6 +4,7 @@ from typing import Final
 
 from ledgermq.client.admin.messages import MessageAdmin
 from ledgermq.client.calls import Target
+from ledgermq.client.checks import check_count, check_kind
 from ledgermq.client.errors import NoRouteError
 from ledgermq.client.message import Message
 from ledgermq.client.outgoing import check_group
@@ -36,6 +37,7 @@ class DeadLetterAdmin(MessageAdmin):
         They stay where they are.
         """
         check_group(group)
+        check_count(count_max=count_max)
         try:
             route = await self.route(DLQ_PREFIX + group)
         except NoRouteError:
@@ -53,6 +55,7 @@ class DeadLetterAdmin(MessageAdmin):
         Returns:
             The queue it is in now.
         """
+        check_kind(Message, letter=letter)
         plan = _ResendPlan(self._session.routes, letter)
         answered = await self._session.calls.run(plan)
         return MessageQueue(plan.topic, answered.target.broker, answered.target.queue_id)

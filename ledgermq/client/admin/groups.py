@@ -17,6 +17,7 @@ from ledgermq.client.admin.results import (
     parse_members,
 )
 from ledgermq.client.admin.topics import attributes_text, parse_topic_list
+from ledgermq.client.checks import check_count, check_flag, check_kind, check_text_map, check_texts
 from ledgermq.client.errors import (
     GroupNotFoundError,
     NotFoundError,
@@ -27,6 +28,7 @@ from ledgermq.client.membership import read_members
 from ledgermq.client.message import Message
 from ledgermq.client.outgoing import check_group
 from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.fields import I32_MAX
 
 FORWARDED_TIMEOUT_S: Final = 12.0  # the broker asks a client, and gives it 10 s
 
@@ -41,6 +43,7 @@ class GroupAdmin(AdminBase):
             config: its settings, or its name alone for the usual ones.
             cluster: whose brokers; None: all.
         """
+        check_kind((GroupConfig, str), config=config)
         settings = GroupConfig(config) if isinstance(config, str) else config
         check_group(settings.group)
         brokers = await self._broker_names(cluster)
@@ -63,6 +66,12 @@ class GroupAdmin(AdminBase):
             GroupNotFoundError: no broker knows the group.
         """
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        flags = {"may_consume": may_consume, "may_broadcast": may_broadcast, "is_ordered": is_ordered}
+        counts = {"retry_max": retry_max, "retry_queue_count": retry_queue_count}
+        check_flag(**{name: flag for name, flag in flags.items() if flag is not None})
+        for name, count in counts.items():
+            if count is not None:
+                check_count(least=0, most=I32_MAX, **{name: count})
         for broker, old in (await self.group_config(group)).items():
             new = GroupConfig(
                 group,
@@ -77,6 +86,7 @@ class GroupAdmin(AdminBase):
     async def delete_group(self, group: str, *, clean_offsets: bool = False, cluster: str | None = None) -> None:
         """Delete a group's settings from every broker (of that cluster), and its offsets if asked for."""
         check_group(group)
+        check_flag(clean_offsets=clean_offsets)
         ext = {"groupName": group, "cleanOffset": flag(clean_offsets)}
         await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
 
@@ -141,6 +151,7 @@ class GroupAdmin(AdminBase):
 
     async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
         """Who sends to a topic as a member of this producer group; empty when nobody does."""
+        check_texts(group=group, topic=topic)
         ext = {"producerGroup": group}
         try:
             brokers = (await self.route(topic)).brokers
@@ -155,6 +166,8 @@ class GroupAdmin(AdminBase):
         Raises:
             ServerError: it is not connected, or does not answer.
         """
+        check_texts(group=group, client_id=client_id)
+        check_flag(stacks=stacks)
         ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": flag(stacks)}
         where, answer = await self._at_any(
             await self._broker_names(None),
@@ -170,6 +183,8 @@ class GroupAdmin(AdminBase):
         Raises:
             ServerError: it is not connected, does not answer, or has no handler.
         """
+        check_texts(group=group, client_id=client_id)
+        check_kind(Message, message=message)
         ext = {
             "consumerGroup": group,
             "clientId": client_id,
@@ -198,7 +213,15 @@ class GroupAdmin(AdminBase):
 
 
 def _group_body(config: GroupConfig) -> bytes:
-    """RocketMQ's SubscriptionGroupConfig."""
+    """RocketMQ's SubscriptionGroupConfig.
+
+    Raises:
+        InvalidArgumentError: a setting is none.
+    """
+    check_flag(may_consume=config.may_consume, may_broadcast=config.may_broadcast, is_ordered=config.is_ordered)
+    check_count(least=0, most=I32_MAX, retry_max=config.retry_max, retry_queue_count=config.retry_queue_count)
+    if config.attributes is not None:
+        check_text_map(attributes=config.attributes)
     body = {
         "brokerId": 0,
         "consumeBroadcastEnable": config.may_broadcast,

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
-from ledgermq.client.checks import unix_ms
+from ledgermq.client.checks import check_count, check_text, check_texts, unix_ms
 from ledgermq.client.errors import (
     InvalidArgumentError,
     LedgerMQError,
@@ -18,7 +18,7 @@ from ledgermq.client.errors import (
 from ledgermq.client.message import Message
 from ledgermq.client.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
 from ledgermq.client.queue_offsets import QueueOffsets
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import MessageQueue, check_queue
 from ledgermq.client.subscription import ALL, parse_subscription
 from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
@@ -43,6 +43,7 @@ class MessageAdmin(AdminBase):
             InvalidArgumentError: not an offset message id.
             NotFoundError: no broker has it.
         """
+        check_text(offset_message_id, "offset_message_id")
         try:
             host, physical_offset = parse_offset_message_id(offset_message_id)
         except InvalidMessageIdError as error:
@@ -79,16 +80,20 @@ class MessageAdmin(AdminBase):
             end: stored at or before; None: until now.
             count_max: at most 64 per broker.
         """
+        check_texts(topic=topic, key=key)
+        check_count(count_max=count_max)
         found = await self._query(topic, key, begin, end, count_max, is_unique=False)
         return [message for message in found if key in message.keys]
 
     async def find_by_id(self, topic: str, message_id: str) -> list[Message]:
         """All stored copies of the message with this `message_id` (UNIQ_KEY); more than one after a retried send."""
+        check_texts(topic=topic, message_id=message_id)
         found = await self._query(topic, message_id, None, None, FOUND_MAX, is_unique=True)
         return [message for message in found if message.message_id == message_id]
 
     async def find_by_time(self, topic: str, begin: datetime, end: datetime, count_max: int = 1000) -> list[Message]:
         """Messages stored in [begin, end), in the order of their times; at most the first `count_max` of each queue."""
+        check_count(count_max=count_max)
         first_ms, end_ms = unix_ms(begin, "begin"), unix_ms(end, "end")
         offsets = QueueOffsets(self._session.calls, self._session.routes)
         found: list[Message] = []
@@ -100,6 +105,9 @@ class MessageAdmin(AdminBase):
 
     async def read(self, queue: MessageQueue, offset: int, count_max: int = MESSAGES_MAX) -> list[Message]:
         """Messages of a queue from `offset` on, without being in any group; fewer at its end."""
+        check_queue(queue)
+        check_count(least=0, offset=offset)
+        check_count(count_max=count_max)
         messages: list[Message] = []
         while len(messages) < count_max:
             pulled = await self._pull(queue, offset)
@@ -114,12 +122,12 @@ class MessageAdmin(AdminBase):
     async def _query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count_max: int, *, is_unique: bool
     ) -> list[Message]:
-        until_ms = unix_ms(end, "end") if end else (time.time_ns() // 1_000_000) + 60_000
+        until_ms = unix_ms(end, "end") if end is not None else (time.time_ns() // 1_000_000) + 60_000
         ext = {
             "topic": topic,
             "key": key,
             "maxNum": str(count_max),
-            "beginTimestamp": str(unix_ms(begin, "begin") if begin else 0),
+            "beginTimestamp": str(unix_ms(begin, "begin") if begin is not None else 0),
             "endTimestamp": str(until_ms),
         }
         if is_unique:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ledgermq.client.admin.base import AdminBase, read
 from ledgermq.client.admin.brokers import parse_settings, settings_text
+from ledgermq.client.checks import check_text, check_texts
 from ledgermq.client.errors import InvalidArgumentError, NotFoundError
 from ledgermq.remoting.codes import RequestCode
 
@@ -16,6 +17,7 @@ class NameserverAdmin(AdminBase):
         if address is None:
             answer = await self._session.nameservers.request(RequestCode.GET_NAMESRV_CONFIG, {})
         else:
+            check_text(address, "address")
             answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {}, self._attempt_timeout_s)
         return parse_settings(address or "nameserver", answer.body)
 
@@ -25,6 +27,7 @@ class NameserverAdmin(AdminBase):
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:
         """Keep a text at every nameserver."""
+        check_texts(namespace=namespace, key=key, value=value)
         if not (namespace and key and value):
             raise InvalidArgumentError(f"namespace {namespace!r}, key {key!r}, value {value!r}: none may be empty")
         ext = {"namespace": namespace, "key": key, "value": value}
@@ -32,6 +35,7 @@ class NameserverAdmin(AdminBase):
 
     async def value(self, namespace: str, key: str) -> str | None:
         """A text that was kept; None when there is none."""
+        check_texts(namespace=namespace, key=key)
         ext = {"namespace": namespace, "key": key}
         try:
             answer = await self._session.nameservers.request(RequestCode.GET_KV_CONFIG, ext)
@@ -41,6 +45,7 @@ class NameserverAdmin(AdminBase):
 
     async def values(self, namespace: str) -> dict[str, str]:
         """All texts of a namespace, by key."""
+        check_text(namespace, "namespace")
         try:
             answer = await self._session.nameservers.request(
                 RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace}
@@ -53,4 +58,5 @@ class NameserverAdmin(AdminBase):
 
     async def delete_value(self, namespace: str, key: str) -> None:
         """Forget a text at every nameserver."""
+        check_texts(namespace=namespace, key=key)
         await self._at_nameservers(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

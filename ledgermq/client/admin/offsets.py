@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
-from ledgermq.client.checks import unix_ms
+from ledgermq.client.checks import check_count, check_texts, unix_ms
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.client.outgoing import check_group
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.route import MessageQueue, check_queue
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 
 Where = Literal["first", "last"] | datetime
@@ -22,14 +22,18 @@ class OffsetAdmin(AdminBase):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message kept in a queue."""
+        check_queue(queue)
         return await self._offsets.first(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One past the offset of the newest message of a queue."""
+        check_queue(queue)
         return await self._offsets.end(queue)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Offset of the first message stored at or after a time (Unix ms)."""
+        check_queue(queue)
+        check_count(least=0, timestamp_ms=timestamp_ms)
         return await self._offsets.at_time(queue, timestamp_ms)
 
     async def progress(self, group: str, topic: str) -> tuple[QueueProgress, ...]:
@@ -48,8 +52,8 @@ class OffsetAdmin(AdminBase):
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Let a group go on from `offset` of a queue; members that are reading it now commit over that."""
         check_group(group)
-        if offset < 0:
-            raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
+        check_queue(queue)
+        check_count(least=0, offset=offset)
         await self._offsets.commit(group, queue, offset)
 
     async def reset_offsets(self, group: str, topic: str, to: Where) -> dict[MessageQueue, int]:
@@ -89,6 +93,7 @@ class OffsetAdmin(AdminBase):
         Raises:
             GroupNotFoundError: a broker does not know `target`.
         """
+        check_texts(source=source, target=target)
         check_group(target)
         table = {one.queue: one.committed for one in await self.progress(source, topic) if one.committed is not None}
         await asyncio.gather(*(self._offsets.commit(target, queue, offset) for queue, offset in table.items()))
@@ -118,9 +123,9 @@ class OffsetAdmin(AdminBase):
 def _timestamp_ms(where: Where) -> int:
     """As request 222 says it: -1 for the end."""
     if isinstance(where, datetime):
-        return unix_ms(where, "where")
+        return unix_ms(where, "to")
     if where not in ("first", "last"):
-        raise InvalidArgumentError(f"{where!r} is not 'first', 'last' or a datetime")
+        raise InvalidArgumentError(f"to is {where!r}, not 'first', 'last' or a datetime")
     return 0 if where == "first" else -1
 
 

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
-from ledgermq.client.checks import check_positive
+from ledgermq.client.checks import check_count, check_flag, check_text, check_text_map
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
 from ledgermq.client.outgoing import check_topic
-from ledgermq.client.route import PERM_READ, PERM_WRITE, TopicRoute
+from ledgermq.client.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
 from ledgermq.remoting.codes import RequestCode
 
 DEFAULT_QUEUE_COUNT: Final = 8
 ROUTE_POLL_S: Final = 0.02
+PERM_MAX: Final = 7
 
 
 class TopicAdmin(AdminBase):
@@ -44,7 +45,11 @@ class TopicAdmin(AdminBase):
             Its route, once a nameserver tells it with all of its brokers.
         """
         check_topic(topic)
-        check_positive(queue_count=queue_count)
+        check_count(most=QUEUES_MAX, queue_count=queue_count)
+        check_count(least=0, most=PERM_MAX, permission=permission)
+        check_flag(ordered=ordered)
+        if attributes is not None:
+            check_text_map(attributes=attributes)
         config = TopicConfig(topic, queue_count, queue_count, permission, ordered, {})
         brokers = await self._broker_names(cluster)
         added = {f"+{name}": value for name, value in (attributes or {}).items()}
@@ -77,6 +82,15 @@ class TopicAdmin(AdminBase):
         Raises:
             TopicNotFoundError: a broker of its route does not know it.
         """
+        for name, count in (("read_queue_count", read_queue_count), ("write_queue_count", write_queue_count)):
+            if count is not None:
+                check_count(least=0, most=QUEUES_MAX, **{name: count})
+        if permission is not None:
+            check_count(least=0, most=PERM_MAX, permission=permission)
+        if ordered is not None:
+            check_flag(ordered=ordered)
+        if attributes is not None:
+            check_text_map(may_delete=True, attributes=attributes)
         changed = {f"{'-' if value is None else '+'}{name}": value for name, value in (attributes or {}).items()}
         for broker, old in (await self.topic_config(topic)).items():
             new = replace(
@@ -100,6 +114,7 @@ class TopicAdmin(AdminBase):
         if cluster is None:
             answer = await self._session.nameservers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         else:
+            check_text(cluster, "cluster")
             answer = await self._session.nameservers.request(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
         return read(
             "nameserver", "list of topics", answer.body, lambda data: tuple(sorted(map(str, data["topicList"])))

@@ -4,12 +4,13 @@ Source: apache/rocketmq `remoting/.../protocol/body/{UserInfo,AclInfo}.java`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import orjson
 
 from ledgermq.client.admin.base import AdminBase, pruned, read
 from ledgermq.client.admin.results import Policy, User, parse_policies
+from ledgermq.client.checks import check_flag, check_text, check_texts, listed
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codes import RequestCode
 
@@ -27,6 +28,7 @@ class UserAdmin(AdminBase):
         Raises:
             RefusedError: it exists.
         """
+        check_texts(password=password, kind=kind)
         await self._put_user(RequestCode.AUTH_CREATE_USER, name, password, kind, True)
 
     async def update_user(
@@ -41,10 +43,12 @@ class UserAdmin(AdminBase):
 
     async def delete_user(self, name: str) -> None:
         """Delete an account and its policies."""
+        check_text(name, "name")
         await self._everywhere(RequestCode.AUTH_DELETE_USER, {"username": name})
 
     async def users(self, name_part: str = "") -> tuple[User, ...]:
         """Accounts whose names contain that text, by the first broker that answers."""
+        check_text(name_part, "name_part")
         ext = {"filter": name_part} if name_part else {}
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_USER, ext)
         if not len(answer.body):
@@ -65,11 +69,13 @@ class UserAdmin(AdminBase):
 
     async def delete_policies(self, subject: str, resource: str | None = None) -> None:
         """Delete a subject's policy for a resource, or all of them."""
+        check_texts(subject=subject, resource="" if resource is None else resource)
         ext = pruned({"subject": subject, "resource": resource, "policyType": "Custom" if resource else None})
         await self._everywhere(RequestCode.AUTH_DELETE_ACL, ext)
 
     async def policies(self, subject_part: str = "", resource_part: str = "") -> dict[str, tuple[Policy, ...]]:
         """Policies by subject, of those that contain these texts, by the first broker that answers."""
+        check_texts(subject_part=subject_part, resource_part=resource_part)
         ext = pruned({"subjectFilter": subject_part or None, "resourceFilter": resource_part or None})
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_ACL, ext)
         if not len(answer.body):
@@ -83,6 +89,11 @@ class UserAdmin(AdminBase):
     async def _put_user(
         self, code: int, name: str, password: str | None, kind: Kind | None, enabled: bool | None
     ) -> None:
+        check_texts(name=name, password="" if password is None else password)
+        if kind is not None and kind not in get_args(Kind):
+            raise InvalidArgumentError(f"kind is {kind!r}, not one of {', '.join(get_args(Kind))}")
+        if enabled is not None:
+            check_flag(enabled=enabled)
         if not name:
             raise InvalidArgumentError("a user without a name")
         user = {
@@ -94,6 +105,7 @@ class UserAdmin(AdminBase):
         await self._everywhere(code, {"username": name}, orjson.dumps(pruned(user)))
 
     async def _put_policies(self, code: int, subject: str, policies: Sequence[Policy]) -> None:
+        check_text(subject, "subject")
         entries = [
             {
                 "resource": policy.resource,
@@ -101,7 +113,7 @@ class UserAdmin(AdminBase):
                 "sourceIps": list(policy.source_ips),
                 "decision": "Allow" if policy.is_allowed else "Deny",
             }
-            for policy in policies
+            for policy in listed(Policy, "policies", policies)
         ]
         body = {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}
         await self._everywhere(code, {"subject": subject}, orjson.dumps(body))
