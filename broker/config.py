@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.auth.settings import AuthSettings
+from dledger.config import PeerAddress
 from ledgermq.remoting.tls_settings import TlsSettings
+from store.flusher import FlushMode
 
 
 class LogMode(enum.StrEnum):
@@ -29,28 +31,6 @@ class MetricsExporter(enum.StrEnum):
 
     DISABLE = "DISABLE"
     PROM = "PROM"
-
-
-class FlushMode(enum.StrEnum):
-    """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
-
-    SYNC = "SYNC_FLUSH"
-    ASYNC = "ASYNC_FLUSH"
-
-
-@dataclass(frozen=True, slots=True)
-class RaftPeer:
-    """One member of a Raft group: its identity, and where its Raft listener is said to be.
-
-    The address is a hint, resolved at each connect; the identity is what counts.
-    """
-
-    node_id: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.node_id}-{self.host}:{self.port}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,13 +76,13 @@ class BrokerConfig:
     # Raft
     raft_group: str = ""
     raft_self_id: str = ""
-    raft_peers: tuple[RaftPeer, ...] = ()
+    raft_peers: tuple[PeerAddress, ...] = ()
     """All members, this node included. The own Raft listener binds `listen_host` at the own entry's port."""
     preferred_leader: str | None = None
     """Node id that is handed leadership when it is caught up."""
     raft_heartbeat_interval_ms: int = 100
     raft_election_timeout_ms: int = 700
-    """Lower bound; each wait is drawn from [t, 2t). A closed connection does not wait for it."""
+    """Lower bound t; each wait is drawn from [t, 1.5t). A closed connection does not wait for it."""
 
     # store
     store_dir: Path = field(default_factory=lambda: Path.home() / "store")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.config import FlushMode
 from cli import metric_values, values
 from ledgermq.remoting.tls import ClientAuth, TlsMode
+from store.flusher import FlushMode
 
 
 def _same(value: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.auth.settings import AuthSettings
-from broker.config import BrokerConfig, FlushMode, LogMode
+from broker.config import BrokerConfig, LogMode
 from broker.config_problems import config_problems
 from cli import values
 from cli.addresses import HostChoice
@@ -23,6 +23,7 @@ from cli.notices import list_notices, tls_notices
 from cli.said import Said
 from ledgermq.remoting.tls_settings import TlsSettings
 from nameserver.config import NameServerConfig
+from store.flusher import FlushMode
 
 _EVERYWHERE = "0.0.0.0"
 

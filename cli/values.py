@@ -4,9 +4,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-from broker.config import RaftPeer
 from cli.keys import Key
-from dledger.config import parse_peers
+from dledger.config import PeerAddress, parse_peers
 from dledger.errors import RaftConfigError
 from store.cleaning.config import parse_hours
 
@@ -204,14 +203,14 @@ def address_list(text: str) -> tuple[str, ...]:
     return tuple(places)
 
 
-def raft_peers(text: str) -> tuple[RaftPeer, ...]:
+def raft_peers(text: str) -> tuple[PeerAddress, ...]:
     """`n0-host:port;n1-host:port`.
 
     Raises:
         ValueRefusedError: it does not parse, or two peers are equal.
     """
     try:
-        return tuple(RaftPeer(peer.node_id, peer.host, peer.port) for peer in parse_peers(text))
+        return parse_peers(text)
     except RaftConfigError as error:
         raise ValueRefusedError(f"does not parse: {error}") from error
 

@@ -18,7 +18,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a member of the group listens for its peers."""
+    """One member of the group: its identity, and where it is said to listen for its peers.
+
+    The address is a hint, resolved at each connect; the identity is what counts.
+    """
 
     node_id: str
     host: str

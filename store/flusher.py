@@ -28,8 +28,8 @@ from store.thresholds import Threshold
 FlushDone = Callable[[int], None]
 
 
-class FlushMode(enum.Enum):
-    """What an acknowledgement waits for."""
+class FlushMode(enum.StrEnum):
+    """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
 
     SYNC = "SYNC_FLUSH"
     ASYNC = "ASYNC_FLUSH"

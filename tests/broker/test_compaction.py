@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.config import FlushMode
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codes import RequestCode
+from store.flusher import FlushMode
 from tests.broker.conftest import (
     Desk,
     MemoryClient,

@@ -7,12 +7,14 @@ import orjson
 import pytest
 
 from broker.assembly import Broker
-from broker.config import FlushMode, LogMode, RaftPeer
+from broker.config import LogMode
 from broker.transfer import TRANSFER_LEADERSHIP
+from dledger.config import PeerAddress
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.command import Command
+from store.flusher import FlushMode
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key
@@ -50,7 +52,7 @@ class Group:
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
     ports = free_ports(3)
-    peers = tuple(RaftPeer(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
     brokers = [
         Broker(
             broker_config(

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from broker.assembly import Broker
-from broker.config import FlushMode, LogMode, RaftPeer
+from broker.config import LogMode
+from dledger.config import PeerAddress
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode, ResponseCode
 from store.batch_queue import BatchQueue
+from store.flusher import FlushMode
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key
@@ -23,7 +25,7 @@ BATCH = encode_batch([(0, b"in", b""), (0, b"side", b"")])
 FILE_SIZE = 32_768
 
 
-def config_of(root: Path, node_id: str, peers: tuple[RaftPeer, ...]) -> Any:
+def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...]) -> Any:
     return broker_config(
         root / node_id,
         mode=LogMode.RAFT,
@@ -70,7 +72,7 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
     tmp_path: Path, wiped: bool
 ) -> None:
     ports = free_ports(3)
-    peers = tuple(RaftPeer(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
     configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers) for peer in peers}
     brokers = {node_id: Broker(config) for node_id, config in configs.items()}
     group = Group(list(brokers.values()), RemotingClient())

@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.config import BrokerConfig, LogMode, RaftPeer
+from broker.config import BrokerConfig, LogMode
 from broker.registration import Announcement, Registration
 from broker.role import Role
 from broker.settings import DataVersion, TopicConfig
+from dledger.config import PeerAddress
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codes import RequestCode
@@ -104,7 +105,7 @@ def raft_config(*ports: int, beat_ms: int = 20) -> BrokerConfig:
         mode=LogMode.RAFT,
         raft_group="b",
         raft_self_id="n2",
-        raft_peers=tuple(RaftPeer(f"n{n}", "127.0.0.1", 1000 + n) for n in range(3)),
+        raft_peers=tuple(PeerAddress(f"n{n}", "127.0.0.1", 1000 + n) for n in range(3)),
         namesrv_addrs=tuple(f"127.0.0.1:{port}" for port in ports),
         namesrv_heartbeat_interval_ms=beat_ms,
         store_dir=Path("/nowhere"),

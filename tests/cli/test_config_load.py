@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, FlushMode, LogMode, RaftPeer
+from broker.config import BrokerConfig, LogMode
 from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
 from cli.config import load_broker_config, load_nameserver_config
 from cli.keys import BROKER_KEYS, NAMESRV_KEYS
 from cli.properties import ConfigError
+from dledger.config import PeerAddress
+from store.flusher import FlushMode
 
 RAFT = {
     "enableDLegerCommitLog": "true",
@@ -62,7 +64,7 @@ def test_raft_mode_flushes_before_it_counts_unless_told_otherwise() -> None:
     assert broker().flush_mode is FlushMode.ASYNC
     raft = broker(**RAFT)
     assert (raft.mode, raft.flush_mode) == (LogMode.RAFT, FlushMode.SYNC)
-    assert raft.raft_peers[1] == RaftPeer("n1", "10.0.0.2", 40911)
+    assert raft.raft_peers[1] == PeerAddress("n1", "10.0.0.2", 40911)
     assert broker(**RAFT, flushDiskType="ASYNC_FLUSH").flush_mode is FlushMode.ASYNC
 
 
