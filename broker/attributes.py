@@ -17,7 +17,8 @@ from typing import Final
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _I64_MAX: Final = (1 << 63) - 1
-_LONG: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LONG: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
+_SHOWN_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
 def _long_between(low: int, high: int) -> Callable[[str], str | None]:
     def check(value: str) -> str | None:
         if not _LONG.fullmatch(value) or not -_I64_MAX - 1 <= int(value) <= _I64_MAX:
-            return f'For input string: "{value}"'
+            return f'For input string: "{value[:_SHOWN_MAX]}"'
         return None if low <= int(value) <= high else f"value is not in range({low}, {high})"
 
     return check

@@ -38,6 +38,7 @@ _FORGET_SECONDS = 60.0
 _HOLD_SECONDS = 3.0
 _HELD_MAX = 10_000
 _PUSH = "CONSUME_PASSIVELY"
+_DIGITS_MAX = 40
 _NORMAL, _RANDOM = 0, 1
 """As madvise calls them."""
 _PHYSICAL_OFFSET, _AT = struct.Struct(">q").unpack_from, 28
@@ -146,7 +147,7 @@ class ColdReads:
     def set_thresholds(self, connection: Connection, command: Command) -> None:
         """2001: bytes that groups may read of cold data in a period, until the process ends."""
         for group, value in parse_properties(_text(command)).items():
-            if not value.isascii() or not value.isdigit() or int(value) > I64_MAX:
+            if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) <= I64_MAX):
                 raise Refusal(Cause.INVALID_PARAMETER, f"the threshold of {group[:100]} is {value[:40]!r}, no number")
             self._thresholds[group] = int(value)
         connection.respond(command, ResponseCode.SUCCESS)

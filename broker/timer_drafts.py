@@ -20,6 +20,7 @@ from store.timer.timer_message import (
     TIMER_ENQUEUE_MS,
     TIMER_ROLL_TIMES,
     TIMER_TOPIC,
+    whole_number,
 )
 
 log = logging.getLogger(__name__)
@@ -76,8 +77,8 @@ class TimerDrafts:
         return self._again(record, target, properties)
 
     def _rolled(self, due: DueTimer, record: Record, properties: dict[str, str]) -> QueuedDraft:
-        times = properties.get(TIMER_ROLL_TIMES, "")
-        properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isascii() and times.isdigit() else 1)
+        times = max(0, whole_number(properties.get(TIMER_ROLL_TIMES, "")) or 0)
+        properties[TIMER_ROLL_TIMES] = str(times + 1)
         properties[TIMER_DELIVER_MS] = str(due.timer.due_ms)
         return self._again(record, self._targets.target(TIMER_TOPIC, 0), properties)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from cli.keys import Key
 from dledger.config import PeerAddress, parse_peers
 from dledger.errors import RaftConfigError
+from ledgermq.remoting.addresses import is_port
 from store.cleaning.config import parse_hours
 
 Value = bool | int | float | str
@@ -195,8 +196,8 @@ def address_list(text: str) -> tuple[str, ...]:
     """
     places = [part.strip() for part in text.split(";") if part.strip()]
     for place in places:
-        host, colon, number = place.rpartition(":")
-        if not (host and colon and number.isascii() and number.isdigit() and 0 < int(number[:6]) < 65536):
+        host, _, number = place.rpartition(":")
+        if not host or not is_port(number):
             raise ValueRefusedError(f"has {place!r}, not host:port")
         if places.count(place) > 1:
             raise ValueRefusedError(f"has {place!r} twice")

@@ -26,6 +26,7 @@ _FIXED = frozenset(
 )
 _FIXED_PREFIX = "tls."
 _NUMBER_MAX = 1 << 31
+_DIGITS_MAX = 20
 _SHOWN_MAX = 100
 
 _LIVE: Mapping[str, str] = {
@@ -100,7 +101,7 @@ def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
         if value not in ("true", "false"):
             raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not true or false: {value[:100]!r}")
         return value == "true"
-    if not (value.isascii() and value.isdigit() and 0 < int(value[:20]) < _NUMBER_MAX):
+    if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and 0 < int(value) < _NUMBER_MAX):
         raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not a number above 0: {value[:100]!r}")
     return int(value)
 

@@ -74,6 +74,9 @@ class PropertyFilter:
         return self.matches(properties)
 
 
+_DIGITS_MAX: Final = 19
+_SHOWN_MAX: Final = 100
+
 _ORDERS: Final[dict[str, Callable[[int, int], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -355,14 +358,14 @@ def _encoded(text: str) -> bytes:
 
 
 def _long(token: Token) -> int:
-    value = int(token.text.rstrip("lL"))
-    if value >= 1 << 63:
-        raise SqlSyntaxError(f"{token.text} is beyond 64 bits", token.position)
-    return value
+    digits = token.text.rstrip("lL")
+    if len(digits) > _DIGITS_MAX or int(digits) >= 1 << 63:
+        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} is beyond 64 bits", token.position)
+    return int(digits)
 
 
 def _double(token: Token) -> float:
     value = float(token.text)
     if value == float("inf"):
-        raise SqlSyntaxError(f"{token.text} is beyond a double", token.position)
+        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} is beyond a double", token.position)
     return value

@@ -1,7 +1,17 @@
 """Addresses as people and sockets write them."""
 
+import re
+from typing import Final
+
 from ledgermq.message.hosts import Host
 from ledgermq.remoting.errors import ConnectError
+
+_PORT: Final = re.compile("[0-9]{1,5}")
+
+
+def is_port(text: str) -> bool:
+    """Whether it is a decimal number from 1 to 65535, as many digits as that has."""
+    return _PORT.fullmatch(text) is not None and 0 < int(text) < 65536
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -10,8 +20,8 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ConnectError: another form, or a port outside 1 to 65535.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port[:6]) <= 65535:
+    host, _, port = address.rpartition(":")
+    if not host or not is_port(port):
         raise ConnectError(address, "not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from ledgermq.remoting.addresses import is_port
 from ledgermq.remoting.refusal import Cause, Refusal
 
 I32_MAX: Final = (1 << 31) - 1
@@ -113,8 +114,8 @@ def address(fields: Fields, name: str) -> str:
         Refusal: MALFORMED_FIELD, naming the field and its value.
     """
     value = filled(fields, name)
-    host, colon, port = value.rpartition(":")
-    if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+    host, _, port = value.rpartition(":")
+    if not host or not is_port(port):
         raise _bad(name, value, "not host:port")
     return value
 

@@ -39,6 +39,13 @@ def test_what_is_no_change_is_refused_in_java_s_words(text: str, remark: str) ->
     assert caught.value.remark == remark
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "0" * 5000 + "7", "+" + "9" * 19])
+def test_a_number_that_no_long_holds_is_refused_in_java_s_words_however_long_it_is(value: str) -> None:
+    with pytest.raises(Refusal, match="For input string") as caught:
+        change_attributes(TOPIC_ATTRIBUTES, None, {"+reserve.time": value})
+    assert len(caught.value.remark) < 200
+
+
 @pytest.mark.parametrize(
     ("before", "change", "after"),
     [

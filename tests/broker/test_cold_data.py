@@ -96,7 +96,14 @@ async def test_nothing_is_counted_when_it_is_off(desk: Desk, filled: MemoryClien
 
 
 @pytest.mark.parametrize(
-    ("body", "part"), [(b"g=many", "'many'"), (b"g=-1", "'-1'"), (b"g=" + b"9" * 30, "999"), (b"\xff", "UTF-8")]
+    ("body", "part"),
+    [
+        (b"g=many", "'many'"),
+        (b"g=-1", "'-1'"),
+        (b"g=" + b"9" * 30, "999"),
+        (b"g=" + b"9" * 5000, "999"),
+        (b"\xff", "UTF-8"),
+    ],
 )
 async def test_a_threshold_that_is_no_number_is_refused(client: MemoryClient, body: bytes, part: str) -> None:
     answer = await client.ask(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, {}, body)

@@ -112,6 +112,8 @@ def test_does_not_match(expression: str) -> None:
         ("a CONTAINS 5", 11, "expected string"),
         ("a IS 5", 5, "expected NULL"),
         ("a = 9223372036854775808", 4, "beyond 64 bits"),
+        (f"a = {'9' * 5000}L", 4, "beyond 64 bits"),
+        (f"{'9' * 5000} = a", 0, "beyond 64 bits"),
         ("a = 1e999", 4, "beyond a double"),
         ("a = 007", 5, "found '0'"),
     ],

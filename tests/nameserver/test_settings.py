@@ -67,6 +67,15 @@ def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: Settin
     assert len(caught.value.remark) < 200
 
 
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "0" * 19 + "1" + "9" * 5000, "0" * 19 + "1" + "9" * 100, "2147483648", "0"]
+)
+def test_a_number_beyond_32_bits_is_refused_however_it_is_written(settings: Settings, value: str) -> None:
+    with pytest.raises(Refusal, match="is not a number above 0"):
+        settings.update(f"scanNotActiveBrokerInterval={value}")
+    assert settings.config.scan_interval_ms == 5000
+
+
 def test_escapes_survive_the_round_trip(settings: Settings) -> None:
     settings.update("serverWorkerThreads=a\\\\b\\=c")
     assert "serverWorkerThreads=a\\\\b=c\n" in settings.as_text()

@@ -3,6 +3,8 @@
 import pytest
 
 from ledgermq.remoting import fields
+from ledgermq.remoting.addresses import split_address
+from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.refusal import Cause, Refusal
 
 
@@ -23,6 +25,16 @@ def test_a_number_that_is_none_or_too_large_is_refused_by_its_name(value: str) -
         fields.integer({"queueId": value}, "queueId")
     assert caught.value.cause is Cause.MALFORMED_FIELD
     assert len(caught.value.remark) < 300
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "000080", "000001" + "9" * 10, "9" * 5000, "\u0663", "+80", " 80", ""])
+def test_an_address_whose_port_is_none_is_refused_wherever_it_is_read(port: str) -> None:
+    with pytest.raises(Refusal, match="brokerAddr"):
+        fields.address({"brokerAddr": f"h:{port}"}, "brokerAddr")
+    with pytest.raises(ConnectError, match="not host:port"):
+        split_address(f"h:{port}")
+    assert fields.address({"brokerAddr": "h:65535"}, "brokerAddr") == "h:65535"
+    assert split_address("[::1]:1") == ("::1", 1)
 
 
 @pytest.mark.parametrize("read", [fields.text, fields.integer, fields.long])
