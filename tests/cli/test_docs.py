@@ -21,6 +21,21 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_source_file_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|tsv))`", page.read_text())
+    assert [name for name in named if not (PROJECT / name).exists()] == []
+
+
+def test_every_module_that_a_map_of_a_room_names_is_there() -> None:
+    missing = []
+    for room in ("broker", "dledger", "store"):
+        text = (PROJECT / room / "__init__.py").read_text().split('"""')[1]
+        named = set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text))
+        missing += [f"{room}: {name}" for name in named if not list((PROJECT / room).rglob(f"{name}.py"))]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     named = set(re.findall(r"`make ([a-z-]+)", page.read_text()))
     assert named <= TARGETS
