@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 
 from broker import cold_data, statistics
 from broker.config import BrokerConfig, MetricsExporter
@@ -217,9 +217,9 @@ class Broker:
             self._prometheus = HealthServer(page.theirs, self._ready)
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
 
-    async def metrics_page(self) -> bytes:
-        """What /metrics shows now."""
-        return await (self._page.whole() if self._page is not None else self.registry.page())
+    def metrics_page(self) -> AsyncIterator[bytes]:
+        """What /metrics shows now, piece by piece."""
+        return self._page.whole() if self._page is not None else self.registry.page()
 
     def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
         return RemotingServer(parts.handler, limits=limits, tls=self._tls, takes_plain=self._config.tls.takes_plain)

@@ -153,10 +153,11 @@ class Arrivals:
         return bool(self._open)
 
     def series(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
-        """Sizes by topic and kind, as settled; None for topics beyond the limit."""
-        for key, distribution in list(self._series.items()):
-            if distribution.count:
-                yield key, distribution.buckets()
+        """Sizes by topic and kind, as settled when the iteration comes to them; None for topics beyond the limit."""
+        for key in list(self._series):
+            found = self._series.get(key)
+            if found is not None and found.count:
+                yield key, found.buckets()
 
     def forget_topic(self, topic: str) -> None:
         """It is gone; so is what was counted of it."""

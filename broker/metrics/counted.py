@@ -4,13 +4,14 @@ Source: the page of a broker 5.3.3 (`tests/broker/golden/rocketmq_page_5_3_3.jso
 apache/rocketmq `broker/.../metrics/BrokerMetricsConstant.java`, `PopMetricsConstant.java`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from broker import names
 from broker.metrics.counting import Counting
 from broker.metrics.rows import COUNTER_HELP, counter, histogram, labelled
 from broker.metrics.tallies import Counts, Key
-from ledgermq.telemetry.families import Buckets, Collector, Family, Labels, Row
+from ledgermq.telemetry.families import Buckets, Collector, Family, Labels, Number, Row
 
 STORAGE: Labels = (("storage_medium", "disk"), ("storage_type", "local"))
 _SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
@@ -35,19 +36,14 @@ def counted(counting: Counting) -> Collector:
     yield from _pop(counting)
 
 
-def _arrived(counting: Counting) -> Collector:
-    nums: list[Row] = []
-    sizes: list[Row] = []
-    spread: list[Row] = []
-    for place, buckets in counting.arrivals.series():
-        labels = _arrival_labels(place)
-        nums.append((labels, sum(buckets.counts)))
-        sizes.append((labels, int(buckets.sum)))
-        spread.append((labels, buckets))
-        yield None
-    yield Family("rocketmq_messages_in_total", "counter", COUNTER_HELP, nums)
-    yield Family("rocketmq_throughput_in_total", "counter", COUNTER_HELP, sizes)
-    yield Family("rocketmq_message_size", "histogram", "Incoming messages size", spread)
+def _arrived(counting: Counting) -> Iterator[Family]:
+    def rows(value: Callable[[Buckets], Number | Buckets]) -> Iterator[Row]:
+        for place, buckets in counting.arrivals.series():
+            yield _arrival_labels(place), value(buckets)
+
+    yield Family("rocketmq_messages_in_total", "counter", COUNTER_HELP, rows(lambda buckets: sum(buckets.counts)))
+    yield Family("rocketmq_throughput_in_total", "counter", COUNTER_HELP, rows(lambda buckets: int(buckets.sum)))
+    yield Family("rocketmq_message_size", "histogram", "Incoming messages size", rows(lambda buckets: buckets))
 
 
 def _arrival_labels(place: tuple[str, str] | None) -> Labels:
@@ -63,15 +59,15 @@ def _departed(counting: Counting) -> Iterator[Family]:
         ("rocketmq_messages_out_total", out.pulled, out.popped),
         ("rocketmq_throughput_out_total", out.pulled_bytes, out.popped_bytes),
     ):
-        rows = _with_system(pulled, _OUT) + _with_system(popped, (*_OUT, "is_retry"))
+        rows = chain(_with_system(pulled, _OUT), _with_system(popped, (*_OUT, "is_retry")))
         yield Family(name, "counter", COUNTER_HELP, rows)
-    rows = _with_system(counting.events.dead_letters, _OUT)
-    yield Family("rocketmq_send_to_dlq_messages_total", "counter", COUNTER_HELP, rows)
+    dead = _with_system(counting.events.dead_letters, _OUT)
+    yield Family("rocketmq_send_to_dlq_messages_total", "counter", COUNTER_HELP, dead)
 
 
-def _with_system(counts: Counts, label_names: tuple[str, ...]) -> list[Row]:
+def _with_system(counts: Counts, label_names: tuple[str, ...]) -> Iterator[Row]:
     """Rows of counts whose keys begin with topic and group."""
-    return [(labelled(label_names, key) + _system_label(key), value) for key, value in counts.items()]
+    return ((labelled(label_names, key) + _system_label(key), value) for key, value in counts.items())
 
 
 def _system_label(key: Key) -> Labels:
@@ -80,10 +76,10 @@ def _system_label(key: Key) -> Labels:
 
 def _calls(counting: Counting) -> Iterator[Family]:
     label_names = ("request_code", "response_code", "is_long_polling", "result")
-    rows: list[Row] = [
+    rows = (
         ((*labelled(label_names, key), ("protocol_type", "remoting")), buckets)
         for key, buckets in counting.calls.latencies()
-    ]
+    )
     yield Family("rocketmq_rpc_latency_milliseconds", "histogram", "Rpc latency", rows)
     events = counting.events
     yield histogram(
@@ -113,7 +109,7 @@ def _timers(counting: Counting) -> Iterator[Family]:
     events = counting.events
     yield counter("rocketmq_timer_enqueue_total", ("topic",), events.timers_in, STORAGE)
     yield counter("rocketmq_timer_dequeue_total", ("topic",), events.timers_out, STORAGE)
-    rows: list[Row] = [(labelled(("topic",), key) + STORAGE, value) for key, value in events.delay_s.items()]
+    rows = ((labelled(("topic",), key) + STORAGE, value) for key, value in events.delay_s.items())
     explanation = "Timer message set latency distribution"
     yield Family("rocketmq_delay_message_latency_seconds", "histogram", explanation, rows)
 

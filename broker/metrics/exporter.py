@@ -6,14 +6,14 @@ brokers for is not here: docs/metrics.md.
 Source: apache/rocketmq-exporter `collector/RMQMetricsCollector.java`, `task/MetricsCollectTask.java`.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from broker import names
 from broker.clients import BROADCASTING
 from broker.config import BrokerConfig
 from broker.parts import Parts
+from broker.settings import TopicConfig
 from broker.statistics import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,
@@ -25,7 +25,17 @@ from broker.statistics import (
 )
 from ledgermq.telemetry.families import Collector, Family, Labels, Row
 
-_STEP: Final = 200
+_DIFFS: Final = {
+    "": ("rocketmq_group_diff", "GroupDiff"),
+    names.RETRY_PREFIX: ("rocketmq_group_retrydiff", "GroupRetryDiff"),
+    names.DEAD_LETTER_PREFIX: ("rocketmq_group_dlqdiff", "GroupDLQDiff"),
+}
+"""Name and help of what is not consumed, by the beginning of the topic's name."""
+
+_BY_TOPIC: Final = (
+    ("rocketmq_producer_tps", "TopicPutNums", TOPIC_PUT_NUMS),
+    ("rocketmq_producer_message_size", "TopicPutMessageSize", TOPIC_PUT_SIZE),
+)
 _BY_GROUP: Final = (
     ("rocketmq_consumer_tps", "GroupGetNums", GROUP_GET_NUMS),
     ("rocketmq_consumer_message_size", "GroupGetMessageSize", GROUP_GET_SIZE),
@@ -65,87 +75,88 @@ class ExporterSeries:
         ):
             yield _gauge(name, explanation, [(labels, self._statistics.rate(counter, self._cluster))])
 
-    def _topics(self) -> Collector:
-        ends: defaultdict[str, int] = defaultdict(int)
-        for number, ((topic, _), queue) in enumerate(list(self._parts.store.queues.by_key.items())):
-            if isinstance(topic, str):
-                ends[topic] += queue.max_offset
-            if number % _STEP == 0:
-                yield None
-        plain: list[Row] = []
-        retries: list[Row] = []
-        dead: list[Row] = []
-        for number, topic in enumerate(self._parts.metadata.topics()):
-            end = ends[topic]
-            if topic.startswith(names.RETRY_PREFIX):
-                retries.append(((*self._place, ("topic", topic)), end))
-            elif topic.startswith(names.DEAD_LETTER_PREFIX):
-                dead.append(((*self._place, ("group", topic.removeprefix(names.DEAD_LETTER_PREFIX))), end))
-            else:
-                plain.append(((*self._place, ("topic", topic)), end))
-            if number % _STEP == 0:
-                yield None
-        yield _gauge("rocketmq_producer_offset", "TopicOffset", plain)
-        yield _gauge("rocketmq_topic_retry_offset", "TopicRetryOffset", retries)
-        yield _gauge("rocketmq_topic_dlq_offset", "TopicRetryOffset", dead)
+    def _topics(self) -> Iterator[Family]:
+        topics = self._parts.metadata.topics()
+        yield _gauge("rocketmq_producer_offset", "TopicOffset", self._ends(topics, ""))
+        yield _gauge("rocketmq_topic_retry_offset", "TopicRetryOffset", self._ends(topics, names.RETRY_PREFIX))
+        yield _gauge("rocketmq_topic_dlq_offset", "TopicRetryOffset", self._ends(topics, names.DEAD_LETTER_PREFIX))
 
-    def _rates(self) -> Collector:
-        for name, explanation, counter in (
-            ("rocketmq_producer_tps", "TopicPutNums", TOPIC_PUT_NUMS),
-            ("rocketmq_producer_message_size", "TopicPutMessageSize", TOPIC_PUT_SIZE),
-        ):
-            rows: list[Row] = []
-            for topic in self._statistics.keys(counter):
-                rows.append(((*self._place, ("topic", topic)), self._statistics.rate(counter, topic)))
+    def _ends(self, topics: Mapping[str, TopicConfig], prefix: str) -> Iterator[Row | None]:
+        """Sums of the ends of queues, of topics of one kind."""
+        label = "group" if prefix == names.DEAD_LETTER_PREFIX else "topic"
+        for name, topic in topics.items():
+            if _prefix_of(name) != prefix:
                 yield None
-            yield _gauge(name, explanation, rows)
+                continue
+            end = 0
+            for queue_id in range(max(topic.read_queues, topic.write_queues)):
+                queue = self._parts.store.queues.find(name, queue_id)
+                end += queue.max_offset if queue is not None else 0
+                yield None
+            yield (*self._place, (label, name.removeprefix(names.DEAD_LETTER_PREFIX))), end
+
+    def _rates(self) -> Iterator[Family]:
+        statistics = self._statistics
+        for name, explanation, counter in _BY_TOPIC:
+            yield _gauge(name, explanation, self._topic_rates(counter))
         for name, explanation, counter in _BY_GROUP:
-            rows = []
-            for key in self._statistics.keys(counter):
-                rows.append((self._of_group(key), self._statistics.rate(counter, key)))
-                yield None
-            yield _gauge(name, explanation, rows)
-        rows = []
-        for key in self._statistics.keys(SEND_BACK_NUMS):
-            rows.append((self._of_group(key), self._statistics.minute_sum(SEND_BACK_NUMS, key)))
-            yield None
-        yield _gauge("rocketmq_send_back_nums", "SendBackNums", rows)
+            rates = ((self._of_group(key), statistics.rate(counter, key)) for key in statistics.keys(counter))
+            yield _gauge(name, explanation, rates)
+        sums = (
+            (self._of_group(key), statistics.minute_sum(SEND_BACK_NUMS, key)) for key in statistics.keys(SEND_BACK_NUMS)
+        )
+        yield _gauge("rocketmq_send_back_nums", "SendBackNums", sums)
+
+    def _topic_rates(self, counter: str) -> Iterator[Row]:
+        for topic in self._statistics.keys(counter):
+            yield (*self._place, ("topic", topic)), self._statistics.rate(counter, topic)
 
     def _of_group(self, key: str) -> Labels:
         topic, _, group = key.partition("@")
         return (*self._place, ("topic", topic), ("group", group))
 
     def _groups(self) -> Collector:
-        diffs: dict[str, list[Row]] = {"diff": [], "retrydiff": [], "dlqdiff": []}
-        offsets: list[Row] = []
-        late: list[Row] = []
+        # By columns: of many places there is no object for each that the garbage collector would have to walk.
+        places: list[str] = []
+        behind: list[int] = []
+        late: list[int] = []
+        offsets: list[int] = []
         for key in self._parts.offsets.places():
             topic, _, group = key.partition("@")
             if self._parts.metadata.topic(topic) is None or names.is_internal_topic(topic):
+                yield None
                 continue
             by_queue = self._parts.offsets.queues(topic, group)
-            behind, late_ms = self._behind(topic, by_queue)
-            labels = self._of_group(key)
-            offsets.append((labels, sum(by_queue.values())))
-            late.append((labels, late_ms))
-            diffs[_diff_of(topic)].append((self._diff_labels(topic, group), behind))
-            yield None
-        yield _gauge("rocketmq_group_diff", "GroupDiff", diffs["diff"])
-        yield _gauge("rocketmq_group_retrydiff", "GroupRetryDiff", diffs["retrydiff"])
-        yield _gauge("rocketmq_group_dlqdiff", "GroupDLQDiff", diffs["dlqdiff"])
-        yield _gauge("rocketmq_consumer_offset", "GroupBrokerTotalOffset", offsets)
-        yield _gauge("rocketmq_group_get_latency_by_storetime", "GroupGetLatencyByStoreTime", late)
+            messages, late_ms = yield from self._behind(topic, by_queue)
+            places.append(key)
+            behind.append(messages)
+            late.append(late_ms)
+            offsets.append(sum(by_queue.values()))
+        for prefix, (name, explanation) in _DIFFS.items():
+            yield _gauge(name, explanation, self._diffs(places, behind, prefix))
+        labels = self._of_group
+        yield _gauge(
+            "rocketmq_consumer_offset", "GroupBrokerTotalOffset", zip(map(labels, places), offsets, strict=True)
+        )
+        ages = zip(map(labels, places), late, strict=True)
+        yield _gauge("rocketmq_group_get_latency_by_storetime", "GroupGetLatencyByStoreTime", ages)
 
-    def _behind(self, topic: str, by_queue: dict[int, int]) -> tuple[int, int]:
-        """Messages not consumed, and the age of the oldest of them in ms."""
-        behind = late_ms = 0
+    def _diffs(self, places: list[str], behind: list[int], prefix: str) -> Iterator[Row | None]:
+        for key, messages in zip(places, behind, strict=True):
+            topic, _, group = key.partition("@")
+            yield (self._diff_labels(topic, group), messages) if _prefix_of(topic) == prefix else None
+
+    def _behind(self, topic: str, by_queue: Mapping[int, int]) -> Generator[None, None, tuple[int, int]]:
+        """Messages not consumed, and the age of the oldest of them in ms; a step for each queue."""
+        behind = oldest_ms = 0
         for queue_id, offset in by_queue.items():
             queue = self._parts.store.queues.find(topic, queue_id)
             if queue is not None and queue.max_offset > offset:
                 behind += queue.max_offset - offset
                 stored_ms = self._parts.store.store_time(queue, max(offset, queue.min_offset))
-                late_ms = max(late_ms, self._clock_ms() - stored_ms if stored_ms > 0 else 0)
-        return behind, late_ms
+                oldest_ms = min(oldest_ms or stored_ms, stored_ms) if stored_ms > 0 else oldest_ms
+            yield None
+        return behind, max(0, self._clock_ms() - oldest_ms) if oldest_ms else 0
 
     def _diff_labels(self, topic: str, group: str) -> Labels:
         online = self._parts.clients.consumer_group(group)
@@ -154,32 +165,30 @@ class ExporterSeries:
         return (("group", group), ("topic", topic), ("countOfOnlineConsumers", str(count)), ("msgModel", model))
 
     def _members(self) -> Collector:
-        rows: list[Row] = []
         groups: dict[str, None] = {}
         for key in self._parts.offsets.places():
             groups[key.partition("@")[2]] = None
             yield None
-        for name in groups:
-            group = self._parts.clients.consumer_group(name)
-            members = list(group.members.values()) if group is not None else []
-            labels = (
-                ("caddr", ",".join(member.connection.address for member in members)),
-                ("localaddr", ",".join(member.client_id for member in members)),
-                ("group", name),
-            )
-            rows.append((labels, len(members)))
-            yield None
-        yield _gauge("rocketmq_group_count", "GroupCount", rows)
+        yield _gauge("rocketmq_group_count", "GroupCount", map(self._members_of, groups))
         producers = self._parts.clients.all_producers().items()
-        rows = [((*self._place, ("group", group)), len(members)) for group, members in producers]
+        rows = (((*self._place, ("group", group)), len(members)) for group, members in producers)
         yield _gauge("rocketmq_producer_count", "producer instance counter", rows)
 
+    def _members_of(self, name: str) -> Row:
+        group = self._parts.clients.consumer_group(name)
+        members = list(group.members.values()) if group is not None else []
+        labels = (
+            ("caddr", ",".join(member.connection.address for member in members)),
+            ("localaddr", ",".join(member.client_id for member in members)),
+            ("group", name),
+        )
+        return labels, len(members)
 
-def _diff_of(topic: str) -> str:
-    if topic.startswith(names.RETRY_PREFIX):
-        return "retrydiff"
-    return "dlqdiff" if topic.startswith(names.DEAD_LETTER_PREFIX) else "diff"
+
+def _prefix_of(topic: str) -> str:
+    """Which of `_DIFFS` a topic belongs to."""
+    return next((prefix for prefix in (names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX) if topic.startswith(prefix)), "")
 
 
-def _gauge(name: str, explanation: str, rows: list[Row]) -> Family:
+def _gauge(name: str, explanation: str, rows: Iterable[Row | None]) -> Family:
     return Family(name, "gauge", explanation, rows)

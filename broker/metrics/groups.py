@@ -24,32 +24,51 @@ from ledgermq.telemetry.families import Collector, Labels, Row
 from store.consume_queue import ConsumeQueue
 
 _POP: Final = "CONSUME_POP"
-_FAMILIES: Final = (
-    ("rocketmq_consumer_lag_messages", "lag"),
-    ("rocketmq_consumer_lag_latency_milliseconds", "lag_ms"),
-    ("rocketmq_consumer_inflight_messages", "in_flight"),
-    ("rocketmq_consumer_queueing_latency_milliseconds", "queueing_ms"),
-    ("rocketmq_consumer_ready_messages", "ready"),
-)
 
 
 @dataclass(slots=True)
 class _Backlog:
     """Of one group in one topic; times are of the oldest message, ms since the epoch, 0 without one."""
 
-    labels: Labels
+    group: str
+    topic: str
+    is_retry: bool
     lag: int = 0
     in_flight: int = 0
     ready: int = 0
     unconsumed_ms: int = 0
     unpulled_ms: int = 0
 
-    def value(self, name: str, now_ms: int) -> int:
-        if name == "lag_ms":
-            return max(0, now_ms - self.unconsumed_ms) if self.unconsumed_ms else 0
-        if name == "queueing_ms":
-            return max(0, now_ms - self.unpulled_ms) if self.unpulled_ms else 0
-        return int(getattr(self, name))
+
+class _Table:
+    """Backlogs by columns: of many, there is no object for each that the garbage collector would have to walk."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._places: tuple[list[str], list[str], list[bool]] = ([], [], [])
+        self.lag: list[int] = []
+        self.in_flight: list[int] = []
+        self.ready: list[int] = []
+        self.lag_ms: list[int] = []
+        self.queueing_ms: list[int] = []
+
+    def add(self, found: _Backlog) -> None:
+        groups, topics, retries = self._places
+        groups.append(found.group)
+        topics.append(found.topic)
+        retries.append(found.is_retry)
+        self.lag.append(found.lag)
+        self.in_flight.append(found.in_flight)
+        self.ready.append(found.ready)
+        self.lag_ms.append(self._age_ms(found.unconsumed_ms))
+        self.queueing_ms.append(self._age_ms(found.unpulled_ms))
+
+    def _age_ms(self, stored_ms: int) -> int:
+        return max(0, self._now_ms - stored_ms) if stored_ms else 0
+
+    def rows(self, column: list[int]) -> Iterator[Row]:
+        """Those of one family."""
+        return zip(map(_labels, *self._places), column, strict=True)
 
 
 class Groups:
@@ -65,21 +84,24 @@ class Groups:
 
     def collect(self) -> Collector:
         """All families."""
-        backlogs: list[_Backlog] = []
+        table = _Table(self._clock_ms())
         for group, topic, is_pop in self._subscribed():
-            backlogs.append(found := _Backlog(_labels(group, topic, is_retry=False)))
-            yield from self._add_queues(found, group, topic, is_pop=is_pop)
+            found = _Backlog(group, topic, is_retry=False)
+            yield from self._add_queues(found, topic, is_pop=is_pop)
+            table.add(found)
             if is_pop:
-                backlogs.append(found := _Backlog(_labels(group, topic, is_retry=True)))
+                found = _Backlog(group, topic, is_retry=True)
                 for retries in retry_topics(topic, group, newer=True, older=True):
-                    yield from self._add_queues(found, group, retries, is_pop=True)
-        rows: dict[str, list[Row]] = {name: [] for name, _ in _FAMILIES}
-        now_ms = self._clock_ms()
-        for found in backlogs:
-            for name, attribute in _FAMILIES:
-                rows[name].append((found.labels, found.value(attribute, now_ms)))
-            yield None
-        yield from (gauge(name, rows[name]) for name in rows)
+                    yield from self._add_queues(found, retries, is_pop=True)
+                table.add(found)
+        for name, column in (
+            ("rocketmq_consumer_lag_messages", table.lag),
+            ("rocketmq_consumer_lag_latency_milliseconds", table.lag_ms),
+            ("rocketmq_consumer_inflight_messages", table.in_flight),
+            ("rocketmq_consumer_queueing_latency_milliseconds", table.queueing_ms),
+            ("rocketmq_consumer_ready_messages", table.ready),
+        ):
+            yield gauge(name, table.rows(column))
 
     def _subscribed(self) -> Iterator[tuple[str, str, bool]]:
         """Group, topic, and whether it takes by POP."""
@@ -88,16 +110,16 @@ class Groups:
                 if not topic.startswith(names.RETRY_PREFIX):
                     yield group.name, topic, group.consume_type == _POP
 
-    def _add_queues(self, found: _Backlog, group: str, topic_name: str, *, is_pop: bool) -> Iterator[None]:
+    def _add_queues(self, found: _Backlog, topic_name: str, *, is_pop: bool) -> Iterator[None]:
         topic = self._parts.metadata.topic(topic_name)
         for queue_id in range(topic.write_queues) if topic is not None else ():
             queue = self._parts.store.queues.find(topic_name, queue_id)
             if queue is not None:
-                self._add(found, group, queue, is_pop=is_pop)
+                self._add(found, queue, is_pop=is_pop)
             yield None
 
-    def _add(self, found: _Backlog, group: str, queue: ConsumeQueue, *, is_pop: bool) -> None:
-        topic, queue_id, end = queue.topic, queue.queue_id, queue.max_offset
+    def _add(self, found: _Backlog, queue: ConsumeQueue, *, is_pop: bool) -> None:
+        group, topic, queue_id, end = found.group, queue.topic, queue.queue_id, queue.max_offset
         stored = self._parts.offsets.get(topic, group, queue_id)
         committed = end if stored is None else stored
         if is_pop:
@@ -108,17 +130,23 @@ class Groups:
         found.lag += max(0, end - committed)
         found.in_flight += max(0, pulled - committed)
         found.ready += max(0, end - pulled)
-        found.unconsumed_ms = self._oldest(found.unconsumed_ms, queue, committed)
-        found.unpulled_ms = self._oldest(found.unpulled_ms, queue, pulled)
+        unconsumed_ms = self._stored_ms(queue, committed)
+        unpulled_ms = unconsumed_ms if pulled == committed else self._stored_ms(queue, pulled)
+        found.unconsumed_ms = _older(found.unconsumed_ms, unconsumed_ms)
+        found.unpulled_ms = _older(found.unpulled_ms, unpulled_ms)
 
-    def _oldest(self, oldest_ms: int, queue: ConsumeQueue, offset: int) -> int:
+    def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int:
         if offset >= queue.max_offset:
-            return oldest_ms
-        stored_ms = self._parts.store.store_time(queue, max(offset, queue.min_offset))
-        return min(oldest_ms or stored_ms, stored_ms) if stored_ms > 0 else oldest_ms
+            return 0
+        return self._parts.store.store_time(queue, max(offset, queue.min_offset))
 
 
-def _labels(group: str, topic: str, *, is_retry: bool) -> Labels:
+def _older(one_ms: int, other_ms: int) -> int:
+    """The earlier of two times; what is not above 0 is none."""
+    return min(one_ms or other_ms, other_ms) if other_ms > 0 else one_ms
+
+
+def _labels(group: str, topic: str, is_retry: bool) -> Labels:
     return (
         ("consumer_group", group),
         ("topic", topic),

@@ -3,14 +3,14 @@
     own registry, RocketMQ's 5.x names, the exporter's names   -> healthPort (always)
     RocketMQ's 5.x names                                       -> metricsPromExporterPort (metricsExporterType=PROM)
 
-It is gathered on the loop in slices of two milliseconds and written in a thread; scrapes that come meanwhile get the
-same page.
+Rows are gathered on the loop, some a turn, and written in a thread, piece by piece; scrapes that come meanwhile get
+the same page.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (init: labels), OpenTelemetry's Prometheus page.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from broker.config import BrokerConfig
 from broker.metrics.counted import counted
@@ -20,10 +20,11 @@ from broker.metrics.replication import replication
 from broker.metrics.runtime import RuntimeSeries
 from broker.metrics.standing import Standing
 from broker.parts import Parts
-from ledgermq.telemetry.families import Collector, Family, Labels, gather, write
+from ledgermq.telemetry.families import Collector, Labels, Writer
 from ledgermq.telemetry.metrics import Registry
+from ledgermq.telemetry.pages import Section, SharedPage, pieces
 
-SCOPE = "broker-meter"
+SCOPE: Final = "broker-meter"
 
 
 class MetricsPage:
@@ -40,56 +41,41 @@ class MetricsPage:
     ) -> None:
         self._registry = registry
         self._parts = parts
-        self._labels = common_labels(config)
-        self._limit = config.metrics_label_sets_max
+        self._rows_max = config.metrics_label_sets_max + 1
         self._standing = Standing(config, parts, clock_ms)
         self._groups = Groups(parts, clock_ms)
         self._exporter = ExporterSeries(config, parts, address, clock_ms)
         self._runtime = RuntimeSeries(lambda: parts.runtime.table(parts.role.writable), config.cluster_name, address)
-        self._whole: asyncio.Task[bytes] | None = None
-        self._theirs: asyncio.Task[bytes] | None = None
+        self._own_writer = Writer(tuple(registry.labels.items()))
+        self._their_writer = Writer(common_labels(config), SCOPE)
+        self._exporter_writer = Writer()
+        self._whole, self._theirs = SharedPage(self._make_whole), SharedPage(self._make_theirs)
 
-    async def whole(self) -> bytes:
+    def whole(self) -> AsyncIterator[bytes]:
         """The page of the health port."""
-        if self._whole is None or self._whole.done():
-            self._whole = asyncio.get_running_loop().create_task(self._make_whole())
-        return await asyncio.shield(self._whole)
+        return self._whole.read()
 
-    async def theirs(self) -> bytes:
+    def theirs(self) -> AsyncIterator[bytes]:
         """RocketMQ's 5.x names only."""
-        if self._theirs is None or self._theirs.done():
-            self._theirs = asyncio.get_running_loop().create_task(self._make_theirs())
-        return await asyncio.shield(self._theirs)
+        return self._theirs.read()
 
-    async def _make_whole(self) -> bytes:
-        theirs = await self._gather_theirs()
-        exporter = await gather((self._exporter.collect(), self._runtime.collect()))
-        own, more = self._registry.render().encode(), list(replication(self._parts))
-        labels = tuple(self._registry.labels.items())
-        return await asyncio.to_thread(
-            lambda: own + write(more, labels) + self._write_theirs(theirs) + write(self._bounded(exporter))
-        )
+    async def _make_whole(self) -> AsyncIterator[bytes]:
+        yield self._registry.render().encode()
+        async for piece in self._section(self._own_writer, replication(self._parts)):
+            yield piece
+        async for piece in self._make_theirs():
+            yield piece
+        async for piece in self._section(self._exporter_writer, self._exporter.collect(), self._runtime.collect()):
+            yield piece
 
-    async def _make_theirs(self) -> bytes:
-        theirs = await self._gather_theirs()
-        return await asyncio.to_thread(self._write_theirs, theirs)
+    def _make_theirs(self) -> AsyncIterator[bytes]:
+        collectors = self._standing.collect(), counted(self._parts.counting), self._groups.collect()
+        return self._section(self._their_writer, *collectors)
 
-    async def _gather_theirs(self) -> list[Family]:
-        collectors: tuple[Collector, ...] = (
-            self._standing.collect(),
-            counted(self._parts.counting),
-            self._groups.collect(),
-        )
-        return await gather(collectors)
-
-    def _write_theirs(self, families: list[Family]) -> bytes:
-        return write(self._bounded(families), self._labels, scope=SCOPE)
-
-    def _bounded(self, families: list[Family]) -> Iterator[Family]:
-        for family in families:
-            rows = list(family.rows)
-            if rows:  # as on RocketMQ's page, what was never counted is not there
-                yield family._replace(rows=rows[: self._limit + 1])
+    def _section(self, writer: Writer, *collectors: Collector) -> AsyncIterator[bytes]:
+        return pieces(
+            Section(collectors, writer, self._rows_max)
+        )  # as on RocketMQ's page, what has no row is not there
 
 
 def common_labels(config: BrokerConfig) -> Labels:

@@ -15,7 +15,7 @@ def labelled(names: tuple[str, ...], key: Key) -> Labels:
     return tuple(zip(names, map(str, key), strict=True)) if key or not names else _OVERFLOW
 
 
-def gauge(name: str, rows: Iterable[Row]) -> Family:
+def gauge(name: str, rows: Iterable[Row | None]) -> Family:
     """A gauge of RocketMQ's."""
     return Family(name, "gauge", GAUGE_HELP, rows)
 
@@ -27,7 +27,7 @@ def single(name: str, value: Number, labels: Labels = ()) -> Family:
 
 def counter(name: str, label_names: tuple[str, ...], counts: Counts, more: Labels = ()) -> Family:
     """A counter of RocketMQ's."""
-    return Family(name, "counter", COUNTER_HELP, [(labelled(label_names, k) + more, v) for k, v in counts.items()])
+    return Family(name, "counter", COUNTER_HELP, ((labelled(label_names, k) + more, v) for k, v in counts.items()))
 
 
 def histogram(
@@ -35,4 +35,4 @@ def histogram(
 ) -> Family:
     """A histogram of RocketMQ's."""
     pairs = rows.items() if isinstance(rows, Distributions) else rows
-    return Family(name, "histogram", explanation, [(labelled(label_names, key), value) for key, value in pairs])
+    return Family(name, "histogram", explanation, ((labelled(label_names, key), value) for key, value in pairs))

@@ -107,7 +107,8 @@ class Standing:
         yield single("rocketmq_timer_dequeue_lag", late_count, STORAGE)
         yield single("rocketmq_timer_dequeue_latency_milliseconds", late_ms, STORAGE)
         counts = timer.index.metrics.counts
-        yield gauge("rocketmq_timing_messages", [((("topic", name), *STORAGE), n) for name, n in list(counts.items())])
+        rows = (((("topic", name), *STORAGE), counts.get(name, 0)) for name in list(counts))
+        yield gauge("rocketmq_timing_messages", rows)
         yield from self._timer_snapshot(now_ms)
 
     def _timer_snapshot(self, now_ms: int) -> Collector:
@@ -127,7 +128,8 @@ class Standing:
 
     def _waiting(self) -> Collector:
         parts, now_ms = self._parts, self._clock_ms()
-        halves = [((("topic", topic),), count) for topic, count in list(parts.transactions.counts.counts.items())]
+        counts = parts.transactions.counts.counts
+        halves = (((("topic", topic),), counts.get(topic, 0)) for topic in list(counts))
         yield gauge("rocketmq_half_messages", halves)
         checkpoints = parts.pop.progress.checkpoints
         yield single("rocketmq_pop_offset_buffer_size", 0)

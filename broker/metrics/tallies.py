@@ -31,9 +31,11 @@ class Counts:
             place = key if len(sums) < self._limit else OVERFLOW
             sums[place] = sums.get(place, 0) + amount
 
-    def items(self) -> list[tuple[Key, int]]:
-        """As they are now."""
-        return list(self._sums.items())
+    def items(self) -> Iterator[tuple[Key, int]]:
+        """As they are when the iteration comes to them."""
+        for key in list(self._sums):
+            if (found := self._sums.get(key)) is not None:
+                yield key, found
 
     def forget(self, position: int, value: str) -> None:
         """Drop the keys that have this value at this position."""
@@ -85,8 +87,9 @@ class Distributions:
 
     def items(self) -> Iterator[tuple[Key, Buckets]]:
         """As they are when the iteration comes to them."""
-        for key, distribution in list(self._by_key.items()):
-            yield key, distribution.buckets()
+        for key in list(self._by_key):
+            if (found := self._by_key.get(key)) is not None:
+                yield key, found.buckets()
 
     def forget(self, position: int, value: str) -> None:
         """Drop the keys that have this value at this position."""

@@ -1,24 +1,15 @@
-"""A metrics page from rows: gathered in slices on the event loop, written as text in a thread.
+"""Families of series, and their text.
 
-    collector: yields families, and None now and then  --gather-->  [Family, ...]  --write-->  Prometheus text
-               (on the loop, at most `SLICE_S` at a time)             (in a thread, letting go of the GIL often)
-
-Rows are plain tuples while they are gathered; labels are joined and escaped only when they are written.
+Rows are plain tuples while they are gathered; labels are joined and escaped only when they are written, which is done
+in a thread: see `pages`.
 
 Source: Prometheus' exposition formats, text format 0.0.4.
 """
 
-import asyncio
 import math
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
-
-SLICE_S: Final = 0.002
-"""Longest time the gathering keeps the loop, but for one step of a collector."""
-
-_LINES_A_TURN: Final = 200
-_LET_GO_S: Final = 0.0002
+from functools import cache
+from typing import NamedTuple
 
 Number = int | float
 Labels = tuple[tuple[str, str], ...]
@@ -37,78 +28,101 @@ Row = tuple[Labels, Number | Buckets]
 
 
 class Family(NamedTuple):
-    """All series of one name. `kind` is counter, gauge or histogram; a histogram's rows hold `Buckets`."""
+    """All series of one name. `kind` is counter, gauge or histogram; a histogram's rows hold `Buckets`.
+
+    Rows may be made while they are asked for, one after the other; None stands for a step of work without one.
+    """
 
     name: str
     kind: str
     explanation: str
-    rows: Iterable[Row]
+    rows: Iterable[Row | None]
 
 
 Collector = Iterable[Family | None]
 """Yields what is ready, and None between two steps of work; every step is well below a millisecond."""
 
 
-async def gather(collectors: Iterable[Collector]) -> list[Family]:
-    """All families, in order; other callbacks of the loop run in between."""
-    families: list[Family] = []
-    deadline = time.monotonic() + SLICE_S
-    for collector in collectors:
-        for family in collector:
-            if family is not None:
-                families.append(family)
-            if time.monotonic() > deadline:
-                await asyncio.sleep(0)
-                deadline = time.monotonic() + SLICE_S
-    return families
+class Part(NamedTuple):
+    """Rows of a family, behind its others unless they are the first."""
+
+    family: Family
+    is_first: bool
+    rows: list[Row]
 
 
-def write(families: Iterable[Family], common: Labels = (), *, scope: str | None = None) -> bytes:
-    """The families as text. Runs in a thread: lets others run now and then.
+class _Form(NamedTuple):
+    """How labels of these names are written: `%s` for the values, which are to be taken in this order."""
+
+    text: str
+    order: tuple[int, ...]
+    quotes: int
+    backslashes: int
+
+
+class Writer:
+    """Writes families as text.
 
     Args:
-        families: in this order.
         common: labels that every series gets, first.
         scope: OpenTelemetry's name of the meter: its label comes first, all others follow in the order of the alphabet.
     """
-    pieces: list[str] = []
-    lines: list[str] = []
-    for family in families:
-        for line in family_lines(family, common, scope):
-            lines.append(line)
-            if len(lines) == _LINES_A_TURN:
-                pieces.append("\n".join(lines))
-                lines.clear()
-                time.sleep(_LET_GO_S)  # the loop's thread gets the GIL at once, not after the switch interval
-    pieces.append("\n".join([*lines, ""]))
-    return "\n".join(pieces).encode()
 
+    def __init__(self, common: Labels = (), scope: str | None = None) -> None:
+        self._common = common
+        self._scope = scope
+        self._forms: dict[tuple[str, ...], _Form] = {}  # as many as there are ways to label: the code's, not the data's
 
-def family_lines(family: Family, common: Labels = (), scope: str | None = None) -> Iterator[str]:
-    """The lines of one family; see `write`."""
-    name = family.name
-    yield f"# HELP {name} {escape(family.explanation)}"
-    yield f"# TYPE {name} {family.kind}"
-    for labels, value in family.rows:
-        pairs: Iterable[tuple[str, str]] = (*common, *labels)
-        if scope is not None:
-            pairs = (("otel_scope_name", scope), *sorted(pairs))
-        text = ",".join(f'{key}="{escape(label, quote=True)}"' for key, label in pairs)
+    def write(self, parts: Iterable[Part]) -> bytes:
+        """The parts as lines."""
+        lines: list[str] = []
+        for family, is_first, rows in parts:
+            if is_first:
+                lines.append(f"# HELP {family.name} {escape(family.explanation)}\n# TYPE {family.name} {family.kind}")
+            lines += [self._line(family.name, labels, value) for labels, value in rows]
+        lines.append("")
+        return "\n".join(lines).encode()
+
+    def _line(self, name: str, labels: Labels, value: Number | Buckets) -> str:
+        text = self._labels(labels)
         if isinstance(value, Buckets):
-            yield from _histogram_lines(name, text, value)
-        else:
-            yield f"{name}{{{text}}} {number(value)}" if text else f"{name} {number(value)}"
+            return "\n".join(_histogram_lines(name, text, value))
+        return f"{name}{{{text}}} {number(value)}" if text else f"{name} {number(value)}"
+
+    def _labels(self, labels: Labels) -> str:
+        names = tuple([name for name, _ in labels])
+        form = self._forms.get(names)
+        if form is None:
+            form = self._forms[names] = self._form(names)
+        text = form.text % tuple([labels[place][1] for place in form.order])
+        if text.count('"') == form.quotes and text.count("\\") == form.backslashes and "\n" not in text:
+            return text
+        return form.text % tuple([escape(labels[place][1], quote=True) for place in form.order])
+
+    def _form(self, names: tuple[str, ...]) -> _Form:
+        fixed = [(name, escape(value, quote=True).replace("%", "%%"), -1) for name, value in self._common]
+        pairs = fixed + [(name, "%s", place) for place, name in enumerate(names)]
+        if self._scope is not None:
+            pairs = [("otel_scope_name", escape(self._scope, quote=True), -1), *sorted(pairs)]
+        text = ",".join(f'{name}="{value}"' for name, value, _ in pairs)
+        order = tuple(place for _, _, place in pairs if place >= 0)
+        return _Form(text, order, text.count('"'), text.count("\\"))
 
 
 def _histogram_lines(name: str, labels: str, buckets: Buckets) -> Iterator[str]:
     total = 0
-    before = f"{labels}," if labels else ""
-    for bound, count in zip((*buckets.bounds, math.inf), buckets.counts, strict=True):
+    before = f'{name}_bucket{{{labels},le="' if labels else f'{name}_bucket{{le="'
+    for bound, count in zip(_bound_texts(tuple(buckets.bounds)), buckets.counts, strict=True):
         total += count
-        yield f'{name}_bucket{{{before}le="{number(float(bound))}"}} {total}'
+        yield f'{before}{bound}"}} {total}'
     among = f"{{{labels}}}" if labels else ""
     yield f"{name}_sum{among} {number(buckets.sum)}"
     yield f"{name}_count{among} {total}"
+
+
+@cache
+def _bound_texts(bounds: tuple[float, ...]) -> list[str]:
+    return [number(float(bound)) for bound in (*bounds, math.inf)]
 
 
 def escape(text: str, *, quote: bool = False) -> str:

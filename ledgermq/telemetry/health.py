@@ -2,7 +2,7 @@
 
     GET /livez    200 while the process can work at all (nothing remote is asked); else 503
     GET /readyz   200 once it can serve, 503 with the reason until then
-    GET /metrics  Prometheus text
+    GET /metrics  Prometheus text, in chunks; as gzip where that is accepted
 
 The bodies of the first two are `{"ok": true, "detail": "..."}`. That an answer comes at all shows that the
 event loop turns. A connection is for one request; few are open at once, and none for long: else strangers could take
@@ -12,20 +12,21 @@ the descriptors that the process needs for its files.
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ledgermq.telemetry.metrics import CONTENT_TYPE
+from ledgermq.telemetry.pages import compressed
 
 Check = Callable[[], tuple[bool, str]]
 """Says whether it is well, and one sentence of detail. Called on the loop's thread; must be quick."""
 
 
-Page = Callable[[], Awaitable[bytes]]
-"""Makes the page of /metrics."""
+Page = Callable[[], AsyncIterator[bytes]]
+"""Makes the page of /metrics, piece by piece."""
 
 
 CONNECTIONS_MAX: Final = 256
@@ -131,8 +132,40 @@ class HealthServer:
     async def _readyz(self, request: web.Request) -> web.Response:
         return _answer(self._ready)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=await self._page(), headers={"Content-Type": CONTENT_TYPE})
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"})
+        if request.method == "HEAD":
+            await response.prepare(request)
+            return response
+        pieces = self._page()
+        if _takes_gzip(request.headers.get("Accept-Encoding", "")):
+            response.headers["Content-Encoding"] = "gzip"
+            pieces = compressed(pieces)
+        transport = request.transport
+        try:
+            async with asyncio.timeout(self._connection_s):
+                await _stream(pieces, request, response)
+        except TimeoutError:
+            if transport is not None:
+                transport.abort()  # who reads so slowly must not hold the page any longer
+        return response
+
+
+async def _stream(pieces: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
+    first = await anext(pieces, b"")  # what fails before it is answered with 500
+    await response.prepare(request)
+    await response.write(first)
+    async for piece in pieces:
+        await response.write(piece)
+    await response.write_eof()
+
+
+def _takes_gzip(accepted: str) -> bool:
+    for word in accepted.lower().split(","):
+        coding, _, weight = word.partition(";")
+        if coding.strip() == "gzip":
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 class _Refused(asyncio.Protocol):

@@ -13,7 +13,7 @@ Source: Prometheus' exposition formats, text format 0.0.4.
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ledgermq.telemetry.families import Number, escape, number
@@ -175,9 +175,9 @@ class Registry:
         lines.append("")
         return "\n".join(lines)
 
-    async def page(self) -> bytes:
+    async def page(self) -> AsyncIterator[bytes]:
         """The same as a page for `HealthServer`."""
-        return self.render().encode()
+        yield self.render().encode()
 
     def _series(self, name: str, explanation: str, labels: Mapping[str, str] | None, make: Callable[[], M]) -> M:
         all_labels = self._labels | dict(labels or {})

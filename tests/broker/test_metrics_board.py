@@ -14,7 +14,7 @@ from ledgermq.telemetry.metrics import Registry
 from nameserver.core.routes import RouteTable
 from nameserver.figures import Figures
 from tests.broker.conftest import small_config
-from tests.broker.test_metrics_page import GOLDEN, Shown, read_page
+from tests.broker.test_metrics_page import GOLDEN, Shown, read_page, text_of
 
 CONF = Path(__file__).parents[2] / "conf"
 RULES = (CONF / "prometheus/rules.yml").read_text()
@@ -52,7 +52,7 @@ async def pages(tmp_path: Path) -> dict[str, Any]:
     broker = Broker(small_config(tmp_path, listen_port=0, listen_host="127.0.0.1"))
     await broker.start()
     try:
-        shown = read_page((await broker.metrics_page()).decode())
+        shown = read_page(await text_of(broker.metrics_page()))
     finally:
         await broker.close()
     nameserver = Registry()

@@ -84,6 +84,11 @@ def value(shown: Shown, **labels: str) -> float:
     return found
 
 
+async def text_of(pieces: AsyncIterator[bytes]) -> str:
+    """A whole page."""
+    return b"".join([piece async for piece in pieces]).decode()
+
+
 class Scraped:
     """A desk with a page."""
 
@@ -92,10 +97,10 @@ class Scraped:
         self.page = MetricsPage(desk.config, Registry(), desk.parts, "10.0.0.1:10911", wall_clock_ms)
 
     async def theirs(self) -> dict[str, Shown]:
-        return read_page((await self.page.theirs()).decode())
+        return read_page(await text_of(self.page.theirs()))
 
     async def whole(self) -> dict[str, Shown]:
-        return read_page((await self.page.whole()).decode())
+        return read_page(await text_of(self.page.whole()))
 
 
 @pytest.fixture
@@ -243,7 +248,7 @@ async def test_requests_are_told_apart_by_answer_and_by_whether_they_were_held(s
 async def test_labels_that_are_configured_are_on_every_series_and_in_order(tmp_path: Path) -> None:
     desk = Desk(small_config(tmp_path, metrics_labels=(("zone", "z"), ("dc", 'e"')), metrics_in_delta=True))
     await desk.start()
-    text = (await Scraped(desk).page.theirs()).decode()
+    text = await text_of(Scraped(desk).page.theirs())
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert all('aggregation="delta"' in line and 'zone="z"' in line and r'dc="e\""' in line for line in series)
     assert all(line.partition("{")[2].startswith('otel_scope_name="broker-meter",aggregation=') for line in series)

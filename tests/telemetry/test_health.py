@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -128,6 +129,67 @@ async def test_a_connection_is_kept_for_a_while_and_no_longer(said: bytes) -> No
         async with asyncio.timeout(10):
             answer = await reader.read()
         assert (b"200 OK" in answer) == said.endswith(b"\r\n\r\n")
+        writer.close()
+    finally:
+        await server.close()
+
+
+async def raw(node: Node, accepted: str | None, method: str = "GET") -> tuple[str | None, bytes]:
+    """How /metrics is coded, and its body as it came."""
+    headers = {} if accepted is None else {"Accept-Encoding": accepted}
+    session = aiohttp.ClientSession(auto_decompress=False, skip_auto_headers=["Accept-Encoding"])
+    async with (
+        session,
+        session.request(method, f"http://127.0.0.1:{node.server.port}/metrics", headers=headers) as answer,
+    ):
+        assert answer.status == 200
+        return answer.headers.get("Content-Encoding"), await answer.read()
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "deflate, GZIP;q=0.5", "br,gzip"])
+async def test_the_page_is_compressed_for_those_who_take_it(node: Node, accepted: str) -> None:
+    node.registry.gauge("a", "A.").set(1)
+    coding, body = await raw(node, accepted)
+    assert (coding, gzip.decompress(body)) == ("gzip", node.registry.render().encode())
+
+
+@pytest.mark.parametrize("accepted", [None, "identity", "gzip;q=0", "deflate, gzip; q=0.0"])
+async def test_the_page_is_plain_for_everybody_else(node: Node, accepted: str | None) -> None:
+    node.registry.gauge("a", "A.").set(1)
+    assert await raw(node, accepted) == (None, node.registry.render().encode())
+
+
+async def test_only_the_head_of_the_page_is_sent_where_only_that_is_asked_for(node: Node) -> None:
+    assert await raw(node, "gzip", "HEAD") == (None, b"")
+
+
+async def test_a_page_that_cannot_be_made_is_an_error_and_the_server_lives_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(node.registry, "render", lambda: str(1 // 0))
+        assert (await node.get("/metrics"))[0] == 500
+    assert (await node.get("/metrics"))[0] == 200
+
+
+async def test_who_does_not_read_a_long_page_is_dropped_and_the_page_with_it() -> None:
+    ended: list[bool] = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(1 << 20)
+        finally:
+            ended.append(True)
+
+    server = HealthServer(endless, lambda: (True, ""), connection_s=0.1)
+    await server.start("127.0.0.1", 0)
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(10):
+            while not ended:
+                await asyncio.sleep(0.01)
         writer.close()
     finally:
         await server.close()

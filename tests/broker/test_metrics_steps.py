@@ -1,0 +1,88 @@
+"""Collectors of /metrics look at one queue a step, however many there are, and never walk the table of all queues."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.metrics.exporter import ExporterSeries
+from broker.metrics.groups import Groups
+from broker.metrics.page import MetricsPage
+from broker.parts import wall_clock_ms
+from ledgermq.remoting.codes import RequestCode
+from ledgermq.telemetry.families import Collector, Row
+from ledgermq.telemetry.metrics import Registry
+from store.consume_queue import ConsumeQueue
+from store.queue_table import QueueTable
+from tests.broker.conftest import Desk, make_topic, send, small_config
+from tests.broker.test_metrics_page import beat, read_page, text_of, value
+
+TOPICS, QUEUES = 4, 30
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await beat(client, "g", "CONSUME_PASSIVELY", "T1")
+    for name in ("T0", "%RETRY%g", "T1", "T2"):
+        await make_topic(client, name, queues=QUEUES)
+        for queue_id in range(QUEUES):
+            await send(client, topic=name, queue=queue_id)
+            fields = {"consumerGroup": "g", "topic": name, "queueId": str(queue_id), "commitOffset": "0"}
+            assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+    yield desk
+    await desk.stop()
+
+
+class Looks:
+    """Counts how often queues are looked up in the table; a walk over all of it fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        find = QueueTable.find
+
+        def counted(table: QueueTable, topic: bytes | str, queue_id: int) -> ConsumeQueue | None:
+            self.count += 1
+            return find(table, topic, queue_id)
+
+        def walked(table: QueueTable) -> Iterator[ConsumeQueue]:
+            raise AssertionError("all queues are walked over in one step")
+
+        monkeypatch.setattr(QueueTable, "find", counted)
+        monkeypatch.setattr(QueueTable, "__iter__", walked)
+
+
+def steps(collector: Collector) -> Iterator[Row | None]:
+    for family in collector:
+        if family is None:
+            yield None
+        else:
+            yield from family.rows
+
+
+@pytest.mark.parametrize("which", ["exporter", "groups"])
+async def test_a_step_looks_at_one_queue(desk: Desk, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+    series = {
+        "exporter": lambda: ExporterSeries(desk.config, desk.parts, "10.0.0.1:10911", wall_clock_ms).collect(),
+        "groups": lambda: Groups(desk.parts, wall_clock_ms).collect(),
+    }
+    looks, before = Looks(monkeypatch), 0
+    for _ in steps(series[which]()):
+        assert looks.count <= before + 1
+        before = looks.count
+    assert looks.count >= (2 * TOPICS * QUEUES if which == "exporter" else QUEUES)
+
+
+async def test_a_whole_page_never_walks_over_all_queues_and_its_sums_are_right(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Looks(monkeypatch)
+    page = MetricsPage(desk.config, Registry(), desk.parts, "10.0.0.1:10911", wall_clock_ms)
+    shown = read_page(await text_of(page.whole()))
+    assert value(shown["rocketmq_producer_offset"], topic="T1") == QUEUES
+    assert value(shown["rocketmq_topic_retry_offset"], topic="%RETRY%g") == QUEUES
+    assert value(shown["rocketmq_group_diff"], topic="T1", group="g") == QUEUES
+    assert value(shown["rocketmq_group_retrydiff"], group="g") == QUEUES
+    assert value(shown["rocketmq_consumer_lag_messages"], topic="T1", consumer_group="g") == QUEUES
