@@ -223,10 +223,16 @@ class DelayService:
             self._recording = None
         untold, self._untold = self._untold, {}
         batches, self._untold_batches = self._untold_batches, []
-        if untold and self._role.writable:
-            for token in batches:
-                self._deliveries.end(Kind.DELAY, token)
-            self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold})
+        if not untold or not self._role.writable:
+            return
+
+        def refused() -> None:
+            self._untold = untold | self._untold
+            self._untold_batches += batches
+            if self._is_leading and self._recording is None:
+                self._recording = self._loop.call_later(_RETRY_SECONDS, self._record)
+
+        self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The message at a queue offset, unless it is gone or was delivered before this node led."""

@@ -141,18 +141,36 @@ class Deliveries:
         """Deliveries that were begun and have not ended."""
         return list(self._open[kind])
 
-    def record(self, kind: Kind, progress: Offsets, done: Callable[[Refusal | None], None] | None = None) -> None:
-        """Put progress into the log, and the mark beside it."""
-        mark = min(self._open[kind].values(), default=self._log.max_offset)
+    def record(
+        self, kind: Kind, progress: Offsets, ended: Iterable[Hashable] = (), refused: Callable[[], None] | None = None
+    ) -> None:
+        """Put progress into the log, and the mark beside it.
+
+        Args:
+            kind: whose progress.
+            progress: consumer offsets; tells of the deliveries `ended`.
+            ended: tokens that end with this record; not when it is refused.
+            refused: called then, while this node still leads.
+        """
+        tokens = self._open[kind]
+        taken = {token: tokens.pop(token) for token in ended if token in tokens}
+        mark = min(tokens.values(), default=self._log.max_offset)
+        before = self._told.get(kind)
         self._told[kind] = mark
         self._unsettled += 1
         run = self._run
 
         def settle(refusal: Refusal | None) -> None:
-            if run == self._run:
-                self._settle_one()
-            if done is not None:
-                done(refusal)
+            if run != self._run:
+                return
+            self._settle_one()
+            if refusal is not None:
+                self._told.pop(kind, None)
+                if before is not None:
+                    self._told[kind] = before
+                tokens.update({token: min(at, tokens.get(token, at)) for token, at in taken.items()})
+                if refused is not None:
+                    refused()
 
         self._propose(StateChange(offsets={**progress, MARKS_KEY: {kind: mark}}), settle)
 

@@ -376,14 +376,16 @@ class TimerService:
             return
         late = self._due.oldest_late()
         self._has_news = False
-        self._recorded_ms = self.index.read_ms
-        for slot_ms in self._deliveries.tokens(Kind.TIMER):
-            if isinstance(slot_ms, int) and LATE < slot_ms < self._recorded_ms:
-                self._deliveries.end(Kind.TIMER, slot_ms)
-        if late is None:
-            self._deliveries.end(Kind.TIMER, LATE)
+        before, self._recorded_ms = self._recorded_ms, self.index.read_ms
+        begun = [slot_ms for slot_ms in self._deliveries.tokens(Kind.TIMER) if isinstance(slot_ms, int)]
+        ended = [slot_ms for slot_ms in begun if (late is None if slot_ms == LATE else slot_ms < self._recorded_ms)]
+
+        def refused() -> None:
+            self._has_news, self._recorded_ms = True, min(before, self._recorded_ms)
+
         offset = self.index.queue_offset if late is None else late
-        self._deliveries.record(Kind.TIMER, {PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}})
+        progress = {PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
+        self._deliveries.record(Kind.TIMER, progress, ended, refused)
 
 
 def _due_timer(timer: TimerMessage, unit: TimerUnit) -> DueTimer:

@@ -304,7 +304,11 @@ class TransactionService:
         half_offset, op_offset = self._open.progress()
         if self._told != (half_offset, op_offset) and self._role.writable:
             self._told = (half_offset, op_offset)
-            self._deliveries.record(Kind.TRANSACTION, {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}})
+            progress = {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}}
+            self._deliveries.record(Kind.TRANSACTION, progress, refused=self._forget_told)
+
+    def _forget_told(self) -> None:
+        self._told = None
 
     # ---- asking
 

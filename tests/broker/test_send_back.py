@@ -1,12 +1,17 @@
 """Messages sent back by consumers, and delayed messages."""
 
+import asyncio
+
 import pytest
 
 from broker.delay import PROGRESS_GROUP
 from broker.names import SCHEDULE_TOPIC
+from broker.state import StateChange
+from broker.state_log import ChangeDone
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record
 from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.refusal import Cause, Refusal
 from store import dispatch
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
@@ -174,3 +179,23 @@ async def test_the_progress_of_each_level_can_be_asked_for(desk: Desk, client: M
     await eventually(lambda: desk.parts.delay.delivered == 1)
     answer = await client.ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert bytes(answer.body) == (b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"offsetTable":{1:1}}')
+
+
+async def test_progress_of_a_level_that_was_refused_is_told_again(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    propose = desk.parts.state_log.propose
+    refused: list[StateChange] = []
+
+    def refuse_once(change: StateChange, done: ChangeDone) -> None:
+        if not refused and any(PROGRESS_GROUP in key for key in change.offsets):
+            refused.append(change)
+            asyncio.get_running_loop().call_soon(done, Refusal(Cause.DISK_FULL, "no room"))
+        else:
+            propose(change, done)
+
+    monkeypatch.setattr(desk.parts.state_log, "propose", refuse_once)
+    await send(client, b"x", i="DELAY\x013\x02")
+    await eventually(lambda: bool(refused))
+    await eventually(lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{PROGRESS_GROUP}") == {2: 1}, "progress")

@@ -63,8 +63,7 @@ class Bench:
 async def test_a_delivery_without_progress_is_found_and_one_with_it_is_not(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     await bench.deliver("a", 101, 102)
-    bench.deliveries.end(Kind.DELAY, "a")
-    bench.deliveries.record(Kind.DELAY, {"progress": {0: 2}})
+    bench.deliveries.record(Kind.DELAY, {"progress": {0: 2}}, ["a"])
     await bench.deliver("b", 103)
     bench.settle()
     assert await bench.scan() == ({103}, set())
@@ -79,6 +78,21 @@ async def test_commits_are_told_from_other_deliveries(tmp_path: Path) -> None:
     assert await bench.scan() == ({8}, {7})
 
 
+async def test_progress_that_was_refused_tells_of_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    await bench.deliver("a", 101)
+    bench.settle()
+    told: list[str] = []
+    bench.deliveries.record(Kind.DELAY, {"progress": {0: 1}}, ["a"], lambda: told.append("refused"))
+    (_, done) = bench.proposed.pop()
+    done(Refusal(Cause.DISK_FULL, "no room"))
+    assert told == ["refused"]
+    await bench.deliver("b", 102)
+    bench.deliveries.record(Kind.DELAY, {"other": {0: 1}}, ["b"])
+    bench.settle()
+    assert await bench.scan() == ({101, 102}, set())
+
+
 async def test_nothing_is_looked_at_where_nothing_was_ever_delivered(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.store.put([bench.draft(55)], lambda _: None)
@@ -89,8 +103,7 @@ async def test_nothing_is_looked_at_where_nothing_was_ever_delivered(tmp_path: P
 async def test_the_mark_of_a_delivery_lies_before_it_however_long_none_was(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     await bench.deliver("a", 1)
-    bench.deliveries.end(Kind.DELAY, "a")
-    bench.deliveries.record(Kind.DELAY, {})
+    bench.deliveries.record(Kind.DELAY, {}, ["a"])
     bench.settle()
     before = bench.log.max_offset
     bench.log._data += bytes(REFRESH_BYTES + 1)
