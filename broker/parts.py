@@ -126,7 +126,9 @@ class Parts:
         self.state_log = StateLog(state, self.appender, drafts, self._on_applied)
         self.new_topics = NewTopics(announce, spawn, self._on_topic_known, loop)
         self.metadata = Metadata(config, state, role, self._propose, self.new_topics)
-        self.targets = SendTargets(config, self.metadata, role, queues, self.new_topics, counting.arrivals)
+        self.targets = SendTargets(
+            config, self.metadata, role, queues, self.new_topics, counting.arrivals, lambda: store.disk_full
+        )
         self.offsets = ConsumerOffsets(state, role, self._propose, loop)
         self.locks = QueueLocks(loop.time)
         self.clients = ClientTable(loop.time, self._on_group_changed)

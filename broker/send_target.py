@@ -3,14 +3,14 @@
     (topic, queue id) as the client wrote them -> SendTarget        one dict look-up a message
              '- not there: names, permissions, auto-creation, queue range -> refused, or remembered
 
-What is remembered is forgotten whenever a topic, a group or the role changes.
+What is remembered is forgotten whenever a topic, a group or the role changes, or the log refuses a state record.
 
 Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java` (msgCheck), 5.x.
 """
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from broker import names
@@ -53,6 +53,9 @@ class SendTarget:
 class SendTargets:
     """Finds the target of a send.
 
+    Args:
+        disk_full: why the store takes no messages, or None.
+
     Attributes:
         known: targets by the texts of topic and queue id in the header. Read by the hot path.
     """
@@ -65,6 +68,7 @@ class SendTargets:
         queues: QueueTable,
         new_topics: NewTopics,
         arrivals: Arrivals,
+        disk_full: Callable[[], str | None],
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -72,6 +76,7 @@ class SendTargets:
         self._queues = queues
         self._new_topics = new_topics
         self._arrivals = arrivals
+        self._disk_full = disk_full
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
 
@@ -83,7 +88,7 @@ class SendTargets:
         """The target of a send with these (short) fields, after all checks; the topic is made if it may be.
 
         Raises:
-            Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST or GROUP_NOT_EXIST.
+            Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
         """
         self._role.check_writable()
         name = text(fields, "b")
@@ -92,6 +97,8 @@ class SendTargets:
         target = self.target(name, queue_id)
         target.is_new = name in self._new_topics
         target.needs_key = is_compacted(topic.attributes)
+        if (why := self._disk_full()) is not None:  # in a batch with it, the consumers' progress would be refused, too
+            raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
         if not target.is_new and not name.startswith(names.RETRY_PREFIX):
             self.known[name, str(queue_id)] = target
         return target

@@ -1,5 +1,6 @@
 """Cleaning by an administrator's word (306, 316, 329), and what clients see of a log that has been cleaned."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from broker.assembly import Broker
 from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.command import ONEWAY_FLAG, Command
 from tests.broker.conftest import (
     Desk,
     MemoryClient,
@@ -17,6 +19,7 @@ from tests.broker.conftest import (
     send_fields,
     small_config,
 )
+from tests.broker.test_offsets import make_group
 
 SMALL_FILES = {
     "commit_log_file_size_bytes": 8192,
@@ -140,3 +143,23 @@ async def test_a_broker_keeps_state_records_that_are_not_on_disk_yet(tmp_path: P
         broker.parts.state.applied_offset -= 1
     finally:
         await broker.close()
+
+
+async def test_consumers_go_on_though_senders_never_rest_while_the_disk_is_full(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await send(client)
+    desk.store.disk_full = "the broker's disk is 95 % full, more than 90 %"
+    report = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
+    client.give(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=report, flag=ONEWAY_FLAG))
+    asked: list[int] = []
+    while desk.parts.state.offsets.get("T@g") != {0: 1} and len(asked) < 20_000:
+        asked.append(client.start(RequestCode.SEND_MESSAGE_V2, send_fields(), b"x"))
+        await asyncio.sleep(0)
+    assert desk.parts.state.offsets.get("T@g") == {0: 1}
+    answers = [await client.answer_to(opaque) for opaque in asked]
+    assert len({(answer.code, answer.remark) for answer in answers}) == 1
+    desk.store.disk_full = None
+    assert (await send(client)).code == 0
