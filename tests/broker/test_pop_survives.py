@@ -10,6 +10,7 @@ from broker.names import STATE_TOPIC
 from broker.state import ReplicatedState, StateChange
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
 from tests.broker.pop_support import CODE, ack, bodies, handles, pop, pop_again, records
+from tests.broker.test_offsets import make_group
 
 
 @pytest.fixture
@@ -143,3 +144,22 @@ async def test_wherever_a_leader_dies_what_was_taken_is_either_given_again_or_co
             seen += 1
             assert state.offsets["T@g"][checkpoint.queue_id] > checkpoint.offsets[-1]
     assert seen > 0
+
+
+async def test_in_order_an_acknowledgement_steps_over_nothing_that_a_dead_leader_had_given(tmp_path: Path) -> None:
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    await make_group(client)
+    for number in range(3):
+        await send(client, b"m%d" % number)
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "0"}
+    assert (await client.ask(CODE.UPDATE_CONSUMER_OFFSET, fields)).code == 0
+    given = await pop(client, order="true")
+    await desk.stop(save_tables=False)
+    await desk.start()
+    client = desk.client()
+    assert (await ack(client, handles(given)[1])).code == 0
+    assert bodies(await pop(client, order="true")) == [b"m0", b"m1", b"m2"]
+    await desk.stop()
