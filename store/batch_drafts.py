@@ -8,7 +8,7 @@ frame, is taken apart into drafts of single messages (`parts`).
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -45,15 +45,17 @@ class BatchDraft(QueuedDraft):
         texts: encoded properties of each, as they are stored.
         tags_codes: of each.
         sizes: bytes of each record.
+        offsets: physical offset of each record, if it is placed as a whole.
         parts: the same as drafts of single messages, if it had to be taken apart; they are what is placed.
     """
 
-    __slots__ = ("cuts", "parts", "sizes", "tags_codes", "texts")
+    __slots__ = ("cuts", "offsets", "parts", "sizes", "tags_codes", "texts")
 
     cuts: list[Cut]
     texts: list[bytes]
     tags_codes: list[int]
     sizes: list[int]
+    offsets: list[int]
     parts: list[QueuedDraft]
 
     def first_queue_offset(self) -> int:
@@ -62,9 +64,7 @@ class BatchDraft(QueuedDraft):
 
     def physical_offsets(self) -> list[int]:
         """Of each record, once placed."""
-        if self.parts:
-            return [part.physical_offset for part in self.parts]
-        return list(accumulate(self.sizes[:-1], initial=self.physical_offset))
+        return [part.physical_offset for part in self.parts] if self.parts else self.offsets
 
     def units(self) -> bytes:
         """The units of its queue, once placed as a whole."""
@@ -128,24 +128,23 @@ def apart(drafts: Sequence[QueuedDraft]) -> Sequence[QueuedDraft]:
     return drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
 
 
-def mixed_pieces(
-    drafts: Sequence[RecordDraft], start: int, timestamp: int, store_host: bytes
-) -> Iterator[bytes | bytearray]:
+def encode_mixed(drafts: Sequence[RecordDraft], start: int, timestamp: int, store_host: bytes) -> bytes:
     """The records of drafts placed from physical offset `start` on at a time (ms), which are stamped with both."""
+    pieces: list[bytes | bytearray | memoryview] = []
     for draft in drafts:
         draft.physical_offset = start
         draft.store_timestamp = timestamp
         start += draft.size
         if type(draft) is BatchDraft:
-            draft.parts = []
-            yield _encoded(draft, store_host)
+            _encode(draft, store_host, pieces)
         else:
             buffer = bytearray(draft.size)
             write_draft(buffer, 0, draft, store_host)
-            yield buffer
+            pieces.append(buffer)
+    return b"".join(pieces)
 
 
-def _encoded(batch: BatchDraft, store_host: bytes) -> bytes:
+def _encode(batch: BatchDraft, store_host: bytes, pieces: list[bytes | bytearray | memoryview]) -> None:
     """As `write_draft` for each message."""
     index = (batch.sys_flag >> 4) & 3
     pack, pack_short = _HEADS[index].pack, SHORT.pack
@@ -157,14 +156,11 @@ def _encoded(batch: BatchDraft, store_host: bytes) -> bytes:
     is_v1 = len(topic) <= TOPIC_LENGTH_V1_MAX
     magic = MAGIC_V1 if is_v1 else MAGIC_V2
     topic = (bytes((len(topic),)) if is_v1 else pack_short(len(topic))) + topic
-    physical_offset, queue_offset = batch.physical_offset, batch.queue_offset
-    pieces: list[bytes | memoryview] = []
-    for (flag, start, end), text, size in zip(batch.cuts, batch.texts, batch.sizes, strict=True):
+    queue_offset = batch.queue_offset
+    batch.parts = []
+    batch.offsets = list(accumulate(batch.sizes[:-1], initial=batch.physical_offset))
+    for (flag, start, end), text, size, offset in zip(batch.cuts, batch.texts, batch.sizes, batch.offsets, strict=True):
         body = view[start:end]
-        head = pack(
-            size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset, middle, end - start
-        )
+        head = pack(size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, offset, middle, end - start)
         pieces += (head, body, topic, pack_short(len(text)), text)
-        physical_offset += size
         queue_offset += 1
-    return b"".join(pieces)

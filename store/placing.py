@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
-from store.batch_drafts import MixedDrafts, mixed_pieces
+from store.batch_drafts import MixedDrafts, encode_mixed
 from store.crc_stamping import make_room, write_stamped
 from store.errors import RecordTooLargeError
 from store.mapped_file import MappedFile
@@ -83,7 +83,7 @@ class Placer:
     def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
         if type(drafts) is MixedDrafts:
             start = file.start_offset + file.write_position
-            file.write(memoryview(b"".join(mixed_pieces(drafts, start, timestamp, self._store_host))))
+            file.write(memoryview(encode_mixed(drafts, start, timestamp, self._store_host)))
             return
         buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
         start = file.start_offset + file.write_position

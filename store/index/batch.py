@@ -136,29 +136,37 @@ def drafts_batch(drafts: Sequence[RecordDraft]) -> KeyBatch:
     offsets: list[int] = []
     timestamps: list[int] = []
     tails: list[bytes] = []
+    sizes: list[int] = []
     others: list[Other] = []
     heads: dict[bytes, bytes] = {}
     for draft in drafts:
-        topic, number = draft.topic, len(offsets)
+        topic = draft.topic
         head = heads.get(topic)
         if head is None:
             head = heads[topic] = bytes((len(topic) & 127,)) + topic + b"\0\0"
         is_other = draft.sys_flag & TRANSACTION_MASK or len(topic) > TOPIC_LENGTH_V1_MAX
         if type(draft) is BatchDraft:
-            texts = draft.texts
-            offsets += draft.physical_offsets()
+            texts, first = draft.texts, len(offsets)
+            offsets += draft.offsets
             timestamps += [draft.store_timestamp] * len(texts)
-            tails += [b""] * len(texts) if is_other else [head + text for text in texts]
             if is_other:
-                others += [(number + place, draft.sys_flag, topic, text) for place, text in enumerate(texts)]
+                sizes += [0] * len(texts)
+                others += [(number, draft.sys_flag, topic, text) for number, text in enumerate(texts, first)]
+            else:
+                before = len(head)
+                sizes += [before + len(text) for text in texts]
+                tails += (head, head.join(texts))
             continue
+        if is_other:
+            sizes.append(0)
+            others.append((len(offsets), draft.sys_flag, topic, draft.properties))
+        else:
+            sizes.append(len(head) + len(draft.properties))
+            tails += (head, draft.properties)
         offsets.append(draft.physical_offset)
         timestamps.append(draft.store_timestamp)
-        tails.append(b"" if is_other else head + draft.properties)
-        if is_other:
-            others.append((number, draft.sys_flag, topic, draft.properties))
-    sizes = np.fromiter(map(len, tails), np.int64, len(tails))
-    return KeyBatch(np.array(offsets, np.int64), np.array(timestamps, np.int64), b"".join(tails), sizes, others)
+    columns = [np.array(column, np.int64) for column in (offsets, timestamps, sizes)]
+    return KeyBatch(columns[0], columns[1], b"".join(tails), columns[2], others)
 
 
 def _hashes(number: int, sys_flag: int, topic: bytes, properties: bytes) -> Iterator[tuple[int, int]]:
