@@ -67,7 +67,8 @@ def _tags_code(topic: bytes, properties: bytes, timestamp: int) -> int:
     """The hash of the record's tag, 0 without one; or, where a delayed message is parked, when it is due."""
     if topic == SCHEDULE_TOPIC:
         level = find_property(properties, b"DELAY")
-        if level is not None and level.isdigit() and int(level) > 0:
-            return timestamp + DELAY_LEVELS_MS[min(int(level), len(DELAY_LEVELS_MS)) - 1]
+        # nine digits are far beyond the highest level, and thousands, which a property has room for, are no int's
+        if level is not None and level.isdigit() and (number := int(level[:9])) > 0:
+            return timestamp + DELAY_LEVELS_MS[min(number, len(DELAY_LEVELS_MS)) - 1]
     tags = find_property(properties, b"TAGS")
     return tags_code(tags) if tags is not None else 0

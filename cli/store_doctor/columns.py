@@ -215,4 +215,4 @@ def _array(values: list[int]) -> Ints:
 
 
 def _number(text: bytes | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.isdigit() else otherwise
+    return int(text) if text is not None and text.isdigit() and len(text) < 19 else otherwise

@@ -220,3 +220,14 @@ async def test_a_topic_is_removed_whichever_member_is_asked(group: Group) -> Non
         answer = await ask(group.client, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert answer.code == 0, answer
     await group.everywhere(lambda broker: "T" not in broker.parts.state.topics)
+
+
+@pytest.mark.parametrize("name", ["DELAY", "INNER_NUM"])
+async def test_a_number_of_thousands_of_digits_in_a_message_stops_no_follower(group: Group, name: str) -> None:
+    await group.led()
+    await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", 1))
+    properties = f"UNIQ_KEY\x01K\x02{name}\x01{'9' * 5000}\x02"
+    await ask(group.client, group.leader, RequestCode.SEND_MESSAGE_V2, send_fields("T", i=properties), b"odd")
+    await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"plain")
+    end = group.leader.parts.store.log.confirm_offset
+    await group.everywhere(lambda broker: broker.parts.store.dispatched_offset >= end)

@@ -70,3 +70,12 @@ def test_units_of_a_batch_are_those_of_its_records(file: MappedFile, tmp_path: P
 
 def _content(run: Run) -> list[tuple[tuple[int, int, int], int]]:
     return list(zip(run.units.tolist(), run.offsets.tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("level", "wait_s"), [(b"3", 10), (b"18", 7200), (b"19", 7200), (b"9" * 5000, 7200)])
+def test_a_parked_record_is_due_by_its_level_however_that_is_written(level: bytes, wait_s: int) -> None:
+    topic, properties = SCHEDULE_TOPIC, b"K\x01v\x02DELAY\x01" + level + b"\x02"
+    head = struct.pack(">iiiqqiq", 0, 2, 0, 0, 0, 0, 0) + bytes(8) + struct.pack(">q", 7) + bytes(8)
+    tail = struct.pack(">iqib", 0, 0, 0, len(topic)) + topic + struct.pack(">h", len(properties)) + properties
+    record = struct.pack(">ii", 8 + len(head) + len(tail), _V1) + head + tail
+    assert unit_fields(0, memoryview(record))[-1] == 7 + wait_s * 1000
