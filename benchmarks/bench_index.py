@@ -22,9 +22,9 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
 from store.commit_log import CommitLogConfig
 from store.index.config import IndexConfig
-from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_table import QueueTable
+from store.queued_draft import QueuedDraft
 
 ROUNDS = 5
 BATCH = 1000

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_drafts import MixedDrafts
-from store.message_store import NotYetError, QueuedDraft
+from store.queue_offsets import NotYetError
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt, Done
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from ledgermq.remoting.java_json import dumps, number_map
 from store.consume_queue import ConsumeQueue
 from store.dispatch import DELAY_LEVELS_MS
 from store.errors import StoreError
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from ledgermq.message.hosts import encode_host
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, TAGS, encode_properties
 from ledgermq.message.record import Record, needs_v2, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import QueuedDraft
 from store.queue_table import QueueTable
+from store.queued_draft import QueuedDraft
 
 
 class DraftMaker:

@@ -39,7 +39,7 @@ from ledgermq.remoting.fields import I64_MAX, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_drafts import BatchDraft
 from store.batch_queue import BatchQueue
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 _HOST_V6_EXTRA: Final = 12

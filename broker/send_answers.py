@@ -17,7 +17,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
 from store.batch_drafts import BatchDraft
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 Answer = tuple[Connection, Command, QueuedDraft | list[QueuedDraft], bytes]

@@ -28,7 +28,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt, ReplicatedLog
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (dequeue, Timer
 import heapq
 from dataclasses import dataclass, field
 
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.timer.timer_log import MAGIC_ROLL
 from store.timer.timer_message import TimerMessage
 

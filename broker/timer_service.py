@@ -25,7 +25,8 @@ from broker.timer_drafts import TimerDrafts
 from broker.timer_due import LATE, DueTimer, DueTimers
 from broker.timer_follower import TimerFollower
 from store.errors import StoreError
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
 from store.timer.timer_message import TIMER_TOPIC, TimerMessage, parse_timer

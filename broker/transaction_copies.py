@@ -18,7 +18,7 @@ from broker.transaction_halves import CHECK_TIMES
 from ledgermq.message.properties import WAIT
 from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Refusal
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 
 log = logging.getLogger(__name__)
 

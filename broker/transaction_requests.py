@@ -39,7 +39,7 @@ from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.fields import integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 _DECISIONS: Final = (0, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)

@@ -35,7 +35,8 @@ from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.errors import StoreError
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 from store.timer.metrics import TopicCounts
 

@@ -14,7 +14,6 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (putMessage, ReputM
 import asyncio
 import logging
 import math
-import struct
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -26,9 +25,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_drafts import BatchDraft, MixedDrafts, apart
 from store.consume_queue import ConsumeQueue, QueueEntry
 from store.dispatch import unit_fields
-from store.errors import DiskFullError, InvalidTopicError, StoreError
+from store.errors import InvalidTopicError, StoreError
 from store.message_reader import MessageReader
-from store.queue_entries import Taken, assign, entries_of, entries_of_draft
+from store.queue_entries import Taken, assign_of_kinds, entries_of, entries_of_draft
+from store.queue_offsets import assign_mixed, assign_plain, take_back
 from store.queue_reader import ColdLimits
 from store.queue_table import QueueStarts, QueueTable
 from store.queued_draft import QueuedDraft
@@ -38,15 +38,12 @@ if TYPE_CHECKING:
     from store.cleaning.cleaner import Cleaner
     from store.index.service import IndexService
 
-__all__ = ["SLICE_S", "MessageStore", "NotYetError", "QueuedDraft", "StoreListener"]
-
 log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """Longest run of dispatching before the loop gets its turn."""
 
 _SLICE_CHECK_RECORDS = 64
-_SIZE = struct.Struct(">i")
 
 
 class StoreListener(Protocol):
@@ -60,10 +57,6 @@ class StoreListener(Protocol):
 
     def on_role_change(self, state: LogState) -> None:
         """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
-
-
-class NotYetError(Exception):
-    """Messages wait for files of their queues, which are made a few at a time."""
 
 
 class MessageStore(MessageReader):
@@ -154,16 +147,16 @@ class MessageStore(MessageReader):
         taken: Taken | None = None
         if self.queues.has_kinds:
             drafts = apart(drafts)
-            taken = assign(self.queues, drafts)
+            taken = assign_of_kinds(self.queues, drafts)
         elif type(drafts) is MixedDrafts:
-            self._assign_mixed(drafts, deadline_s)
+            assign_mixed(drafts, deadline_s)
         else:
-            self._assign(drafts, deadline_s)
+            assign_plain(drafts, deadline_s)
         try:
             self.log.append(drafts, done)
         except BaseException:
             if taken is None:
-                _take_back(drafts)
+                take_back(drafts)
             else:
                 taken.give_back()
             raise
@@ -174,43 +167,6 @@ class MessageStore(MessageReader):
                 drafts = drafts.as_placed()
             last = drafts[-1]
             self._kept.append((last.physical_offset + last.size, drafts))
-
-    def _assign(self, drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
-        """Give each draft its queue offset, and see that its unit has room on disk; or raise with none taken."""
-        is_late = False
-        for draft in drafts:
-            if draft.sys_flag & TRANSACTION_PREPARED:  # prepared, or rolled back: this bit is in both
-                draft.queue_offset = 0
-                continue
-            queue = draft.queue
-            offset = queue.next_offset
-            if offset >= queue.room_end:
-                if is_late:
-                    _take_back(drafts[: drafts.index(draft)])
-                    raise NotYetError
-                _make_room(drafts, draft, offset + 1)
-                is_late = time.monotonic() > deadline_s
-            draft.queue_offset = offset
-            queue.next_offset = offset + 1
-
-    def _assign_mixed(self, drafts: MixedDrafts, deadline_s: float) -> None:
-        """As `_assign`; a batch gets as many offsets as it has messages."""
-        is_late = False
-        for draft in drafts:
-            if draft.sys_flag & TRANSACTION_PREPARED:
-                draft.queue_offset = 0
-                continue
-            queue = draft.queue
-            offset = queue.next_offset
-            end = offset + (len(draft.sizes) if type(draft) is BatchDraft else 1)
-            if end > queue.room_end:
-                if is_late:
-                    _take_back(drafts[: drafts.index(draft)])
-                    raise NotYetError
-                _make_room(drafts, draft, end)
-                is_late = time.monotonic() > deadline_s
-            draft.queue_offset = offset
-            queue.next_offset = end
 
     def _why_not_writable(self) -> Refusal:
         if self._is_closed:
@@ -412,24 +368,3 @@ class MessageStore(MessageReader):
         self._told = state
         for listener in self._listeners:
             listener.on_role_change(state)
-
-
-def _make_room(drafts: Sequence[QueuedDraft], draft: QueuedDraft, end_offset: int) -> None:
-    """See that units of a draft's queue below `end_offset` have room on disk; or raise with none taken.
-
-    Raises:
-        Refusal: DISK_FULL or DISK_FAILED.
-    """
-    try:
-        draft.queue.reserve(end_offset)
-    except StoreError as error:
-        _take_back(drafts[: drafts.index(draft)])
-        cause = Cause.DISK_FULL if isinstance(error, DiskFullError) else Cause.DISK_FAILED
-        raise Refusal(cause, str(error), retry_after_ms=1000) from error
-
-
-def _take_back(drafts: Iterable[QueuedDraft]) -> None:
-    """Queue offsets that were assigned and not used; they were the last ones of their queues."""
-    for draft in reversed(list(drafts)):
-        if draft.queue_offset >= 0 and not draft.sys_flag & TRANSACTION_PREPARED:
-            draft.queue.next_offset = draft.queue_offset

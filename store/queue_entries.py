@@ -3,8 +3,8 @@
 A record's properties say how many messages it holds (INNER_NUM) and into which further queues it goes
 (INNER_MULTI_DISPATCH); its places in them are added to it when it is appended (INNER_BASE, INNER_MULTI_QUEUE_OFFSET).
 
-    placed:      assign ------> offsets of all its queues, noted in its properties (`Taken` can give them back)
-    dispatched:  entries_of --> (queue, entry) of each
+    placed:      assign_of_kinds --> offsets of all its queues, noted in its properties (`Taken` can give them back)
+    dispatched:  entries_of -------> (queue, entry) of each
 
 Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatchUtils.java`, `LmqDispatch.java` (5.3.3).
 """
@@ -73,7 +73,7 @@ class Taken:
             draft.properties, draft.size = properties, size
 
 
-def assign(queues: QueueTable, drafts: Sequence[QueuedDraft]) -> Taken:
+def assign_of_kinds(queues: QueueTable, drafts: Sequence[QueuedDraft]) -> Taken:
     """Give each draft its places in its queues; or raise with none taken.
 
     Raises:

@@ -27,7 +27,7 @@ from broker.statistics import (
 )
 from ledgermq.telemetry.families import Buckets
 from store.batch_drafts import BatchDraft, MixedDrafts
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 
 SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)

@@ -12,7 +12,7 @@ from broker.statistics import Statistics
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
 from store.batch_drafts import MixedDrafts
-from store.message_store import QueuedDraft
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 if TYPE_CHECKING:

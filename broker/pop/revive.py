@@ -29,7 +29,8 @@ from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 log = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ from store.dispatch import unit_fields
 from store.errors import StoreError
 from store.flusher import FlushMode
 from store.index.config import IndexConfig
-from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)

@@ -28,7 +28,8 @@ from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)

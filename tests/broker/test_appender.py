@@ -10,7 +10,8 @@ from broker.metrics.calls import Calls
 from broker.send_answers import SendAnswers
 from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.message_store import NotYetError, QueuedDraft
+from store.queue_offsets import NotYetError
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt, Done
 from tests.broker.conftest import STORE_HOST, Desk, MemoryClient
 

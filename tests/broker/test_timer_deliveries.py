@@ -13,7 +13,8 @@ from broker.state import ReplicatedState, StateChange
 from broker.timer_deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore, QueuedDraft
+from store.message_store import MessageStore
+from store.queued_draft import QueuedDraft
 from tests.store.support import HOST, MemoryLog, eventually, queue_table, queued
 
 

@@ -20,10 +20,10 @@ from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
 from store.flusher import FlushMode
 from store.log_span import LogSpan
-from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queue_table import QueueTable
+from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState, Read
 
 GOLDEN = Path(__file__).parents[1] / "golden"

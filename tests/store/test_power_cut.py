@@ -17,8 +17,8 @@ from store.commit_log import CommitLog
 from store.consume_queue import BLANK_SIZE
 from store.flusher import FlushMode
 from store.mapped_file import MappedFile
-from store.message_store import QueuedDraft
 from store.opening import OpenStore
+from store.queued_draft import QueuedDraft
 from tests.store.support import Outcomes, fast_directory, open_classic, put_all, queued
 
 SECTOR = 512

@@ -17,8 +17,8 @@ from store.compaction.sparse_file import SparseFile
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError
 from store.flusher import FlushMode
-from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.queued_draft import QueuedDraft
 from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
 

@@ -10,8 +10,8 @@ from store.index.batch import Entries
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
 from store.index.service import IndexService
-from store.message_store import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.queued_draft import QueuedDraft
 from tests.store.support import HOST, put_all, queued
 
 LAYOUT = IndexLayout(slots=7, entries=20)

@@ -14,10 +14,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_queue import BatchQueue
 from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError
-from store.message_store import QueuedDraft
 from store.opening import OpenStore
 from store.queue_kinds import QueueKinds
 from store.queue_reader import GetStatus
+from store.queued_draft import QueuedDraft
 from tests.store.support import Outcomes, bodies_of, body_of, open_classic, put_all, queued
 
 
