@@ -5,6 +5,7 @@ Membership ── our queues ──> AssignedQueues: a QueueReader each ──> 
                                    └── QueueOffsets at the leaders, or LocalOffsets in broadcasting
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -169,7 +170,7 @@ class Consumer(Reading):
             parts.queues.spawn(parts.commits.run(self._auto_commit_s, parts.queues.readers), "commits")
 
     async def close(self) -> None:
-        """Stop reading, commit what is handled, leave the group. A second call does nothing.
+        """Stop reading, commit what is handled, leave the group. A second call waits for the first.
 
         It waits a moment for handlers under way (30 s with `order="queue"`). Called by a handler, which it cannot wait
         for, it is `stop`, and `run` does the rest when its handlers have ended.
@@ -274,11 +275,14 @@ class Consumer(Reading):
 
     async def _close(self, parts: Parts) -> None:
         """Whatever happens on the way, a cancellation too: who is not there must not be taken for a member."""
-        try:
-            await parts.queues.close(parts.following)
-        finally:
-            self._parts = None
-            await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
+        async with parts.closing:
+            if self._parts is not parts:
+                return  # somebody else's call has done it
+            try:
+                await parts.queues.close(parts.following)
+            finally:
+                self._parts = None
+                await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
     def _make_parts(self) -> Parts:
         session, group = self._session, self._group
@@ -300,7 +304,7 @@ class Consumer(Reading):
         subscriptions = self._subscriptions.values()
         serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
         following = queues.spawn(membership.run(), f"membership of {group}")
-        return Parts(commits, queues, membership, serving, following)
+        return Parts(commits, queues, membership, serving, following, asyncio.Lock())
 
     def _offsets(self) -> QueueOffsets:
         session = self._session

@@ -22,6 +22,7 @@ class Parts(NamedTuple):
 
     Attributes:
         following: the task that keeps our share of the queues up to date.
+        closing: held by who takes it apart.
     """
 
     commits: Commits
@@ -29,6 +30,7 @@ class Parts(NamedTuple):
     membership: Membership | Everything
     serving: Serving
     following: asyncio.Task[None]
+    closing: asyncio.Lock
 
 
 class Reading:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ledgermq.client import Admin, Consumer, Producer
+from ledgermq.client import Admin, Consumer, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError, NoRouteError, NotFoundError
 from ledgermq.remoting.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
@@ -82,3 +82,28 @@ async def test_a_message_is_found_by_its_offset_id_though_its_storing_broker_is_
             await admin.view_message(result.offset_message_id[:-1] + "F")
         with pytest.raises(InvalidArgumentError):
             await admin.view_message("nonsense")
+
+
+async def test_what_is_asked_while_nobody_leads_is_answered_by_the_next_leader(cluster: FakeCluster) -> None:
+    first, second = await cluster.add(nodes=2, topics={"T": 1})
+    record = first.ledger.append("T", 0, b"x", b"")
+    async with Admin(cluster.namesrv) as admin, asyncio.timeout(8):
+        await cluster.kill(first)
+        read = asyncio.ensure_future(admin.read(MessageQueue("T", "b", 0), 0, 1))
+        view = asyncio.ensure_future(admin.view_message(record.offset_message_id))
+        await eventually(lambda: cluster.nameserver.count(RequestCode.GET_BROKER_CLUSTER_INFO) > 0)
+        cluster.lead(second)
+        assert [message.body for message in await read] == [b"x"]
+        assert (await view).body == b"x"
+
+
+async def test_a_nameserver_that_comes_back_in_time_is_waited_for(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Admin(cluster.namesrv) as admin, asyncio.timeout(8):
+        await cluster.nameserver.kill()
+        info, route = asyncio.ensure_future(admin.cluster()), asyncio.ensure_future(admin.route("T"))
+        await asyncio.sleep(0.1)
+        assert not info.done()
+        assert not route.done()
+        await cluster.nameserver.start()
+        assert list((await info).brokers) == list((await route).brokers) == ["b"]

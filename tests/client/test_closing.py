@@ -225,3 +225,18 @@ async def test_a_producer_whose_close_is_cancelled_leaves_nothing_running(cluste
     with pytest.raises(ClosedError):
         await sending
     await eventually(lambda: asyncio.all_tasks() - before == set())
+
+
+async def test_two_closes_at_once_commit_what_is_handled(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 4})
+    for queue_id in range(4):
+        fill(broker, 5, queue_id=queue_id)
+    consumer = Consumer(cluster.namesrv, "g", "T")
+    await consumer.start()
+    for _ in range(21):
+        await consumer.get_many(1)
+        if sum(consumer.positions.values()) >= 19:
+            break
+    handled = sum(consumer.positions.values())
+    await asyncio.gather(*(consumer.close() for _ in range(3)))
+    assert sum(offset for (topic, *_), offset in broker.ledger.offsets.items() if topic == "T") == handled > 0

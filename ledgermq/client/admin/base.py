@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -14,6 +14,7 @@ from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     LedgerMQError,
+    NoRouteError,
     RefusedError,
     ServerError,
     UndecodableError,
@@ -81,8 +82,7 @@ class AdminBase:
 
     async def cluster(self) -> ClusterInfo:
         """All registered brokers, by name and by cluster."""
-        answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        return parse_cluster_info("nameserver", answer.body)
+        return await self._patiently(self._cluster_now)
 
     async def route(self, topic: str) -> TopicRoute:
         """Where a topic is, as a nameserver says now.
@@ -91,13 +91,35 @@ class AdminBase:
             NoRouteError: none knows it.
         """
         check_text(topic, "topic")
-        return (await self._session.nameservers.route(topic)).route
+        return (await self._patiently(lambda: self._session.nameservers.route(topic))).route
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that can be sent to, by broker name and queue id."""
         return (await self.route(topic)).write_queues
 
     # -- inside
+
+    async def _cluster_now(self) -> ClusterInfo:
+        answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+        return parse_cluster_info("nameserver", answer.body)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[Read]]) -> Read:
+        """What nameservers answer; asked again, in `deadline_s`, while none of them does."""
+        loop = asyncio.get_running_loop()
+        deadline, failures_count = loop.time() + self._deadline_s, 0
+        while True:
+            try:
+                return await ask()
+            except (UnreachableError, NoRouteError) as failure:
+                was_answered = isinstance(failure, NoRouteError) and failure.was_answered
+                if was_answered or loop.time() >= deadline:
+                    raise
+            failures_count += 1
+            await asyncio.sleep(back_off_s(failures_count, random.random))
+
+    async def _at_a_nameserver(self, code: int, ext: dict[str, str]) -> Command:
+        """The success of whichever answers."""
+        return await self._patiently(lambda: self._session.nameservers.request(code, ext))
 
     @property
     def _offsets(self) -> QueueOffsets:
@@ -140,7 +162,7 @@ class AdminBase:
         attempts = 0
         while (left_s := deadline - loop.time()) > 0:
             try:
-                address = broker if ":" in broker else (await self.cluster()).leaders().get(broker)
+                address = broker if ":" in broker else (await self._cluster_now()).leaders().get(broker)
                 if address is not None:
                     attempts += 1
                     patience_s = min(left_s, timeout_s or self._attempt_timeout_s)

@@ -1,20 +1,25 @@
 """Administration of messages: looking them up by id, key or time."""
 
+import asyncio
+import random
 import time
 from datetime import datetime
 from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
+from ledgermq.client.back_off import back_off_s
 from ledgermq.client.checks import check_count, check_text, check_texts, unix_ms
 from ledgermq.client.errors import (
+    DeadlineExceededError,
     InvalidArgumentError,
     LedgerMQError,
     NotFoundError,
-    RefusedError,
+    NotLeaderError,
+    UnavailableError,
     UndecodableError,
-    refusal_from,
-    unreachable_from,
+    UnreachableError,
 )
+from ledgermq.client.leader_plan import LeaderPlan
 from ledgermq.client.message import Message
 from ledgermq.client.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
 from ledgermq.client.queue_offsets import QueueOffsets
@@ -24,7 +29,6 @@ from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_record, decode_records
 from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.errors import RemotingError
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 FOUND_MAX: Final = 64
@@ -42,25 +46,34 @@ class MessageAdmin(AdminBase):
         Raises:
             InvalidArgumentError: not an offset message id.
             NotFoundError: no broker has it.
+            DeadlineExceededError: a broker that may have it is led by nobody.
         """
         check_text(offset_message_id, "offset_message_id")
         try:
             host, physical_offset = parse_offset_message_id(offset_message_id)
         except InvalidMessageIdError as error:
             raise InvalidArgumentError(str(error)) from error
-        leaders = (await self.cluster()).leaders()
-        failures: list[LedgerMQError] = []
-        for address in dict.fromkeys((str(host), *leaders.values())):
-            try:
-                record = await self._view(address, physical_offset)
-            except LedgerMQError as failure:
-                failures.append(failure)
-                continue
-            if record.offset_message_id == offset_message_id.upper():
-                broker = next((name for name, leader in leaders.items() if leader == address), "")
-                return Message(record, MessageQueue(record.topic, broker, record.queue_id))
-        said = "; ".join(map(str, failures)) or "another message is there"
-        raise NotFoundError("cluster", ResponseCode.QUERY_NOT_FOUND, f"message {offset_message_id}: {said}")
+        loop = asyncio.get_running_loop()
+        deadline, rounds_count = loop.time() + self._deadline_s, 0
+        while True:
+            info, failures = await self.cluster(), dict[str, LedgerMQError]()
+            leaders = {address: name for name, address in info.leaders().items()}
+            for address in dict.fromkeys((str(host), *leaders)):
+                try:
+                    record = await self._view(address, physical_offset)
+                except LedgerMQError as failure:
+                    failures[address] = failure
+                    continue
+                if record.offset_message_id == offset_message_id.upper():
+                    queue = MessageQueue(record.topic, leaders.get(address, ""), record.queue_id)
+                    return Message(record, queue)
+            what, rounds_count = f"message {offset_message_id}", rounds_count + 1
+            if len(leaders) == len(info.brokers) and not any(map(_may_pass, map(failures.get, leaders))):
+                said = "; ".join(map(str, failures.values())) or "another message is there"
+                raise NotFoundError("cluster", ResponseCode.QUERY_NOT_FOUND, f"{what}: {said}")
+            if loop.time() >= deadline:
+                raise DeadlineExceededError(what, self._deadline_s, rounds_count, tuple(failures.values()))
+            await asyncio.sleep(back_off_s(rounds_count, random.random))
 
     async def find_by_key(
         self,
@@ -147,17 +160,10 @@ class MessageAdmin(AdminBase):
     async def _pull(self, queue: MessageQueue, offset: int) -> Pulled:
         """One pull that is not held."""
         subscription = parse_subscription(queue.topic, ALL, 0)
-        address = (await self.cluster()).leaders().get(queue.broker)
-        if address is None:
-            raise RefusedError(queue.broker, ResponseCode.SERVICE_NOT_AVAILABLE, "nobody leads this broker now")
         command = pull_command(TOOLS_GROUP, queue, offset, subscription, hold=False)
-        try:
-            answer = await self._session.remoting.request(address, command, self._attempt_timeout_s)
-        except RemotingError as error:
-            raise unreachable_from(address, error) from error
-        if answer.code not in PULL_CODES:
-            raise refusal_from(address, answer.code, answer.remark, answer.ext)
-        return read_pulled(address, queue, offset, subscription, answer)
+        plan = LeaderPlan(self._session.routes, queue.topic, queue.broker, command.code, command.ext, PULL_CODES)
+        answered = await self._session.calls.run(plan)
+        return read_pulled(answered.target.address, queue, offset, subscription, answered.response)
 
     async def _view(self, address: str, physical_offset: int) -> Record:
         ext = {"offset": str(physical_offset)}
@@ -166,3 +172,8 @@ class MessageAdmin(AdminBase):
             return decode_record(answer.body)
         except CorruptRecordError as error:
             raise UndecodableError(f"{address}: record at {physical_offset}: {error}") from error
+
+
+def _may_pass(failure: LedgerMQError | None) -> bool:
+    """Whether a leader has not said what it has; that it has nothing there is `ServerError`, as RocketMQ says it."""
+    return isinstance(failure, UnreachableError | UnavailableError | NotLeaderError)

@@ -15,7 +15,7 @@ class NameserverAdmin(AdminBase):
     async def nameserver_config(self, address: str | None = None) -> dict[str, str]:
         """All settings of a nameserver; of the one that answers first, without an address."""
         if address is None:
-            answer = await self._session.nameservers.request(RequestCode.GET_NAMESRV_CONFIG, {})
+            answer = await self._at_a_nameserver(RequestCode.GET_NAMESRV_CONFIG, {})
         else:
             check_text(address, "address")
             answer = await self._ask(address, RequestCode.GET_NAMESRV_CONFIG, {}, self._attempt_timeout_s)
@@ -38,7 +38,7 @@ class NameserverAdmin(AdminBase):
         check_texts(namespace=namespace, key=key)
         ext = {"namespace": namespace, "key": key}
         try:
-            answer = await self._session.nameservers.request(RequestCode.GET_KV_CONFIG, ext)
+            answer = await self._at_a_nameserver(RequestCode.GET_KV_CONFIG, ext)
         except NotFoundError:
             return None
         return answer.ext.get("value")
@@ -47,9 +47,7 @@ class NameserverAdmin(AdminBase):
         """All texts of a namespace, by key."""
         check_text(namespace, "namespace")
         try:
-            answer = await self._session.nameservers.request(
-                RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace}
-            )
+            answer = await self._at_a_nameserver(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
         except NotFoundError:
             return {}
         return read(

@@ -112,10 +112,10 @@ class TopicAdmin(AdminBase):
     async def topics(self, *, cluster: str | None = None) -> tuple[str, ...]:
         """All topics that a nameserver knows (of a cluster), sorted; those of the system and of retries too."""
         if cluster is None:
-            answer = await self._session.nameservers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+            answer = await self._at_a_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         else:
             check_text(cluster, "cluster")
-            answer = await self._session.nameservers.request(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+            answer = await self._at_a_nameserver(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
         return read(
             "nameserver", "list of topics", answer.body, lambda data: tuple(sorted(map(str, data["topicList"])))
         )
