@@ -38,6 +38,7 @@ PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
 
 _OFFSET, _READ_TIME = 0, 1
 _SLICE_S: Final = 0.005
+_SLICE_CHECK: Final = 32
 _LEAD_MS: Final = 2000  # how long before its time a slot is loaded
 _LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is loaded
 _PREPARED_BYTES_MAX: Final = 32 << 20
@@ -45,6 +46,7 @@ _BATCH: Final = 512
 _RETRY_MS: Final = 500
 _LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
 _QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
+_FAR_TIMERS: Final = 5000  # or when so many have come since: a new leader looks at these
 _NEVER_ENQUEUED: Final = (1 << 63) - 1  # Java's mark of a timer that was due when it came
 
 
@@ -90,6 +92,7 @@ class TimerService:
         self._is_leading = False
         self._wake: asyncio.TimerHandle | None = None
         self._recorded_ms = 0
+        self._told_offset = 0
         self._has_news = False
         self._is_first = False  # no progress was ever recorded
         self._opened = (0, 0)  # queue offset and read time of the index when it was opened
@@ -204,24 +207,31 @@ class TimerService:
         self._prepared_bytes = 0
         self._recorded_ms = self.index.read_ms
         self._is_first, self._has_news = _READ_TIME not in progress, False
-        try:
-            self._add_late(progress.get(_OFFSET, opened_offset) if is_newest else opened_offset)
-        except StoreError as error:
-            log.error("timers are not delivered yet: %s", error)
-            self._loop.call_later(_RETRY_MS / 1000, self._catch_up, run)
+        self._told_offset = progress.get(_OFFSET, opened_offset) if is_newest else opened_offset
+        self._add_late(run, self._told_offset)
+
+    def _add_late(self, run: int, offset: int) -> None:
+        """Take timers that came behind the progress into slots that it calls delivered, in slices; then lead."""
+        if run != self._run:
             return
+        deadline, queue = time.monotonic() + _SLICE_S, self.follower.queue()
+        if queue is not None:
+            offset = max(offset, queue.min_offset)
+            while offset < min(self.index.queue_offset, queue.max_offset):
+                try:
+                    timer = self.follower.timer_at(queue, offset)
+                except StoreError as error:
+                    log.error("timers are not delivered yet: %s", error)
+                    self._loop.call_later(_RETRY_MS / 1000, self._add_late, run, offset)
+                    return
+                if timer is not None and self.index.slot_of(timer)[0] < self.index.read_ms:
+                    self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
+                offset += 1
+                if offset % _SLICE_CHECK == 0 and time.monotonic() > deadline:
+                    self._loop.call_soon(self._add_late, run, offset)
+                    return
         self._is_leading = True
         self._turn()
-
-    def _add_late(self, start: int) -> None:
-        """Timers that came behind the progress into slots that it calls delivered."""
-        queue = self.follower.queue()
-        if queue is None:
-            return
-        for offset in range(max(start, queue.min_offset), min(self.index.queue_offset, queue.max_offset)):
-            timer = self.follower.timer_at(queue, offset)
-            if timer is not None and self.index.slot_of(timer)[0] < self.index.read_ms:
-                self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
 
     def _add(self, due: DueTimer) -> None:
         if due.timer.physical_offset not in self._deliveries.origins:
@@ -368,6 +378,7 @@ class TimerService:
         """Once a slot is delivered whole, say so in the log."""
         self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
         is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
+        is_far = is_far or self.index.queue_offset - self._told_offset > _FAR_TIMERS
         self._has_news = self._has_news or is_far
         if self._has_news and self.index.read_ms > self._recorded_ms:
             self._tell()
@@ -384,7 +395,7 @@ class TimerService:
         def refused() -> None:
             self._has_news, self._recorded_ms = True, min(before, self._recorded_ms)
 
-        offset = self.index.queue_offset if late is None else late
+        offset = self._told_offset = self.index.queue_offset if late is None else late
         progress = {PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
         self._deliveries.record(Kind.TIMER, progress, ended, refused)
 

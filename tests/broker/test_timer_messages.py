@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.timer_service import PROGRESS_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record
 from ledgermq.remoting.codes import RequestCode
@@ -285,6 +286,49 @@ async def test_the_timers_progress_and_counts_can_be_asked_for(desk: Desk, clien
 async def test_nobody_sends_to_the_timer_topic(client: MemoryClient) -> None:
     answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(TIMER_TOPIC), b"x")
     assert answer.code == 16
+
+
+def far_timers(count: int) -> list[Command]:
+    due = now_ms() + 3_600_000
+    return [
+        Command(
+            RequestCode.SEND_MESSAGE_V2,
+            number,
+            flag=2,
+            ext=send_fields(i=f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{due + number}\x02"),
+            body=b"x",
+        )
+        for number in range(count)
+    ]
+
+
+async def test_a_new_leader_need_not_look_at_all_that_came_since_the_last_delivery(
+    desk: Desk, client: MemoryClient
+) -> None:
+    await make_topic(client)
+    await send_timer(client, b"first", "first", TIMER_DELAY_MS=100)
+    await arrive(desk, 1)
+    client.give(*far_timers(6000))
+    await eventually(lambda: desk.parts.state.offsets.get(PROGRESS_KEY, {}).get(0, 0) > 5000, "progress")
+
+
+async def test_a_new_leader_looks_at_what_came_since_the_last_delivery_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.timer_service._SLICE_S", 0.0)
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    client.give(*far_timers(300))
+    await eventually(lambda: desk.parts.timer.index.queue_offset == 300, "in the index")
+    service = desk.parts.timer
+    service._run += 1
+    service._is_leading = False
+    service._add_late(service._run, 0)
+    assert not service._is_leading, "others had their turn"
+    await eventually(lambda: service._is_leading, "it leads")
+    await desk.stop()
 
 
 async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_can_be(
