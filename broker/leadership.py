@@ -14,6 +14,7 @@ from broker.adoption import whole_tables
 from broker.auth.requests import AuthRequests
 from broker.config import BrokerConfig, LogMode
 from broker.delay import DelayService
+from broker.locks import QueueLocks
 from broker.metadata import Metadata
 from broker.offsets import ConsumerOffsets
 from broker.pop.service import PopService
@@ -44,6 +45,7 @@ class Leadership:
         replicated_log: ReplicatedLog,
         metadata: Metadata,
         offsets: ConsumerOffsets,
+        locks: QueueLocks,
         auth_requests: AuthRequests,
         deliveries: Deliveries,
         pop: PopService,
@@ -60,6 +62,7 @@ class Leadership:
         self._log = replicated_log
         self._metadata = metadata
         self._offsets = offsets
+        self._locks = locks
         self._auth_requests = auth_requests
         self._deliveries = deliveries
         self._pop = pop
@@ -107,6 +110,7 @@ class Leadership:
         self.deposed.set()
         self._metadata.forget_proposals()
         self._offsets.forget_ahead()
+        self._locks.clear()
         self._pop.follow()
         self.stop_deliveries()
         self._deliveries.stop()

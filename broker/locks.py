@@ -37,6 +37,10 @@ class QueueLocks:
         now = self._clock()
         return any(name == group and until > now for (name, _), (_, until) in self._held.items())
 
+    def clear(self) -> None:
+        """This node leads no more: who held what by its word says nothing when it leads again."""
+        self._held.clear()
+
     def expire(self) -> None:
         """Forget locks that have run out."""
         now = self._clock()

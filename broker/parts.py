@@ -258,6 +258,7 @@ class Parts:
             store.log,
             self.metadata,
             self.offsets,
+            self.locks,
             self.auth_requests,
             self.deliveries,
             self.pop,

@@ -1,7 +1,12 @@
 """Queue locks of orderly consumers."""
 
+import orjson
+
 from broker.locks import QueueLocks
+from ledgermq.remoting.codes import RequestCode
 from ledgermq.remoting.java_json import QueueId
+from store.replicated_log import LogState
+from tests.broker.conftest import Desk, MemoryClient
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 
@@ -31,3 +36,15 @@ def test_a_lock_that_is_not_renewed_runs_out() -> None:
     now = 60.1
     assert not locks.is_locked("g")
     assert locks.lock("g", "b", [Q0]) == [Q0]
+
+
+async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, client: MemoryClient) -> None:
+    async def lock(client_id: str) -> int:
+        body = {"consumerGroup": "g", "clientId": client_id, "mqSet": [Q0.to_json()]}
+        answer = await client.ask(RequestCode.LOCK_BATCH_MQ, None, orjson.dumps(body))
+        return len(orjson.loads(bytes(answer.body))["lockOKMQSet"])
+
+    assert (await lock("a"), await lock("b")) == (1, 0)
+    for generation, writable in ((2, False), (3, True)):
+        desk.parts.on_role_change(LogState(writable=writable, generation=generation, leader=None))
+    assert await lock("b") == 1
