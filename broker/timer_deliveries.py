@@ -50,7 +50,7 @@ _HOST_V6_EXTRA: Final = 12
 WAIT_SECONDS: Final = 0.1
 """How often is looked whether it is there for good."""
 _RETRY_SECONDS: Final = 1.0
-PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
+PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT, Cause.NO_QUORUM)
 """Refusals of what is in the log all the same, for good or not: nobody knows yet."""
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 

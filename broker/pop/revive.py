@@ -23,11 +23,12 @@ from broker.pop.core import Checkpoint
 from broker.pop.progress import PopProgress
 from broker.role import Role
 from broker.send_target import SendTargets
+from broker.timer_deliveries import PLACED
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queued_draft import QueuedDraft
@@ -40,7 +41,6 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 _BATCH: Final = 64
 _RETRY_MS: Final = 1000
 _LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
-_PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
 
 
 class ReviveService:
@@ -128,7 +128,7 @@ class ReviveService:
         drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
 
         def done(outcome: AppendReceipt | Refusal) -> None:
-            if isinstance(outcome, Refusal) and outcome.cause not in _PLACED:
+            if isinstance(outcome, Refusal) and outcome.cause not in PLACED:
                 self._put_back(checkpoint, outcome)
             else:
                 self.revived += len(drafts)

@@ -128,10 +128,11 @@ async def test_a_kind_that_delivers_seldom_hides_nothing_of_one_that_delivers_no
     assert (await bench.scan())[0] == {1, 2}
 
 
-async def test_a_time_out_is_waited_out_not_taken_for_a_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cause", [Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT, Cause.NO_QUORUM])
+async def test_a_time_out_is_waited_out_not_taken_for_a_failure(tmp_path: Path, cause: Cause) -> None:
     bench = Bench(tmp_path)
     await bench.deliver("a", 1)
-    bench.log.dones[-1](Refusal(Cause.REPLICA_TIMEOUT, "no quorum in time"))
+    bench.log.dones[-1](Refusal(cause, "no quorum in time"))
     assert bench.done == []
     bench.log.confirm()
     await eventually(lambda: bench.done == [True])
