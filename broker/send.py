@@ -23,7 +23,15 @@ from broker.metrics.counting import Counting
 from broker.new_topics import NewTopics
 from broker.send_answers import Answer, SendAnswers
 from broker.send_batches import TAGS, plain_batch, tags_code_at
-from broker.send_fields import TELLS_MAX_RECONSUME_TIMES, check_inner_batch, check_key, missing_of, shortened, stamp
+from broker.send_fields import (
+    TELLS_MAX_RECONSUME_TIMES,
+    check_inner_batch,
+    check_key,
+    check_light_names,
+    missing_of,
+    shortened,
+    stamp,
+)
 from broker.send_target import SendTarget, SendTargets
 from broker.timer_parking import Parking, refuse_in_batch
 from ledgermq.message.batch import Cut, cut_batch
@@ -99,6 +107,7 @@ class SendProcessor:
         self._body_max = config.max_message_size_bytes
         self._record_max = config.max_message_size_bytes + (64 << 10)
         self._stamp = stamp(config)
+        self._multi_dispatch = config.multi_dispatch
         is_v6 = len(store_host) == 20
         self._store_flags = STORE_HOST_V6 if is_v6 else 0
         self._store_extra = _HOST_V6_EXTRA if is_v6 else 0
@@ -156,6 +165,9 @@ class SendProcessor:
             raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
         if not cuts:
             raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
+        if self._multi_dispatch:
+            for own in (fields.get("i", "").encode(), *properties):
+                check_light_names(own)
         if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
             self._send_inner_batch(connection, command, fields, target, properties)
             return
@@ -265,6 +277,8 @@ class SendProcessor:
 
         if target.needs_key:
             check_key(properties)
+        if self._multi_dispatch:
+            check_light_names(properties)
         born = connection.attributes.get("born_host") or _born_host(connection)
         header, flag = self._header(born, fields)
         if (header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue)) or "INNER_NUM\x01" in text:

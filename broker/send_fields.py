@@ -9,6 +9,8 @@ from ledgermq.message.properties import INNER_NUM, find_property
 from ledgermq.remoting.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.batch_queue import BatchQueue
+from store.queue_entries import MULTI_DISPATCH
+from store.queue_kinds import LIGHT_PREFIX
 
 TELLS_MAX_RECONSUME_TIMES = 121
 """Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
@@ -44,6 +46,21 @@ def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> N
         raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {target.topic.decode()} takes no records with messages inside")
     if not is_batch and find_property(properties, INNER_NUM.encode()) is not None:
         raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message has property {INNER_NUM} and no messages inside")
+
+
+def check_light_names(properties: bytes) -> None:
+    """A message that names further queues: only light ones, or whoever may send to one topic could to every other.
+
+    Source: apache/rocketmq `docs/cn/Example_LMQ.md`, which asks for the prefix; its store goes without.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, naming the queue.
+    """
+    prefix = LIGHT_PREFIX.encode()
+    for name in (find_property(properties, MULTI_DISPATCH) or b"").split(b","):
+        if name and not name.startswith(prefix):
+            remark = f"property {MULTI_DISPATCH.decode()} names {name[:100].decode(errors='replace')!r}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"{remark}, no light queue: those begin with {LIGHT_PREFIX}")
 
 
 def check_key(properties: bytes) -> None:

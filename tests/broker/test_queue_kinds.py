@@ -81,6 +81,25 @@ async def test_a_message_is_pulled_from_every_light_queue_that_it_names(desk: De
     assert desk.store.queues.get("%LMQ%b", 0).max_offset == 2
 
 
+@pytest.mark.parametrize("desk", [{"multi_dispatch": True, "light_queues": True}], indirect=True)
+@pytest.mark.parametrize("name", ["theirs", "SCHEDULE_TOPIC_XXXX", "rmq_sys_ledgermq_state", "%RETRY%g", "%LMQ"])
+async def test_a_message_enters_no_queue_of_another_topic_whatever_it_names(
+    desk: Desk, client: MemoryClient, name: str
+) -> None:
+    await make_topic(client)
+    before = len([record for record in desk.records() if record.topic == name])
+    for names in (name, f"%LMQ%a,{name}"):
+        properties = f"INNER_MULTI_DISPATCH\x01{names}\x02UNIQ_KEY\x01K\x02"
+        answer = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(i=properties), b"x")
+        assert (answer.code, name in (answer.remark or "")) == (ResponseCode.MESSAGE_ILLEGAL, True)
+        batch = encode_batch([(0, b"x", properties.encode())])
+        answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(), batch)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    queue = desk.store.queues.find(name, 0)
+    assert (queue.max_offset if queue is not None else 0) == before
+    assert desk.store.queues.get("T", 0).max_offset == 0
+
+
 async def test_without_the_keys_nothing_is_dispatched_further(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send(client, b"one", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02")
