@@ -131,7 +131,7 @@ class Consumer(Reading):
             credentials=credentials,
             instance=BROADCASTING_INSTANCE if mode == "broadcasting" else None,
         )
-        self._prefetch = Prefetch(prefetch_messages, prefetch_bytes)
+        self._prefetch_limits = prefetch_messages, prefetch_bytes
         self._figures = TopicFigures(time.monotonic)
         self._started_ms = 0
 
@@ -292,7 +292,7 @@ class Consumer(Reading):
             group,
             self._subscriptions,
             self._start,
-            self._prefetch,
+            Prefetch(*self._prefetch_limits),  # of this event loop
             commits,
             commits_on_leaving=self._auto_commit_s is not None,
             on_assigned=self._on_assigned,

@@ -130,7 +130,7 @@ class Producer(Sends):
             on_retry=on_retry,
             on_try=None if self._faults is None else self._faults.on_try,
         )
-        self._in_flight = InFlight(in_flight_max, in_flight_bytes_max)
+        self._in_flight_limits = in_flight_max, in_flight_bytes_max
 
     # -- opening and closing
 
@@ -149,6 +149,7 @@ class Producer(Sends):
         await session.open()
         choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
         assembly = Assembly(self._group, choice, session.own_address)
+        self._in_flight = InFlight(*self._in_flight_limits)  # of this event loop
         outbox = Outbox(assembly, session.calls, self._in_flight, self._compression)
         batcher = Batcher(outbox, self._linger_s or 0.0, self._batch_bytes)
         transactions = Transactions(self._group, session, self._checker)

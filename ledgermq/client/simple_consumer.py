@@ -17,6 +17,7 @@ from ledgermq.client.errors import (
     Action,
     InvalidArgumentError,
     LedgerMQError,
+    another,
     refusal_from,
     unreachable_from,
 )
@@ -233,7 +234,7 @@ class SimpleConsumer:
         for subscription in self._subscriptions:
             failure = routes.failure(subscription.topic)
             if failure is not None:
-                return failure
+                return another(failure)  # the routes' own is everybody's
         return None
 
     def _failed(self, place: _Place, failure: LedgerMQError) -> LedgerMQError:

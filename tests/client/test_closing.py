@@ -1,6 +1,7 @@
 """Closing at awkward moments: inside one's own callbacks, under load, and cancelled half-way."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -10,7 +11,7 @@ from ledgermq.client import Admin, Consumer, Decision, Message, MessageQueue, Pr
 from ledgermq.client.errors import ClosedError, LedgerMQError
 from ledgermq.client.handling import Order
 from ledgermq.remoting.codes import RequestCode
-from tests.client.fake import FakeCluster, eventually, ignore
+from tests.client.fake import FakeCluster, eventually, hang_up, ignore
 from tests.client.test_consumer import fill
 from tests.client.test_handling import committed
 
@@ -240,3 +241,33 @@ async def test_two_closes_at_once_commit_what_is_handled(cluster: FakeCluster) -
     handled = sum(consumer.positions.values())
     await asyncio.gather(*(consumer.close() for _ in range(3)))
     assert sum(offset for (topic, *_), offset in broker.ledger.offsets.items() if topic == "T") == handled > 0
+
+
+def test_a_client_may_be_opened_again_in_another_event_loop() -> None:
+    producer: Producer | None = None
+    consumer: Consumer | None = None
+
+    async def life() -> None:
+        nonlocal producer, consumer
+        cluster = FakeCluster()
+        cluster.nameserver.port = port
+        await cluster.nameserver.start()
+        (broker,) = await cluster.add(topics={"T": 1})
+        producer = producer or Producer(cluster.namesrv, in_flight_max=1)
+        consumer = consumer or Consumer(cluster.namesrv, "g", "T", prefetch_messages=2)
+        broker.plan(RequestCode.SEND_MESSAGE_V2, hang_up)
+        async with asyncio.timeout(LIMIT_S), consumer:
+            async with producer:
+                sends = [asyncio.ensure_future(producer.send("T", b"%d" % n)) for n in range(9)]
+                await asyncio.sleep(0)
+            assert len(await asyncio.gather(*sends)) == 9
+            for _ in range(9):
+                await anext(consumer)
+                await asyncio.sleep(0.002)  # the reader waits for room meanwhile
+        await cluster.close()
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asyncio.run(life())
+    asyncio.run(life())
