@@ -1,8 +1,8 @@
 """Transactions on the node that leads: which half messages are open, when their producers are asked, when given up.
 
-    half, op topics --load, follow--> OpenHalves --every round, in order--> too often asked, too old: given up
-                                          |                            '--> old enough: put back, its producer asked
-    END_TRANSACTION --decide--------------'  commit: message and op record; rollback: op record
+    half, op topics --`TransactionTopics`--> OpenHalves --every round, in order--> too often asked, too old: given up
+                                                 |                            '--> old enough: put back, producer asked
+    END_TRANSACTION --decide---------------------'  commit: message and op record; rollback: op record
 
 Progress rides as consumer offsets of CID_RMQ_SYS_TRANS, as upstream; what was committed behind it is found by
 `timer_deliveries`, so that a commit is stored once.
@@ -28,13 +28,12 @@ from broker.send_target import SendTargets
 from broker.state import ReplicatedState, offset_key
 from broker.timer_deliveries import PLACED, WAIT_SECONDS, Deliveries, Kind
 from broker.transaction_copies import TransactionCopies
-from broker.transaction_halves import Half, OpenHalves, half_of
+from broker.transaction_halves import Half, half_of
 from broker.transaction_ops import OpWriter
-from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.refusal import Cause, Refusal
+from broker.transaction_topics import TransactionTopics
+from ledgermq.message.record import Record
+from ledgermq.remoting.refusal import Refusal
 from store.consume_queue import ConsumeQueue
-from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
@@ -86,7 +85,13 @@ class TransactionService:
         self._loop = loop
         self._clock_ms = clock_ms
         self._ops = OpWriter(config, targets, drafts, appender, loop, self._on_ops_written, clock_ms)
-        self._open = OpenHalves()
+        self._topics = TransactionTopics(
+            config,
+            store,
+            on_added=lambda half: self._count(half, 1),
+            on_replaced=self._free,
+            on_ended=lambda half: self._count(half, -1),
+        )
         self._busy: dict[int, list[Callable[[], None]]] = {}  # half offsets being decided, put back or given up
         self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
         self._told: tuple[int, int] | None = None
@@ -108,7 +113,7 @@ class TransactionService:
         self._run += 1
         progress = self._state.offsets
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
-        self._open = OpenHalves(half_start, op_start)
+        self._topics.restart(half_start, op_start)
         self._free_all()
         self._told = (half_start, op_start)
         self.expect()
@@ -136,7 +141,7 @@ class TransactionService:
 
     def _follow_on(self) -> None:
         try:
-            self._follow(None)
+            self._topics.follow(None)
         except Refusal as refusal:  # read again with the next message, or the next round
             log.error("transactions are behind: %s", refusal.remark)
 
@@ -150,13 +155,13 @@ class TransactionService:
     @property
     def open_count(self) -> int:
         """Half messages that nobody has decided."""
-        return len(self._open)
+        return len(self._topics.table)
 
     def _load(self, run: int) -> None:
         if run != self._run:
             return
         try:
-            is_loaded = self._follow(time.monotonic() + _SLICE_S)
+            is_loaded = self._topics.follow(time.monotonic() + _SLICE_S)
         except Refusal as refusal:
             log.error("transactions are not loaded yet: %s", refusal.remark)
             self._loop.call_later(_RETRY_SECONDS, self._load, run)
@@ -165,9 +170,9 @@ class TransactionService:
             self._loop.call_soon(self._load, run)
             return
         decided = self._deliveries.committed | self._deliveries.origins
-        for half in self._open.halves():
+        for half in self._topics.table.halves():
             if half.physical_offset in decided:
-                self._open.end(half)
+                self._topics.table.end(half)
                 self._ops.decided(half.queue_offset)
         self._is_ready = True
         self._count_anew()
@@ -175,59 +180,15 @@ class TransactionService:
         while self._waiting:
             self._waiting.popleft()()
 
-    def _follow(self, deadline: float | None) -> bool:
-        """Read both topics on; False when the deadline came first."""
-        table = self._open
-        halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
-        while halves is not None and table.half_end < halves.max_offset:
-            position = max(table.half_end, halves.min_offset)
-            self._take_half(self._record_at(halves, position))
-            table.half_end = position + 1
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-        while ops is not None and table.op_end < ops.max_offset:
-            position = max(table.op_end, ops.min_offset)
-            record = self._record_at(ops, position)
-            for half in table.end_all(position, record.body if record is not None else b""):
-                self._count(half, -1)
-            if deadline is not None and time.monotonic() > deadline:
-                return False
-        return True
-
-    def _take_half(self, record: Record | None) -> None:
-        if record is None:
-            return
-        half = half_of(record, self._config.transaction_timeout_ms)
-        earlier = self._open.add(half)
-        if earlier is None:
-            self._count(half, 1)
-        else:
-            self._free(earlier)
-
-    def _record_at(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        unit = queue.unit(queue_offset)
-        return self.look_up(unit[0]) if unit is not None else None
-
     def look_up(self, physical_offset: int) -> Record | None:
-        """The record at a physical offset; None when there is none, or a damaged one.
-
-        Raises:
-            Refusal: DISK_FAILED, it cannot be read now.
-        """
-        try:
-            found = self._store.look_up(physical_offset)
-            return decode_record(found) if found is not None else None
-        except StoreError as error:
-            raise Refusal(Cause.DISK_FAILED, str(error)) from error
-        except CorruptRecordError as error:
-            log.error("record at %d: %s", physical_offset, error)
-            return None
+        """See `TransactionTopics.look_up`."""
+        return self._topics.look_up(physical_offset)
 
     # ---- decisions
 
     def is_open(self, record: Record) -> bool:
         """Whether the message of which this is a copy waits for its decision."""
-        return self._open.find(half_of(record, 0)) is not None
+        return self._topics.table.find(half_of(record, 0)) is not None
 
     def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
         """Put a message that was given up back among those whose producers are asked; False when it has grown too long.
@@ -245,7 +206,7 @@ class TransactionService:
 
         That is when this is done, or this node stops leading.
         """
-        half = self._open.find(half_of(record, 0))
+        half = self._topics.table.find(half_of(record, 0))
         waiting = self._busy.get(half.queue_offset) if half is not None else None
         if waiting is not None:
             waiting.append(decide)
@@ -253,7 +214,7 @@ class TransactionService:
 
     def begin_decision(self, record: Record) -> Half | None:
         """The open message of which this is a copy, to be decided now; None when it is decided already."""
-        half = self._open.find(half_of(record, 0))
+        half = self._topics.table.find(half_of(record, 0))
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
@@ -280,7 +241,7 @@ class TransactionService:
         self._decided(half)
 
     def _decided(self, half: Half) -> None:
-        self._open.end(half)
+        self._topics.table.end(half)
         self._free(half)
         self._count(half, -1)
         self._ops.decided(half.queue_offset)
@@ -302,7 +263,7 @@ class TransactionService:
 
     def _record(self) -> None:
         """Put progress into the log when there is some."""
-        half_offset, op_offset = self._open.progress()
+        half_offset, op_offset = self._topics.table.progress()
         if self._told != (half_offset, op_offset) and self._role.writable:
             self._told = (half_offset, op_offset)
             progress = {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}}
@@ -321,14 +282,14 @@ class TransactionService:
         if run != self._run or not self._is_ready:
             return
         self._follow_on()
-        self._check_some(run, deque(self._open.halves()))
+        self._check_some(run, deque(self._topics.table.halves()))
         self._check_later(self._config.transaction_check_interval_ms / 1000)
 
     def _check_some(self, run: int, halves: deque[Half]) -> None:
         deadline = time.monotonic() + _SLICE_S
         while halves and run == self._run:
             half = halves.popleft()
-            if half.queue_offset not in self._busy and self._open.is_open(half):
+            if half.queue_offset not in self._busy and self._topics.table.is_open(half):
                 try:
                     self._look_at(half)
                 except Refusal as refusal:
@@ -352,7 +313,7 @@ class TransactionService:
         """Store the half message anew with one more check in it; then ask about the new copy."""
         record = self.look_up(half.physical_offset)
         if record is None:
-            self._open.end(half)  # the log has dropped it
+            self._topics.table.end(half)  # the log has dropped it
             self._count(half, -1)
             return
         draft = self._copies.put_back(record, half.check_times + 1)
@@ -373,9 +334,9 @@ class TransactionService:
                     self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may come yet
                     return
             if (
-                self._open.is_open(half) and self._open.half_end > draft.queue_offset
+                self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset
             ):  # its copy took the place of another one with its key
-                self._open.end(half)
+                self._topics.table.end(half)
                 self._count(half, -1)
                 self._free(half)
             with contextlib.suppress(Refusal):  # else it is asked about in the next round
@@ -405,7 +366,7 @@ class TransactionService:
             self.counts.add(half.topic, change)
 
     def _count_anew(self) -> None:
-        found = Counter(half.topic for half in self._open.halves())
+        found = Counter(half.topic for half in self._topics.table.halves())
         for topic in self.counts.counts.keys() | found.keys():
             if change := found[topic] - self.counts.counts.get(topic, 0):
                 self.counts.add(topic, change)
