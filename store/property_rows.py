@@ -28,6 +28,7 @@ ROWS_MIN: Final = 24
 ROWS_BYTES_MAX: Final = 128 << 10
 _READ_MAX: Final = 32
 _HEAD_SIZE: Final = HEAD_SIZES[0]
+_MAGIC: Final = np.uint32(MAGIC_V1 & 0xFFFFFFFF)
 _MAGIC_AT, _FLAGS_AT, _BODY_AT = 4, 36, 84
 _SEPARATOR: Final = 2
 _UNIT: Final = np.dtype({"names": ["at", "size"], "formats": [">i8", ">i4"], "offsets": [0, 8], "itemsize": UNIT_SIZE})
@@ -58,14 +59,15 @@ def property_rows(span: LogSpan, units: memoryview) -> PropertyRows | None:
     """
     table = np.frombuffer(units, _UNIT)
     sizes = table["size"].astype(np.int64)
-    if sizes.min() < RECORD_SIZE_MIN or sizes.max() > CHUNK_BYTES:
+    if _least(sizes) < RECORD_SIZE_MIN or _most(sizes) > CHUNK_BYTES:
         return None
     starts = table["at"] - span.base
     ends = starts + sizes
-    if starts.min() < span.start or ends.max() > span.end:
+    first = _least(starts)
+    if first < span.start or _most(ends) > span.end:
         return None
     count = _readable(span.file, starts >> CHUNK_SHIFT)
-    return _rows(span.file.view, starts[:count], ends[:count], sizes[:count]) if count >= ROWS_MIN else None
+    return _rows(span.file.view, first, starts[:count], ends[:count], sizes[:count]) if count >= ROWS_MIN else None
 
 
 def _readable(file: FileMapping, chunks: Ints) -> int:
@@ -82,30 +84,38 @@ def _readable(file: FileMapping, chunks: Ints) -> int:
     return len(chunks) if known.all() else int(known.argmin())
 
 
-def _rows(view: memoryview, starts: Ints, ends: Ints, sizes: Ints) -> PropertyRows | None:
-    words: npt.NDArray[np.int32] = np.ndarray((len(view) - 3,), ">i4", view, 0, (1,))
+def _rows(view: memoryview, first: int, starts: Ints, ends: Ints, sizes: Ints) -> PropertyRows | None:
+    """Rows of records of which none begins in front of `first`."""
+    words: npt.NDArray[np.uint32] = np.ndarray((len(view) - 3,), ">u4", view, 0, (1,))
     body_sizes = words[starts + _BODY_AT].astype(np.int64)
-    room = sizes - RECORD_SIZE_MIN - body_sizes
-    is_common = (words[starts + _MAGIC_AT] == MAGIC_V1) & (words[starts + _FLAGS_AT] & HOST_MASK == 0)
-    if not is_common.all() or body_sizes.min() < 0 or room.min() < 0:
+    is_uncommon = words[starts + _FLAGS_AT] & HOST_MASK
+    is_uncommon |= words[starts + _MAGIC_AT] ^ _MAGIC
+    if is_uncommon.any():
         return None
-    topic_sizes = np.ndarray((len(view),), np.uint8, view)[starts + body_sizes + _HEAD_SIZE]
-    lengths = room - topic_sizes
-    longest = int(lengths.max())
-    width = longest + 2
-    count = min(len(starts), ROWS_BYTES_MAX // width)
-    if count < ROWS_MIN or lengths.min() < 0:
+    tails = starts + body_sizes + _HEAD_SIZE
+    topic_sizes = np.frombuffer(view, np.uint8).take(tails, mode="clip")  # a body longer than its record is met below
+    lengths = sizes - RECORD_SIZE_MIN - body_sizes - topic_sizes
+    width = _most(lengths) + 2
+    count = min(len(starts), ROWS_BYTES_MAX // width) if width > 1 else 0
+    if count < ROWS_MIN or _least(lengths) < 0 or first + RECORD_SIZE_MIN < width:
         return None
     return _cut(view, ends[:count], lengths[:count], width)
 
 
 def _cut(view: memoryview, ends: Ints, lengths: Ints, width: int) -> PropertyRows | None:
     """Rows that end one byte behind their records."""
-    first = ends + 1 - width
-    if first.min() < 0 or ends.max() >= len(view):
+    if _most(ends) >= len(view):
         return None
     windows: npt.NDArray[np.uint8] = np.ndarray((len(view) - width + 1, width), np.uint8, view, 0, (1, 1))
-    rows = windows[first]
+    rows = windows[ends + (1 - width)]
     rows[:, -1] = _SEPARATOR
     rows[np.arange(len(ends)), width - 2 - lengths] = _SEPARATOR
     return PropertyRows(rows.tobytes(), width, len(ends))
+
+
+def _least(numbers: Ints) -> int:
+    return int(np.minimum.reduce(numbers))
+
+
+def _most(numbers: Ints) -> int:
+    return int(np.maximum.reduce(numbers))
