@@ -25,7 +25,7 @@ from store.log_span import LogSpan
 ROWS_MIN: Final = 24
 """Fewer records are read faster one by one."""
 
-ROWS_BYTES_MAX: Final = 128 << 10
+ROWS_BYTES_MAX: Final = 64 << 10
 _READ_MAX: Final = 32
 _HEAD_SIZE: Final = HEAD_SIZES[0]
 _MAGIC: Final = np.uint32(MAGIC_V1 & 0xFFFFFFFF)

@@ -18,6 +18,13 @@ NO_HINTS: Final[Hints] = {}
 BYTES_MAX: Final = 512
 """Of a hint; of one that grows beyond, the shorter part stands."""
 CHOICES_MAX: Final = 32
+PART_MAX: Final = 8
+"""Bytes of a text that is looked for inside a value: each may be compared at each place."""
+
+SCANS_MAX: Final = 2
+"""How often the search for one hint may go through a value; tests beyond that are not part of it."""
+
+_SCAN: Final = rb"[^\x02]*"
 _HINTS_MAX: Final = 4
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
@@ -38,7 +45,7 @@ def whole_number(name: bytes, sign: str, number: int) -> Hints:
         return present(name)
     if sign == "=":
         zero = rb"[+-]?0+" if number == 0 else b""
-        return value_like(name, zero or _signed(number < 0) + b"0*%d" % abs(number))
+        return value_like(name, zero or _signed(number < 0) + b"0*+%d" % abs(number))
     if sign in (">", ">="):
         return value_like(name, _at_least(number + (sign == ">")))
     return value_like(name, _at_most(number - (sign == "<")))
@@ -53,9 +60,12 @@ def text_part(name: bytes, word: str, part: str) -> Hints:
     """Its value CONTAINS, STARTSWITH or ENDSWITH this text."""
     if not part or _REPLACEMENT in part:  # which stands for bytes that are no text
         return present(name)
-    inside = re.escape(part.encode(errors="surrogatepass"))
-    before = b"" if word == "STARTSWITH" else rb"[^\x02]*"
-    return _of_value(name, before + inside + (rb"\x02" if word == "ENDSWITH" else b""))
+    encoded = part.encode(errors="surrogatepass")
+    if word == "STARTSWITH":
+        return _of_value(name, re.escape(encoded))
+    if word == "ENDSWITH":
+        return _of_value(name, _SCAN + re.escape(encoded[-PART_MAX:]) + rb"\x02")
+    return _of_value(name, _SCAN + re.escape(encoded[:PART_MAX]))
 
 
 def all_hints(parts: Iterable[Hints]) -> Hints:
@@ -75,7 +85,7 @@ def any_hints(parts: Iterable[Hints]) -> Hints:
             return NO_HINTS
         chosen.append(max(hints.values(), key=len))
     choice = b"(?:" + b"|".join(chosen) + b")"
-    return {b"": choice} if len(choice) <= BYTES_MAX else NO_HINTS
+    return {b"": choice} if _is_cheap(choice) else NO_HINTS
 
 
 def patterns(hints: Hints) -> tuple[bytes, ...]:
@@ -86,14 +96,18 @@ def patterns(hints: Hints) -> tuple[bytes, ...]:
 
 def _of_value(name: bytes, pattern: bytes) -> Hints:
     hint = re.escape(name) + rb"\x01(?=" + pattern + b")"
-    return {name: hint} if len(hint) <= BYTES_MAX else present(name)
+    return {name: hint} if _is_cheap(hint) else present(name)
 
 
 def _both(name: bytes, one: bytes, other: bytes) -> bytes:
     if not name:
         return max(one, other, key=len)
     both = one + other[len(re.escape(name) + rb"\x01") :]
-    return both if len(both) <= BYTES_MAX else one
+    return both if _is_cheap(both) else one
+
+
+def _is_cheap(hint: bytes) -> bool:
+    return len(hint) <= BYTES_MAX and hint.count(_SCAN) <= SCANS_MAX
 
 
 def _signed(is_negative: bool) -> bytes:
@@ -102,16 +116,16 @@ def _signed(is_negative: bool) -> bytes:
 
 def _at_least(number: int) -> bytes:
     if number < 0:
-        return _signed(True) + b"0*(?:" + _up_to(-number) + rb")|\+?[0-9]+"
+        return _signed(True) + b"0*+(?:" + _up_to(-number) + rb")|\+?[0-9]+"
     if number == 0:
         return rb"\+?[0-9]+|-0+"
-    return _signed(False) + b"0*(?:" + _from(number) + b")"
+    return _signed(False) + b"0*+(?:" + _from(number) + b")"
 
 
 def _at_most(number: int) -> bytes:
     if number < 0:
-        return _signed(True) + b"0*(?:" + _from(-number) + b")"
-    return _signed(False) + b"0*(?:" + _up_to(number) + b")|-[0-9]+"
+        return _signed(True) + b"0*+(?:" + _from(-number) + b")"
+    return _signed(False) + b"0*+(?:" + _up_to(number) + b")|-[0-9]+"
 
 
 def _from(number: int) -> bytes:
@@ -122,10 +136,10 @@ def _from(number: int) -> bytes:
 
 
 def _up_to(number: int) -> bytes:
-    """Digits of this number or a smaller one."""
+    """Digits, the first not 0, of this number or a smaller one; none of 0."""
     digits = b"%d" % number
-    fewer = [b"[0-9]{1,%d}" % (len(digits) - 1)] if len(digits) > 1 else []
-    return b"|".join([*fewer, *_branches(digits, ord("0")), digits])
+    fewer = b"[0-9]{0,%d}" % (len(digits) - 1)
+    return b"|".join([fewer, *_branches(digits, ord("0")), digits])
 
 
 def _branches(digits: bytes, last: int) -> Iterable[bytes]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.sql import compile_filter
-from broker.sql.hints import BYTES_MAX, patterns, whole_number
+from broker.sql.hints import BYTES_MAX, PART_MAX, SCANS_MAX, patterns, whole_number
 from ledgermq.message.properties import encode_properties
 
 COMPARE = {
@@ -136,3 +136,24 @@ def test_hints_are_few_and_short(expression: str) -> None:
     hints = compile_filter(expression).hints
     assert len(hints) <= 4
     assert all(len(hint) <= BYTES_MAX + 4 for hint in hints)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " AND ".join(f"s CONTAINS '{number}'" for number in range(30)),
+        " OR ".join(f"s CONTAINS '{number}'" for number in range(SCANS_MAX)),
+        " OR ".join(f"s ENDSWITH '{number}'" for number in range(30)) + " AND a = 1",
+        "s CONTAINS '" + "x" * 400 + "y'",
+        "s ENDSWITH '" + "x" * 400 + "y'",
+    ],
+)
+def test_the_search_for_a_hint_goes_through_a_value_a_few_times_at_most(expression: str) -> None:
+    for hint in compile_filter(expression).hints:
+        assert hint.count(b"*") <= SCANS_MAX
+        assert b"x" * (PART_MAX + 1) not in hint
+
+
+def test_leading_zeros_are_passed_over_once() -> None:
+    hints = compile_filter("a > 1 AND a < 1000 AND b = 5").hints
+    assert sum(hint.count(b"0*+") for hint in hints) == sum(hint.count(b"0*") for hint in hints) == 3
