@@ -21,6 +21,7 @@ from store.errors import DiskFullError
 from store.index.config import IndexConfig
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queue_kinds import PLAIN_ONLY, QueueKinds
+from store.queue_offsets import NotYetError
 from tests.store.index.support import LAYOUT, found
 from tests.store.support import HOST, Outcomes, bodies_of, eventually, put_all, queued
 
@@ -102,7 +103,7 @@ def files_of(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("form", ["plain", "born by IPv6", "with a CRC property", "with light queues"])
 async def test_batches_leave_the_files_that_their_messages_would_leave_alone(
     tmp_path: Path, seed: int, form: str
@@ -169,6 +170,39 @@ async def test_a_batch_with_a_message_that_fits_into_no_file_is_refused_whole(tm
     assert (store.store.log.max_offset, good.queue.next_offset) == (0, 0)
     await put_all(store, MixedDrafts([good]))
     assert (good.first_queue_offset(), bodies_of(store, good.queue)) == (0, [b"good"] * 3)
+    await store.close()
+
+
+async def test_batches_to_new_queues_wait_together_until_all_have_files(tmp_path: Path) -> None:
+    store = await open_here(tmp_path)
+    first, second = (batch_of(store, (topic, 0, [(0, b"x", b"")] * 25)) for topic in "AB")
+    drafts, outcomes = MixedDrafts([first, second]), Outcomes()
+    with pytest.raises(NotYetError):
+        store.store.put(drafts, outcomes, 0.0)
+    assert (first.queue.next_offset, second.queue.next_offset, store.store.log.max_offset) == (0, 0, 0)
+    store.store.put(drafts, outcomes, 0.0)
+    await eventually(lambda: second.queue.max_offset == 25)
+    assert (first.queue.max_offset, outcomes.causes) == (25, [None])
+    await store.close()
+
+
+async def test_a_batch_without_room_for_its_units_is_refused_with_all_that_came_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_here(tmp_path)
+    first, second = (batch_of(store, (topic, 0, [(0, b"x", b"")] * 25)) for topic in "AB")
+    reserve = ConsumeQueue.reserve
+
+    def is_full(queue: ConsumeQueue, end_offset: int) -> None:
+        if queue is second.queue:
+            raise DiskFullError(tmp_path, 1)
+        reserve(queue, end_offset)
+
+    monkeypatch.setattr(ConsumeQueue, "reserve", is_full)
+    with pytest.raises(Refusal) as caught:
+        store.store.put(MixedDrafts([first, second]), Outcomes())
+    assert caught.value.cause is Cause.DISK_FULL
+    assert (first.queue.next_offset, second.queue.next_offset, store.store.log.max_offset) == (0, 0, 0)
     await store.close()
 
 
