@@ -111,7 +111,11 @@ def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
     """How many offsets of its queue a record takes, by what it says of itself; 1 where it says nothing of use."""
     if not sys_flag & INNER_BATCH or not isinstance(queue, BatchQueue):
         return 1
-    text = find_property(properties, INNER_NUM.encode()) or b""
+    return inner_count(find_property(properties, INNER_NUM.encode()) or b"")
+
+
+def inner_count(text: bytes) -> int:
+    """How many messages a record has inside by its INNER_NUM; 1 where that is no number that a batch can have."""
     count = int(text) if text.isdigit() and len(text) < 6 else 1
     return count if 0 < count <= BATCH_MESSAGES_MAX else 1
 

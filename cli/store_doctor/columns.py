@@ -14,6 +14,7 @@ from ledgermq.message.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PR
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from store.dispatch import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from store.queue_entries import inner_count
 
 Ints = npt.NDArray[np.int64]
 
@@ -178,13 +179,13 @@ class Collector:
         if b"\0" in properties:
             self.suspect.append(row)
         if flags & INNER_BATCH or b"INNER_NUM" in found:
-            self.batches[row] = _number(found.get(b"INNER_NUM"), 1)
+            self.batches[row] = inner_count(found.get(b"INNER_NUM", b""))
         if b"INNER_MULTI_DISPATCH" in found:
             offsets = found.get(b"INNER_MULTI_QUEUE_OFFSET", b"").split(b",")
             for light, offset in zip(found[b"INNER_MULTI_DISPATCH"].split(b","), offsets, strict=False):
                 queue_id = 0 if light.startswith(_LIGHT_PREFIX) else name.queue_id
                 self.light.append((row, QueueName(light, queue_id), _number(offset, -1)))
-        if name.topic == SCHEDULE_TOPIC and (level := _number(found.get(b"DELAY"), 0)) > 0:
+        if name.topic == SCHEDULE_TOPIC and (level := _number(found.get(b"DELAY", b"")[:9], 0)) > 0:
             return timestamp + DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]
         return code
 
@@ -214,5 +215,5 @@ def _array(values: list[int]) -> Ints:
     return np.array(values, np.int64)
 
 
-def _number(text: bytes | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.isdigit() and len(text) < 19 else otherwise
+def _number(text: bytes, otherwise: int) -> int:
+    return int(text) if text.isdigit() and len(text) < 19 else otherwise

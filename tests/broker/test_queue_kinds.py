@@ -2,6 +2,7 @@
 
 import pytest
 
+from cli.main import main
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.flags import INNER_BATCH, NEED_UNWRAP
 from ledgermq.message.properties import decode_properties
@@ -105,3 +106,19 @@ async def test_without_the_keys_nothing_is_dispatched_further(desk: Desk, client
     await send(client, b"one", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02")
     assert desk.store.queues.find("%LMQ%a", 0) is None
     assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields("%LMQ%a"))).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("count", ["9" * 5000, "999999"])
+async def test_a_record_that_says_oddly_how_many_messages_it_has_is_one_to_the_doctor_as_to_the_queue(
+    desk: Desk, client: MemoryClient, count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await make_batch_topic(client)
+    odd = {"i": f"UNIQ_KEY\x01K\x02INNER_NUM\x01{count}\x02", "f": str(INNER_BATCH)}
+    assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(**odd), b"x")).code == 0
+    await make_topic(client, "D")
+    await send(client, b"parked", topic="D", i=f"UNIQ_KEY\x01L\x02DELAY\x01{'9' * 5000}\x02")
+    await desk.stop()
+    main(["store", "check", str(desk.config.store_dir)])
+    said = capsys.readouterr().out
+    assert ": no faults" in said, said
+    await desk.start()
