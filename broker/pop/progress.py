@@ -41,11 +41,13 @@ class PopProgress:
         offsets: ConsumerOffsets,
         role: Role,
         loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
         events: Events,
     ) -> None:
         self._state = state
         self._role = role
         self._loop = loop
+        self._clock_ms = clock_ms
         self._events = events
         self._timer: asyncio.TimerHandle | None = None
         self._unsettled = 0
@@ -66,7 +68,8 @@ class PopProgress:
             return
         self._is_leading = True
         self._on_due = on_due
-        self.checkpoints.load(self._state.pop.checkpoints)
+        now_ms = self._clock_ms()
+        self.checkpoints.load({key: _seen_at(taken, now_ms) for key, taken in self._state.pop.checkpoints.items()})
         self.orders.load(self._state.pop.orders)
         on_due()
 
@@ -132,6 +135,12 @@ class PopProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _seen_at(taken: Checkpoint, now_ms: int) -> Checkpoint:
+    """A checkpoint made by a clock that is ahead of this node's waits for its time from now on, and no longer."""
+    ahead_ms = taken.pop_ms - now_ms
+    return taken._replace(invisible_ms=taken.invisible_ms - ahead_ms) if ahead_ms > 0 else taken
 
 
 def _parts(table: dict[str, _V]) -> list[dict[str, _V]]:

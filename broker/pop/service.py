@@ -64,7 +64,7 @@ class PopService:
         turns: FilterTurns,
     ) -> None:
         self._clock_ms = clock_ms
-        self.progress = PopProgress(state, offsets, role, loop, counting.events)
+        self.progress = PopProgress(state, offsets, role, loop, clock_ms, counting.events)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)

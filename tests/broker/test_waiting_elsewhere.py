@@ -8,6 +8,7 @@ import pytest
 from broker.names import SCHEDULE_TOPIC
 from ledgermq.message.record import Record
 from ledgermq.remoting.codes import RequestCode
+from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config, topic_fields
 from tests.broker.pop_support import pop
 from tests.broker.test_offsets import make_group
@@ -93,4 +94,27 @@ async def test_what_waits_is_due_when_the_clock_is_set_forward(clock: SetClock, 
     clock.ahead_ms = HOUR_MS + 1000
     await eventually(lambda: len(of(desk, "T")) == 3, "level and timer")
     await eventually(lambda: len(of(desk, "%RETRY%g_T")) == 1, "what was popped")
+    await desk.stop()
+
+
+async def test_what_was_popped_waits_no_longer_when_the_clock_is_behind_that_of_the_leader_before(
+    clock: SetClock, tmp_path: Path
+) -> None:
+    clock.ahead_ms = HOUR_MS
+    desk = Desk(small_config(tmp_path))
+    await desk.start()
+    client = desk.client()
+    await make_topic(client)
+    await make_group(client)
+    await send(client, b"popped")
+    answer = await pop(client, invisibleTime=500)
+    assert answer.code == 0
+    await desk.parts.pop.progress.drain()
+    desk.parts.on_role_change(LogState(writable=False, generation=1, leader=None))
+    clock.ahead_ms = 0
+    seen_ms = clock()
+    desk.parts.on_role_change(LogState(writable=True, generation=2, leader=None))
+    await eventually(lambda: len(of(desk, "%RETRY%g_T")) == 1, "what was popped")
+    (again,) = of(desk, "%RETRY%g_T")
+    assert again.store_timestamp - seen_ms >= 490
     await desk.stop()
