@@ -11,6 +11,7 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.queue_unit import UNIT
 from store.queue_reader import FILTER_SLICE_S, GetStatus
 from store.tag_codes import TagCodes
+from store.time_slice import TimeSlice
 from tests.store.support import body_of
 from tests.store.test_message_store import Rig
 
@@ -71,3 +72,33 @@ async def test_a_slow_filter_ends_the_read_early_and_the_next_one_goes_on_there(
     assert 4 <= len(asked) == result.next_offset < 20
     tagged.store.get(tagged.queue(), result.next_offset, 4, 1 << 20, None, slow)
     assert asked == [b"%d" % number for number in range(len(asked))]
+
+
+def test_a_time_slice_is_over_when_its_cpu_time_is_spent_and_stays_so() -> None:
+    seconds = 0.002
+    began = time.thread_time()
+    time_slice = TimeSlice(seconds)
+    while not time_slice.is_over():
+        pass
+    assert time.thread_time() - began >= seconds
+    assert time_slice.is_over()
+
+
+def test_time_that_passes_elsewhere_is_no_part_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    clock = {"wall": 100.0, "cpu": 5.0}
+
+    def cpu() -> float:
+        asked.append(clock["wall"])
+        return clock["cpu"]
+
+    monkeypatch.setattr("store.time_slice.time.monotonic", lambda: clock["wall"])
+    monkeypatch.setattr("store.time_slice.time.thread_time", cpu)
+    time_slice = TimeSlice(2.0)
+    clock.update(wall=110.0, cpu=6.5)
+    assert not time_slice.is_over()
+    clock.update(wall=110.25, cpu=6.75)
+    assert not time_slice.is_over()
+    assert asked == [100.0, 110.0]  # half a second was left at 110
+    clock.update(wall=111.0, cpu=7.5)
+    assert time_slice.is_over()
