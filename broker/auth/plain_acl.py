@@ -114,6 +114,8 @@ def _permissions(account: Mapping[str, Any], member: str, kind: str, name: str) 
         resource, sign, permission = str(item).partition("=")
         if not sign or not resource.strip():
             raise PlainAclError(f"{place}: {str(item)[:100]!r} is not NAME=PERMISSION")
+        if "*" in resource:  # it named itself there; a policy would mean all that begin so
+            raise PlainAclError(f"{place}: {resource.strip()[:100]!r} is no name")
         entries.append(_entry(Resource(kind, resource.strip()), permission, place))
     return entries
 

@@ -82,6 +82,11 @@ def test_accounts_become_users_and_their_permissions_policies(plain: Path) -> No
         ("accounts: [{accessKey: a, secretKey: s, admin: perhaps}]", "admin is 'perhaps'"),
         ("accounts: [{accessKey: a, secretKey: s, topicPerms: [t=ALL]}]", "topicPerms of a: 'ALL' is not one of"),
         ("accounts: [{accessKey: a, secretKey: s, topicPerms: [t]}]", "'t' is not NAME=PERMISSION"),
+        (
+            "accounts: [{accessKey: a, secretKey: s, topicPerms: ['orders*=PUB']}]",
+            "topicPerms of a: 'orders*' is no name",
+        ),
+        ("accounts: [{accessKey: a, secretKey: s, groupPerms: ['* = SUB']}]", "groupPerms of a: '*' is no name"),
         ("accounts: [{accessKey: a, secretKey: s}, {accessKey: a, secretKey: s}]", "several accounts of a"),
         ("accounts: [", "no YAML in line"),
         ("a: &x [1]\naccounts: [*x]", "no YAML"),
