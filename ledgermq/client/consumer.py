@@ -230,6 +230,7 @@ class Consumer(Reading):
             InvalidArgumentError: an option makes no sense, or the handler is not a coroutine function.
             ClosedError: not open, or it runs already.
             LedgerMQError: a queue cannot be read for a reason that does not pass.
+            Exception: what `key` has raised; handlers under way are cancelled, and their messages come again.
         """
         options = HandlingOptions(concurrency, order, key, tries_max, timeout_s)
         options.check()
