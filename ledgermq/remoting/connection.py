@@ -327,7 +327,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._count_unfinished(0)
-        self._parser.forget()  # the rest of this object waits for the garbage collector
+        self._transport = None  # it holds this object, and under TLS buffers: none waits for the garbage collector
+        self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
         if not self._admitted:

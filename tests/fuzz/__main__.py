@@ -5,17 +5,21 @@ the same cases in the same order. Exit codes: 0 nothing found, 1 something was, 
 """
 
 import argparse
+import contextlib
 import secrets
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import Failure
-from tests.fuzz.nodes import NodePair
+from tests.fuzz.groups import GroupCampaign
+from tests.fuzz.nodes import Group, NodePair, TlsPair
+from tests.fuzz.tls import TlsCampaign
 
-LEVELS = ("decoders", "nodes", "peers")
+LEVELS = ("decoders", "nodes", "tls", "peers", "group")
 _FOREVER_S = 1e9
 
 
@@ -52,16 +56,26 @@ def _run(level: str, options: argparse.Namespace, seconds: float) -> list[Failur
             count, failures = peers.run(Path(folder), options.seed, options.cases, seconds, options.case)
     else:
         conf = dict(item.split("=", 1) for item in options.conf)
-        with tempfile.TemporaryDirectory() as folder, NodePair(Path(folder), conf) as pair:
-            campaign = Campaign(pair, options.seed)
+        with tempfile.TemporaryDirectory() as folder, _campaign(level, Path(folder), conf, options.seed) as campaign:
             if options.case is not None:
-                failure = campaign.run_case(options.case)
-                complaints = [Failure("nodes", options.seed, options.case, what) for what in pair.complaints()]
-                return ([failure] if failure else []) + complaints
+                return campaign.run_alone(options.case)
             count, failures = campaign.run(options.cases, seconds)
-            print(f"nodes: {campaign.answers} answers")
+            print(f"{level}: {campaign.answers} answers")
     print(f"{level}: {count} cases")
     return failures
+
+
+@contextlib.contextmanager
+def _campaign(level: str, folder: Path, conf: dict[str, str], seed: int) -> Iterator[Campaign]:
+    if level == "tls":
+        with TlsPair(folder, conf) as pair:
+            yield TlsCampaign(pair, seed)
+    elif level == "group":
+        with Group(folder, conf) as group:
+            yield GroupCampaign(group, seed)
+    else:
+        with NodePair(folder, conf) as nodes:
+            yield Campaign(nodes, seed)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ _PROBE_OPAQUE: Final = 0x7AFE
 class Campaign:
     """Cases against one pair of nodes; `limit_s` is how long an answer may take on a busy machine."""
 
+    level = "nodes"
+
     def __init__(self, pair: NodePair, seed: int, limit_s: float = LIMIT_S) -> None:
         self._pair = pair
         self._limit_s = limit_s
@@ -61,17 +63,19 @@ class Campaign:
         failure = self._judged(number - 1)
         return number, [failure] if failure else []
 
+    def run_alone(self, number: int) -> list[Failure]:
+        """One case, and what the logs say of it."""
+        failure = self.run_case(number)
+        return [*([failure] if failure else []), *(self._failure(number, what) for what in self._pair.complaints())]
+
     def run_case(self, number: int) -> Failure | None:
         """One case."""
-        values = Values(f"nodes {self._seed} {number}")
-        server = values.random.choice("BBBBN")
+        values = Values(f"{self.level} {self._seed} {number}")
+        server = values.random.choice(self._pair.servers)
         node = self._pair.node(server)
         before = node.cpu_s
         try:
-            if values.chance(0.03):
-                self._http(values, server)
-            else:
-                self._talk(values, server)
+            self._case(values, server)
         except TimeoutError:
             return self._failure(number, f"the {node.kind} neither answers nor closes within {self._limit_s:g} s")
         except ConnectionRefusedError:
@@ -84,8 +88,14 @@ class Campaign:
             return self._failure(number, f"the {node.kind} has spent {node.cpu_s - before:.2f} s on it")
         return None
 
+    def _case(self, values: Values, server: str) -> None:
+        if values.chance(0.03):
+            self._http(values, server)
+        else:
+            self._talk(values, server)
+
     def _talk(self, values: Values, server: str) -> None:
-        frames = Frames(values, server)
+        frames = Frames(values, "N" if server == "N" else "B")
         commands = [frames.request(opaque) for opaque in range(1, values.random.choice((2, 2, 3, 6, 20)))]
         is_broken = values.chance(0.4)
         pieces = [frames.bytes_of(command) if is_broken else frames.whole(command) for command in commands]
@@ -93,7 +103,7 @@ class Campaign:
             pieces.insert(values.random.randrange(len(pieces) + 1), frames.greeting())
         is_broken = is_broken or not all(map(_is_within_limits, commands))
         probe = encode(Command(_PROBE, _PROBE_OPAQUE))
-        with dial(self._pair.port(server), self._limit_s) as peer:
+        with self._pair.dial(server, self._limit_s) as peer:
             self._write(values, peer, b"".join(pieces))
             if values.chance(0.02):  # and leaves in the middle of a long frame
                 peer.sendall(struct.pack(">ii", 12 << 20, 100) + bytes(values.random.choice((1 << 16, 1 << 20))))
@@ -212,7 +222,7 @@ class Campaign:
             assert nameserver.ask(206).code == 0
 
     def _failure(self, number: int, what: str) -> Failure:
-        return Failure("nodes", self._seed, number, what)
+        return Failure(self.level, self._seed, number, what)
 
 
 def _is_within_limits(command: Command) -> bool:

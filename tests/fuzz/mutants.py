@@ -1,5 +1,8 @@
 """`python -m tests.fuzz.mutants FAULT broker|nameserver -c FILE`: a node with a planted fault for fuzzing to find."""
 
+import asyncio
+import dataclasses
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -7,12 +10,16 @@ from typing import Any, Final
 
 from broker.offset_requests import OffsetRequests
 from cli.main import main
+from dledger import wire
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.front_door import FrontDoor
 from nameserver.client_requests import ClientRequests
 
 Serve = Callable[[OffsetRequests, Connection, Command], None]
 _min_offset: Serve = OffsetRequests.min_offset
+_let_in = FrontDoor._let_in
+_read_vote_request = wire._READERS[wire.VOTE_REQUEST]
 _kept: list[bytearray] = []
 
 
@@ -54,6 +61,30 @@ def route_error(requests: ClientRequests, connection: Connection, command: Comma
     return command.ext["topic"].encode("ascii")
 
 
+def peer_error(meta: memoryview, data: memoryview, peer_id: str) -> Any:
+    """A member of a group takes a field of another's for granted."""
+    found: Any = _read_vote_request(meta, data, peer_id)
+    return dataclasses.replace(found, last_index=[found.last_index][min(0, found.term)])
+
+
+async def tls_error(door: FrontDoor, visitor: socket.socket, is_tls: bool) -> None:
+    """What a handshake ends in is nobody's concern."""
+    if is_tls:
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(door._make, visitor, ssl=door._context(), ssl_handshake_timeout=5)
+    else:
+        await _let_in(door, visitor, is_tls)
+
+
+def plant(fault: str) -> None:
+    """Put it in."""
+    if fault == "peer-error":
+        wire._READERS[wire.VOTE_REQUEST] = peer_error
+    else:
+        owner, name, planted = FAULTS[fault]
+        setattr(owner, name, planted)
+
+
 FAULTS: Final[dict[str, tuple[type[Any], str, Callable[..., Any]]]] = {
     "key-error": (OffsetRequests, "min_offset", key_error),
     "no-answer": (OffsetRequests, "min_offset", no_answer),
@@ -61,9 +92,10 @@ FAULTS: Final[dict[str, tuple[type[Any], str, Callable[..., Any]]]] = {
     "hang": (OffsetRequests, "min_offset", hang),
     "growth": (OffsetRequests, "min_offset", growth),
     "route-error": (ClientRequests, "answer_route", route_error),
+    "tls-error": (FrontDoor, "_let_in", tls_error),
 }
+NODE_FAULTS: Final = tuple(name for name in FAULTS if name != "tls-error")
 
 if __name__ == "__main__":
-    owner, name, fault = FAULTS[sys.argv[1]]
-    setattr(owner, name, fault)
+    plant(sys.argv[1])
     sys.exit(main(sys.argv[2:]))

@@ -20,8 +20,10 @@ from nameserver import register_body
 from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign
 from tests.fuzz.cases import FuzzError
-from tests.fuzz.mutants import FAULTS
-from tests.fuzz.nodes import NodePair
+from tests.fuzz.groups import GroupCampaign
+from tests.fuzz.mutants import NODE_FAULTS
+from tests.fuzz.nodes import Group, NodePair, TlsPair
+from tests.fuzz.tls import TlsCampaign
 
 _FRESH: Final = secrets.randbits(32)
 _ACL: Final = {
@@ -45,7 +47,7 @@ def test_no_input_makes_a_decoder_fail_hang_or_grow(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "conf"), [(1, {}), (_FRESH, {}), (_FRESH, _ACL)], ids=["fixed", "fresh", "acl"])
 def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf: dict[str, str]) -> None:
     with NodePair(tmp_path, conf) as pair:
-        count, failures = Campaign(pair, seed).run(250, 90)
+        count, failures = Campaign(pair, seed).run(170, 90)
     print(f"seed {seed}: {count} cases")
     if failures:
         raise FuzzError(failures)
@@ -57,14 +59,47 @@ def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf
 
 @pytest.mark.cluster
 def test_no_input_makes_the_peers_port_fail_hang_or_grow(tmp_path: Path) -> None:
-    count, failures = peers.run(tmp_path, _FRESH, 300, 90)
+    count, failures = peers.run(tmp_path, _FRESH, 200, 90)
     print(f"seed {_FRESH}: {count} cases")
     if failures:
         raise FuzzError(failures)
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("fault", FAULTS if os.environ.get("FUZZ") == "all" else ["key-error"])
+def test_no_input_behind_a_handshake_makes_a_node_fail_hang_or_grow(tmp_path: Path) -> None:
+    with TlsPair(tmp_path) as pair:
+        count, failures = TlsCampaign(pair, _FRESH).run(100, 90)
+    print(f"seed {_FRESH}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
+    assert [node.process.returncode for node in pair.nodes] == [0, 0]
+
+
+@pytest.mark.cluster
+def test_no_input_makes_a_formed_group_fail_hang_or_grow(tmp_path: Path) -> None:
+    with Group(tmp_path) as group:
+        count, failures = GroupCampaign(group, _FRESH).run(80, 90)
+    print(f"seed {_FRESH}: {count} cases")
+    if failures:
+        raise FuzzError(failures)
+    assert [node.process.returncode for node in group.nodes] == [0, 0, 0, 0]
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(os.environ.get("FUZZ") != "all", reason="FUZZ=all: the faults of nodes take some minutes")
+def test_a_fault_planted_in_a_handshake_or_in_a_group_is_found(tmp_path: Path) -> None:
+    found = {}
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "group").mkdir()
+    with TlsPair(tmp_path / "tls", python=("-m", "tests.fuzz.mutants", "tls-error")) as pair:
+        _, found["tls-error"] = TlsCampaign(pair, 1, limit_s=8).run(3000, 90)
+    with Group(tmp_path / "group", python=("-m", "tests.fuzz.mutants", "peer-error")) as group:
+        _, found["peer-error"] = GroupCampaign(group, 1, limit_s=8).run(3000, 90)
+    assert all(found.values()), found
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("fault", NODE_FAULTS if os.environ.get("FUZZ") == "all" else ["key-error"])
 def test_a_fault_planted_in_a_node_is_found(tmp_path: Path, fault: str) -> None:
     with NodePair(tmp_path, python=("-m", "tests.fuzz.mutants", fault)) as pair:
         _, failures = Campaign(pair, 1, limit_s=8).run(3000, 90)

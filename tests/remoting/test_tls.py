@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -313,3 +315,28 @@ def test_a_key_is_opened_with_its_password_which_is_never_shown(tmp_path: Path) 
     assert "sesame" not in repr(settings)
     with pytest.raises(TlsFileError, match=r"locked\.key"):
         ReloadedContext(identity(locked))  # and does not ask at the terminal
+
+
+def tls_ends() -> int:
+    return sum(isinstance(found, ssl.SSLObject) for found in gc.get_objects())
+
+
+async def test_what_a_closed_tls_connection_held_is_free_without_the_garbage_collector(
+    open_end: contextlib.AsyncExitStack, node: Identity, authority: Identity
+) -> None:
+    server, _ = await start_server(open_end, identity(node))
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    gc.collect()
+    gc.disable()
+    open_end.callback(gc.enable)
+    before = tls_ends()
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", server.port), 10) as plain:
+            await asyncio.to_thread(_shake_hands, context, plain)
+    await eventually(lambda: not server.connections)
+    await eventually(lambda: tls_ends() <= before)
+
+
+def _shake_hands(context: ssl.SSLContext, plain: socket.socket) -> None:
+    with context.wrap_socket(plain, server_hostname="127.0.0.1"):
+        pass
