@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ledgermq.remoting.fields import I64_MAX
 from ledgermq.remoting.refusal import Cause, Refusal
 
-_I64_MAX: Final = (1 << 63) - 1
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _SHOWN_MAX: Final = 100
 
@@ -38,7 +38,7 @@ def _one_of(*values: str) -> Callable[[str], str | None]:
 
 def _long_between(low: int, high: int) -> Callable[[str], str | None]:
     def check(value: str) -> str | None:
-        if not _LONG.fullmatch(value) or not -_I64_MAX - 1 <= int(value) <= _I64_MAX:
+        if not _LONG.fullmatch(value) or not -I64_MAX - 1 <= int(value) <= I64_MAX:
             return f'For input string: "{value[:_SHOWN_MAX]}"'
         return None if low <= int(value) <= high else f"value is not in range({low}, {high})"
 
@@ -54,7 +54,7 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     QUEUE_TYPE: Attribute(False, _one_of("SimpleCQ", "BatchCQ")),
     CLEANUP_POLICY: Attribute(False, _one_of("DELETE", "COMPACTION")),
     MESSAGE_TYPE: Attribute(True, _one_of("UNSPECIFIED", "NORMAL", "DELAY", "TRANSACTION", "FIFO", "MIXED")),
-    RESERVE_TIME: Attribute(True, _long_between(-1, _I64_MAX)),
+    RESERVE_TIME: Attribute(True, _long_between(-1, I64_MAX)),
 }
 """The order of values is that of Java's sets, for the remark of a refusal."""
 

@@ -19,7 +19,7 @@ from ledgermq.remoting.codes import RequestCode, ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
-from ledgermq.remoting.fields import boolean, integer, long, text
+from ledgermq.remoting.fields import I64_MAX, boolean, integer, long, text
 from ledgermq.remoting.java_json import QueueId, dumps, number_map, queue_map, text_map
 from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -29,7 +29,6 @@ from store.message_store import MessageStore
 STATUS_TIMEOUT_SECONDS = 5.0
 _UNITS_MAX = 1000
 """Queue units in one answer to 321."""
-_I64_MAX = (1 << 63) - 1
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -152,10 +151,10 @@ class ConsumerAdmin:
         least: dict[int, int] = {}
         for group in set(self._offsets.groups_of_topic(topic)) - left_out:
             for queue_id, offset in self._offsets.queues(topic, group).items():
-                least[queue_id] = min(offset, least.get(queue_id, _I64_MAX))
+                least[queue_id] = min(offset, least.get(queue_id, I64_MAX))
         for queue_id, offset in self._offsets.queues(topic, compared).items():
-            if least.get(queue_id, _I64_MAX) > offset:
-                least[queue_id] = _I64_MAX
+            if least.get(queue_id, I64_MAX) > offset:
+                least[queue_id] = I64_MAX
         body = b'{"correctionOffsets":' + number_map(least) + b"}"
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 

@@ -15,13 +15,12 @@ from broker.visible import visible_record
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import Fields, boolean, integer, long, text
+from ledgermq.remoting.fields import I64_MAX, Fields, boolean, integer, long, text
 from ledgermq.remoting.java_json import dumps, number_map, text_map
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
 
-_I64_MAX = (1 << 63) - 1
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 _MEMORY_SHARE = 0.4
 """RocketMQ's accessMessageInMemoryMaxRatio."""
@@ -52,7 +51,7 @@ class OffsetRequests:
         """
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId", low=0)
-        offset = integer(fields, "commitOffset", low=0, high=_I64_MAX)
+        offset = integer(fields, "commitOffset", low=0, high=I64_MAX)
         self._role.check_writable()
         if self._metadata.topic(topic) is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

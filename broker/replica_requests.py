@@ -11,12 +11,10 @@ from broker.role import Role
 from ledgermq.remoting.codes import ResponseCode
 from ledgermq.remoting.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import long, text
+from ledgermq.remoting.fields import I64_MAX, long, text
 from ledgermq.remoting.java_json import dumps
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import ReplicatedLog
-
-_I64_MAX = (1 << 63) - 1
 
 
 class ReplicaRequests:
@@ -62,7 +60,7 @@ class ReplicaRequests:
 
     def _term_list(self) -> list[dict[str, Any]]:
         starts = term_starts(self._log)
-        ends = [start for _, start in starts[1:]] + [_I64_MAX]
+        ends = [start for _, start in starts[1:]] + [I64_MAX]
         return [
             {"endOffset": end, "epoch": term, "startOffset": start}
             for (term, start), end in zip(starts, ends, strict=True)

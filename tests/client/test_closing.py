@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -87,8 +88,9 @@ async def test_close_inside_a_listener_is_refused_and_says_what_to_do(cluster: F
         except ClosedError as error:
             failures.append(error)
 
+    listeners: dict[str, Any] = {when: listen}
     async with asyncio.timeout(LIMIT_S):
-        async with Consumer(cluster.namesrv, "g", "T", **{when: listen}) as consumer:  # type: ignore[arg-type]
+        async with Consumer(cluster.namesrv, "g", "T", **listeners) as consumer:
             assert (await anext(consumer)).body == b"0"
         await eventually(lambda: bool(failures))
     assert when in str(failures[0])
