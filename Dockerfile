@@ -7,10 +7,13 @@ RUN mkdir ledgermq && touch ledgermq/__init__.py \
  && python -m venv /opt/ledgermq && /opt/ledgermq/bin/pip install --no-cache-dir . \
  && /opt/ledgermq/bin/pip uninstall -q -y ledgermq && rm -r ledgermq
 COPY ledgermq ledgermq
+COPY telemetry telemetry
 COPY store store
 COPY dledger dledger
 COPY nameserver nameserver
 COPY broker broker
+COPY node node
+COPY doctor doctor
 COPY chaos chaos
 COPY cli cli
 RUN /opt/ledgermq/bin/pip install --no-cache-dir --no-deps .

@@ -14,9 +14,9 @@ from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import encode_properties, find_property
 from ledgermq.message.record import check_record, dispatch_fields, record_size, write_draft
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
-from ledgermq.remoting.frame import FrameParser, encode, encode_response
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response
 
 COUNT = 1000
 FRAMES_PER_READ = 180  # what one read of 256 KiB brings

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
-from store.commit_log import CommitLogConfig
 from store.index.config import IndexConfig
+from store.log.commit_log import CommitLogConfig
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queue_table import QueueTable
-from store.queued_draft import QueuedDraft
+from store.queues.queue_table import QueueTable
 
 ROUNDS = 5
 BATCH = 1000

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dledger.committed import Checkpoint
 from dledger.core.messages import AppendRequest
-from dledger.entry_log import EntryLog
-from dledger.frame_stream import FrameStream
-from dledger.log_opening import open_log
-from dledger.log_reader import walk_records
-from dledger.term_start import term_start_draft
-from dledger.wire import Encoder, decode
+from dledger.log.commit_checkpoint import Checkpoint
+from dledger.log.entry_log import EntryLog
+from dledger.log.opening import open_log
+from dledger.log.reader import walk_records
+from dledger.log.term_start import term_start_draft
+from dledger.peers.frame_stream import FrameStream
+from dledger.peers.wire import Encoder, decode
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import record_size

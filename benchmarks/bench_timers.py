@@ -15,13 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.assembly import Broker
 from broker.config import BrokerConfig
-from broker.timer_service import TimerService
+from broker.delay.timer_service import TimerService
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
 
 TOPIC = "BenchmarkTest"  # every broker has it
 AHEAD_MS = 6000

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from benchmarks.node_process import Pair, allow_open_files, connect, pair
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
-from ledgermq.remoting.frame import FrameParser, encode
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 
 SPARE_FILES = 500
 CLIENTS_PER_GROUP = 20

@@ -27,8 +27,8 @@ import orjson
 from benchmarks.idle_connections import heartbeat
 from benchmarks.node_process import Pair, pair
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 
 PROBE_PAUSE_S = 0.005
 TIMEOUT_S = 30.0

@@ -28,12 +28,12 @@ import orjson
 import uvloop
 
 from benchmarks.node_process import NodeProcess
-from broker.assembly import Broker
-from cli.config import load_broker_config
-from cli.node import stop_signal
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
+from node.config import load_broker_config
+from node.run import stop_signal
 from tests.ports import free_ports
 
 BEAT_S = 0.001

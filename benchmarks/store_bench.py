@@ -17,11 +17,11 @@ from pathlib import Path
 
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
-from store.commit_log import CommitLogConfig
-from store.flusher import FlushMode
+from store.log.commit_log import CommitLogConfig
+from store.log.flusher import FlushMode
+from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 BATCH = 32

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from cli.store_doctor.check import check_store, scan_file
-from cli.store_doctor.columns import Ints
-from cli.store_doctor.directory import open_layout
-from cli.store_doctor.rebuild_index import IndexBuilder
-from cli.store_doctor.unit_files import QUEUE_UNIT
+from doctor.check.columns import Ints
+from doctor.check.run import check_store, scan_file
+from doctor.read.directory import open_layout
+from doctor.read.unit_files import QUEUE_UNIT
+from doctor.repair.rebuild_index import IndexBuilder
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.record import BLANK_MAGIC, record_size, write_draft
-from store.checkpoint import Checkpoint
+from store.directory.checkpoint import Checkpoint
 
 HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
 QUEUES = 8

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from benchmarks.store_bench import BATCH, Batch, Figures, Options, main, make_batches, open_scratch
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.message_store import MessageStore
 
 _IN_FLIGHT = 4

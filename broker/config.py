@@ -3,8 +3,8 @@
     broker.conf + overrides -> cli.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
 
 A value here is already parsed and in range; `broker.config_problems` checks what only two values together can get
-wrong. The names RocketMQ gives these settings are in `cli.keys`. The defaults here suit a broker inside one process
-(loopback); what a file leaves out is decided by `cli.config`.
+wrong. The names RocketMQ gives these settings are in `node.keys`. The defaults here suit a broker inside one process
+(loopback); what a file leaves out is decided by `node.config`.
 """
 
 import enum
@@ -16,7 +16,7 @@ from pathlib import Path
 from broker.auth.settings import AuthSettings
 from dledger.config import PeerAddress
 from ledgermq.remoting.tls_settings import TlsSettings
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 
 
 class LogMode(enum.StrEnum):
@@ -94,7 +94,7 @@ class BrokerConfig:
 
     # flush
     flush_mode: FlushMode = FlushMode.ASYNC
-    """`cli.config` makes it SYNC in Raft mode when the file does not say."""
+    """`node.config` makes it SYNC in Raft mode when the file does not say."""
     flush_interval_ms: int = 500
     """ASYNC only: longest time between two flushes of the commit log."""
     flush_least_pages: int = 4
@@ -108,7 +108,7 @@ class BrokerConfig:
     replica_timeout_ms: int = 3000
     """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
 
-    # files of the standalone log: see `store.commit_log_config`
+    # files of the standalone log: see `store.log.commit_log_config`
     stamps_crc: bool = False
     transient_pool: bool = False
     transient_pool_count: int = 5
@@ -124,7 +124,7 @@ class BrokerConfig:
     reads_ahead: bool = True
     forced_delete_after_ms: int = 120_000
 
-    # kinds of consume queues: see `store.queue_kinds`
+    # kinds of consume queues: see `store.queues.queue_kinds`
     queue_ext: bool = False
     queue_ext_file_size_bytes: int = 48 << 20
     batch_queue_file_size_bytes: int = 13_800_000
@@ -238,7 +238,7 @@ class BrokerConfig:
     slave_read: bool = False
     """Readers are sent to where their group says (brokerId, and whichBrokerWhenConsumeSlowly when they are behind)."""
     cold_data_control: bool = False
-    """See `broker.cold_data`."""
+    """See `broker.pull.cold_data`."""
     hot_memory_percent: int = 26
     """Likewise, for what counts as cold there."""
     cold_group_threshold_bytes: int = 3 << 20

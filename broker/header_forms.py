@@ -5,7 +5,7 @@ A send's header is read by `SendProcessor` itself, once per combination of its n
 Source: apache/rocketmq `remoting/.../protocol/header/*RequestHeader.java` (5.3); codes as the real broker answers.
 """
 
-from ledgermq.remoting.header_form import forms
+from ledgermq.remoting.codec.header_form import forms
 
 FORMS = forms("""
 11 consumerGroup topic queueId:i queueOffset:l maxMsgNums:i sysFlag:i commitOffset:l suspendTimeoutMillis:l

@@ -10,19 +10,19 @@ A change of the leader elsewhere ends it again, which is harmless.
 import asyncio
 import logging
 
-from broker.adoption import whole_tables
 from broker.auth.requests import AuthRequests
 from broker.config import BrokerConfig, LogMode
-from broker.delay import DelayService
-from broker.locks import QueueLocks
-from broker.metadata import Metadata
-from broker.offsets import ConsumerOffsets
+from broker.delay.deliveries import Deliveries
+from broker.delay.levels import DelayService
+from broker.delay.timer_service import TimerService
+from broker.groups.locks import QueueLocks
 from broker.pop.service import PopService
-from broker.state import ReplicatedState
-from broker.state_log import StateLog
-from broker.timer_deliveries import Deliveries
-from broker.timer_service import TimerService
-from broker.transaction_service import TransactionService
+from broker.state.java_tables import whole_tables
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.state_log import StateLog
+from broker.state.tables import ReplicatedState
+from broker.transactions.service import TransactionService
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import LogState, ReplicatedLog
 

@@ -8,15 +8,15 @@ from broker.config import BrokerConfig, LogMode
 from broker.store_settings import commit_log_config, raft_config, store_config
 from dledger.config import RaftConfig
 from dledger.core.errors import RaftError
+from dledger.log.raft_files import open_files
 from dledger.node_status import NodeStatus
-from dledger.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.commit_log import CommitLog
+from store.directory.store_directory import StoreDirectory
+from store.log.commit_log import CommitLog
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
 from store.replicated_log import ReplicatedLog
-from store.store_directory import StoreDirectory
 
 _RETRY_AFTER_MS = 200
 

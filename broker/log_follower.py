@@ -13,18 +13,18 @@ from typing import Protocol
 import orjson
 
 from broker.config import BrokerConfig
+from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.parts import Parts, wall_clock_ms
-from broker.state import NewerNames, ReplicatedState, StateFormatError
-from broker.state_files import encode_files, load_state, write_files
-from broker.state_saver import StateSaver
-from broker.timer_files import DeliveryFiles, open_counts, open_index
+from broker.state.files import encode_files, load_state, write_files
+from broker.state.saver import StateSaver
+from broker.state.tables import NewerNames, ReplicatedState, StateFormatError
 from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
-from ledgermq.telemetry.metrics import Histogram
-from store.consume_queue import ConsumeQueue
 from store.errors import StoreError
 from store.message_store import MessageStore
-from store.queue_table import QueueStarts, QueueTable
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_table import QueueStarts, QueueTable
+from telemetry.metrics import Histogram
 
 log = logging.getLogger(__name__)
 

@@ -6,30 +6,30 @@ policies, are listed where they are served.
 
 from collections.abc import Mapping
 
+from broker.admin.broker_requests import BrokerRequests
+from broker.admin.cleaning import CleaningRequests
+from broker.admin.forwarding import PassingOn
+from broker.admin.replica_requests import ReplicaRequests
+from broker.admin.topic_requests import TopicRequests
+from broker.admin.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from broker.auth.requests import AuthRequests
-from broker.broker_requests import BrokerRequests
-from broker.cleaning import CleaningRequests
-from broker.client_requests import ClientRequests
-from broker.cold_data import ColdReads
-from broker.consumer_admin import ConsumerAdmin
-from broker.delay import DelayService
-from broker.group_requests import GroupRequests
-from broker.offset_moves import OffsetMoves
-from broker.offset_requests import OffsetRequests
-from broker.passing_on import PassingOn
+from broker.delay.levels import DelayService
+from broker.delay.timer_requests import TimerRequests
+from broker.groups.client_requests import ClientRequests
+from broker.groups.consumer_admin import ConsumerAdmin
+from broker.groups.group_requests import GroupRequests
+from broker.groups.offset_moves import OffsetMoves
+from broker.groups.offset_requests import OffsetRequests
 from broker.pop.service import PopService
-from broker.pull import PullProcessor
-from broker.query import QueryRequests
-from broker.replica_requests import ReplicaRequests
-from broker.request_reply import RequestReply
-from broker.send import SendProcessor
-from broker.send_back import SendBack
+from broker.pull.cold_data import ColdReads
+from broker.pull.processor import PullProcessor
+from broker.pull.query import QueryRequests
+from broker.send.processor import SendProcessor
+from broker.send.request_reply import RequestReply
+from broker.send.send_back import SendBack
 from broker.server import Serve
-from broker.timer_requests import TimerRequests
-from broker.topic_requests import TopicRequests
-from broker.transaction_requests import TransactionRequests
-from broker.transfer import TRANSFER_LEADERSHIP, TransferRequests
-from ledgermq.remoting.codes import RequestCode
+from broker.transactions.requests import TransactionRequests
+from ledgermq.remoting.codec.codes import RequestCode
 
 
 def request_table(

@@ -5,19 +5,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from broker import names
+from broker.admin.unserved import not_served
 from broker.auth.guard import Guard
-from broker.clients import ClientTable
+from broker.groups.clients import ClientTable
 from broker.header_forms import FORMS
 from broker.metrics.calls import SEND_CODES
 from broker.metrics.counting import Counting
-from broker.unserved import not_served
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from broker.state import names
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
 from store.errors import DiskFailedError, DiskFullError, DiskReadError
-from store.refusals import refusal_of
+from store.log.refusals import refusal_of
 
 log = logging.getLogger(__name__)
 

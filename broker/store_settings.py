@@ -6,12 +6,12 @@ from broker.config import BrokerConfig, LogMode
 from dledger.config import RaftConfig
 from ledgermq.message.index_unit import IndexLayout
 from store.cleaning.config import CleaningConfig
-from store.commit_log_config import CommitLogConfig
 from store.compaction.config import CompactionConfig
 from store.index.config import IndexConfig
+from store.log.commit_log_config import CommitLogConfig
 from store.opening import StoreConfig
-from store.queue_kinds import QueueKinds, TopicAttributes
-from store.queue_reader import MEMORY_BYTES, ColdLimits
+from store.queues.queue_kinds import QueueKinds, TopicAttributes
+from store.queues.queue_reader import MEMORY_BYTES, ColdLimits
 
 
 def store_config(config: BrokerConfig, topic_attributes: TopicAttributes) -> StoreConfig:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.checkers.logs import LogDigest, LogFilesError, digest_log
-from cli.errors import CommandError
 from cli.health import read_gauge
+from node.errors import CommandError
 
 CONFIRM_OFFSET_METRIC = "ledgermq_log_confirm_offset_bytes"
 _AGREE_LIMIT_S = 30.0

@@ -3,7 +3,7 @@
 import urllib.error
 import urllib.request
 
-from cli.errors import CommandError
+from node.errors import CommandError
 
 _TIMEOUT_S = 3.0
 

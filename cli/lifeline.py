@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 
-from cli.errors import CommandError
+from node.errors import CommandError
 
 _PR_SET_PDEATHSIG = 1
 

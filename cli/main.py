@@ -11,10 +11,10 @@ from importlib import metadata
 from cli.acl.command import add_parser as add_acl
 from cli.cluster.command import add_parser as add_cluster
 from cli.demo.command import add_parser as add_demo
-from cli.errors import CommandError
 from cli.lifeline import die_with_parent
-from cli.store_doctor.command import add_parser as add_store
 from cli.tools import add_parsers as add_tools
+from doctor.command import add_parser as add_store
+from node.errors import CommandError
 
 _EXAMPLES = """examples:
   ledgermq demo                               the main job end to end, leader killed in mid-stream
@@ -68,12 +68,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _nameserver(arguments: argparse.Namespace) -> int:
-    from cli.node import run_nameserver
+    from node.run import run_nameserver
 
     return run_nameserver(arguments.conf, arguments.set)
 
 
 def _broker(arguments: argparse.Namespace) -> int:
-    from cli.node import run_broker
+    from node.run import run_broker
 
     return run_broker(arguments.conf, arguments.set)

@@ -43,7 +43,7 @@ def _digest(arguments: argparse.Namespace) -> int:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from cli.explain import explain
+    from node.explain import explain
 
     print(explain(arguments.key))
     return 0

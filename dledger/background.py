@@ -11,13 +11,13 @@ import mmap
 from collections.abc import Callable
 from pathlib import Path
 
-from dledger.committed import Checkpoint, save_checkpoint
-from dledger.entry_log import EntryLog
 from dledger.errors import EntryFormatError
-from dledger.log_recovery import Damage
-from dledger.wire import CopyRequest, CopyResponse, PeerMessage
+from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
+from dledger.log.entry_log import EntryLog
+from dledger.log.recovery import Damage
+from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
 from store.errors import DiskFailedError, StoreError
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
 
 _SCRUB_BYTES = 256 << 10
 _COPIES_AT_ONCE = 16

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dledger.core.settings import RaftSettings
-from dledger.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
 from dledger.errors import RaftConfigError
-from store.flusher import FlushMode
+from dledger.log.entry import FILLER_SIZE, HEADER_SIZE, INDEX_UNIT_SIZE
+from store.log.flusher import FlushMode
 
 _NODE_ID = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _MIB = 1 << 20

@@ -10,13 +10,13 @@ import logging
 
 from dledger.config import RaftConfig
 from dledger.core.roles import Role, SoftState
-from dledger.entry_log import EntryLog
+from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
-from dledger.peer_book import PeerBook
+from dledger.peers.book import PeerBook
 from dledger.refusals import leader_changed
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.waiting_batches import WaitingBatches
 from store.replicated_log import AppendReceipt, LogListener, LogState
-from store.waiting_batches import WaitingBatches
 
 _log = logging.getLogger(__name__)
 

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dledger.config import RaftConfig
 from dledger.core.errors import NotLeaderError
 from dledger.core.roles import Role
-from dledger.entry_log import EntryLog
+from dledger.log.entry_log import EntryLog
+from dledger.log.store_clock import StoreClock
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
-from dledger.peer_book import PeerBook
+from dledger.peers.book import PeerBook
 from dledger.refusals import not_leader, too_much_waits
-from dledger.store_clock import StoreClock
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.batch_drafts import MixedDrafts
 from store.errors import DiskFailedError, StoreError
-from store.refusals import refusal_of
+from store.log.batch_drafts import MixedDrafts
+from store.log.refusals import refusal_of
 from store.replicated_log import Done
 
 

@@ -15,12 +15,12 @@ from dledger.background import Checkpointer, CopyFetcher, Scrubber
 from dledger.config import RaftConfig
 from dledger.core.errors import TransferRefusedError
 from dledger.core.roles import Role
-from dledger.entry_log import EntryLog
+from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
-from dledger.peer_book import PeerBook
+from dledger.peers.book import PeerBook
 from ledgermq.remoting.refusal import Refusal
-from store.flusher import Flusher
-from store.waiting_batches import WaitingBatches
+from store.log.flusher import Flusher
+from store.log.waiting_batches import WaitingBatches
 
 TICK_S = 0.02
 _HAND_OVER_S = 2.0

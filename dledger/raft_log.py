@@ -18,32 +18,32 @@ from pathlib import Path
 
 from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
-from dledger.entry_batches import EntryBatches
-from dledger.entry_log import EntryLog
-from dledger.hard_state import HardStateFile
-from dledger.hello import PROTOCOL_VERSION, Hello
-from dledger.identity import directory_of
+from dledger.log.entry_batches import EntryBatches
+from dledger.log.entry_log import EntryLog
+from dledger.log.hard_state import HardStateFile
+from dledger.log.identity import directory_of
+from dledger.log.raft_files import RaftFiles
+from dledger.log.reader import is_sound, walk_records
+from dledger.log.recovery import Damage
+from dledger.log.store_clock import StoreClock
+from dledger.log.term_start import term_start_draft
 from dledger.log_events import LogEvents
-from dledger.log_reader import is_sound, walk_records
-from dledger.log_recovery import Damage
 from dledger.node import RaftNode
 from dledger.node_status import NodeStatus
-from dledger.peer_book import PeerBook
-from dledger.peer_inbox import PeerInbox
+from dledger.peers.book import PeerBook
+from dledger.peers.hello import PROTOCOL_VERSION, Hello
+from dledger.peers.inbox import PeerInbox
+from dledger.peers.transport import Transport
 from dledger.ports import StateMachine
 from dledger.proposer import Proposer
 from dledger.pulse import TICK_S, Pulse, now_ms
-from dledger.raft_files import RaftFiles
 from dledger.refusals import no_quorum
-from dledger.store_clock import StoreClock
-from dledger.term_start import term_start_draft
-from dledger.transport import Transport
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError, StoreError
-from store.flusher import Flusher, FlushMode
-from store.log_span import LogSpan
-from store.removal import FileRemoval
+from store.files.deferred_removal import FileRemoval
+from store.log.flusher import Flusher, FlushMode
+from store.log.log_span import LogSpan
 from store.replicated_log import Done, LogListener, LogState, Read
 
 _DRAIN_S = 1.0

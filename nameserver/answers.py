@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 
 

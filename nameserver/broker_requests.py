@@ -15,12 +15,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from ledgermq.message.crc import crc32
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import address, filled, long, optional_boolean
+from ledgermq.remoting.codec.java_json import java_json, standard_json
+from ledgermq.remoting.codec.json_body import bad_body, json_body
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import address, filled, long, optional_boolean
-from ledgermq.remoting.java_json import java_json, standard_json
-from ledgermq.remoting.json_body import bad_body, json_body
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig

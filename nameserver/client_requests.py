@@ -10,11 +10,11 @@ Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`, `De
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import filled, long, optional_boolean, text
+from ledgermq.remoting.codec.java_json import dumps, java_json, standard_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import filled, long, optional_boolean, text
-from ledgermq.remoting.java_json import dumps, java_json, standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.config import NameServerConfig

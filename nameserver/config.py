@@ -1,6 +1,6 @@
 """What one nameserver process is told. Nameservers share nothing, so there is little: where to listen, when to give up.
 
-The names RocketMQ gives these settings are in `cli.keys`.
+The names RocketMQ gives these settings are in `node.keys`.
 """
 
 from collections.abc import Mapping

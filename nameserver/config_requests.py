@@ -5,11 +5,11 @@ Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.
 
 from collections.abc import Mapping
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import filled
+from ledgermq.remoting.codec.java_json import standard_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import filled
-from ledgermq.remoting.java_json import standard_json
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
 from nameserver.kv_config import KvConfig, KvConfigError

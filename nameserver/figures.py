@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from ledgermq.remoting.codes import request_name
+from ledgermq.remoting.codec.codes import request_name
 from ledgermq.remoting.refusal import Cause
-from ledgermq.telemetry.metrics import Counter, Registry
-from ledgermq.telemetry.process import register_process_metrics
 from nameserver.core.routes import RouteTable
+from telemetry.metrics import Counter, Registry
+from telemetry.process import register_process_metrics
 
 
 class Figures:

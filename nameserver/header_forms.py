@@ -3,7 +3,7 @@
 Source: apache/rocketmq `remoting/.../protocol/header/namesrv/*RequestHeader.java` (5.3); codes as the real one answers.
 """
 
-from ledgermq.remoting.header_form import forms
+from ledgermq.remoting.codec.header_form import forms
 
 FORMS = forms("""
 100 namespace key value

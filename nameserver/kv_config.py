@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import loads
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace whose keys are topics and whose values are `broker:queues;broker:queues`."""

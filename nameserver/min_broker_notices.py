@@ -10,8 +10,8 @@ import asyncio
 import logging
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from nameserver.core.model import MinBrokerChange
 

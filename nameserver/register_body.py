@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ledgermq.remoting.json_body import bad_body, json_body, json_value
+from ledgermq.remoting.codec.json_body import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.core.model import DataVersion, QueueData, TopicTable
 

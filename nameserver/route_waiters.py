@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 
 Key = tuple[Connection, int]

@@ -13,16 +13,12 @@ import time
 from collections.abc import Mapping
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import limits_of
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.server import RemotingServer
-from ledgermq.telemetry.collector import QuietCollector
-from ledgermq.telemetry.health import HealthServer
-from ledgermq.telemetry.loop_lag import LoopLagMonitor
-from ledgermq.telemetry.metrics import Registry
 from nameserver.answers import Handler
 from nameserver.broker_requests import BrokerRequests
 from nameserver.client_requests import ClientRequests
@@ -37,6 +33,10 @@ from nameserver.kv_config import KvConfig
 from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
 from nameserver.settings import Settings
+from telemetry.collector import QuietCollector
+from telemetry.health import HealthServer
+from telemetry.loop_lag import LoopLagMonitor
+from telemetry.metrics import Registry
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ledgermq.remoting.properties_text import parse_properties
+from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 

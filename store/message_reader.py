@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
-from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
-from store.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
 
 if TYPE_CHECKING:

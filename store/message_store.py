@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Protocol
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.batch_drafts import BatchDraft, MixedDrafts, apart
-from store.consume_queue import ConsumeQueue, QueueEntry
-from store.dispatch import unit_fields
 from store.errors import InvalidTopicError, StoreError
+from store.log.batch_drafts import BatchDraft, MixedDrafts, apart
+from store.log.queued_draft import QueuedDraft
 from store.message_reader import MessageReader
-from store.queue_entries import Taken, assign_of_kinds, entries_of, entries_of_draft
-from store.queue_offsets import assign_mixed, assign_plain, take_back
-from store.queue_reader import ColdLimits
-from store.queue_table import QueueStarts, QueueTable
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue, QueueEntry
+from store.queues.dispatch import unit_fields
+from store.queues.queue_entries import Taken, assign_of_kinds, entries_of, entries_of_draft
+from store.queues.queue_offsets import assign_mixed, assign_plain, take_back
+from store.queues.queue_reader import ColdLimits
+from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 
 if TYPE_CHECKING:

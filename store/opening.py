@@ -14,23 +14,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.batch_fields import RecordSource
-from store.checkpointer import Checkpointer
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
-from store.commit_log import CommitLog, CommitLogConfig
 from store.compaction.compaction_store import CompactionStore
 from store.compaction.config import CompactionConfig
+from store.directory.store_directory import StoreDirectory
 from store.index.config import IndexConfig
+from store.log.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
-from store.queue_ends import remove_ends
-from store.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
-from store.queue_reader import ColdLimits
-from store.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
-from store.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
-from store.queue_trust import believed_ends
+from store.queues.queue_ends import remove_ends
+from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
+from store.queues.queue_reader import ColdLimits
+from store.queues.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
+from store.recovery.batch_fields import RecordSource
+from store.recovery.checkpointer import Checkpointer
+from store.recovery.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
+from store.recovery.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
-from store.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
     from store.index.builder import IndexBuilder

@@ -4,7 +4,7 @@
     broker --------------------------> ReplicatedLog ----------------------------> MessageStore, long polls
                 done(receipt|refusal) <------'   '---- on_confirmed / on_role_change / on_truncated
 
-Standalone (`store.commit_log`) and Raft (`dledger.raft_log`) are its first two sides; asynchronous and synchronous
+Standalone (`store.log.commit_log`) and Raft (`dledger.raft_log`) are its first two sides; asynchronous and synchronous
 master/slave replication fit the same protocol. All run on the event loop's thread and are not thread-safe.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import LeaderHint, Refusal
-from store.log_span import LogSpan
+from store.log.log_span import LogSpan
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,16 @@ of the request headers.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from broker import names
 from broker.auth.model import CLUSTER, GROUP, TOPIC, Resource
 from broker.auth.policy import Access
+from broker.state import names
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
-from ledgermq.remoting.codes import RequestCode as Code
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode as Code
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import Fields, long
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.fields import Fields, long
-from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 
 PUB: Final = ("Pub",)

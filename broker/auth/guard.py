@@ -12,7 +12,7 @@ from broker.auth.access import TopicAt, accesses
 from broker.auth.model import DISABLE, Acl, User, refused, subject_of
 from broker.auth.policy import check
 from broker.auth.settings import AuthSettings
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature
 

@@ -7,7 +7,7 @@ which has tables of its own there.
 from collections.abc import Callable
 from typing import Final
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 
 WITHIN_S: Final = 10.0
 

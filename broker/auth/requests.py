@@ -16,18 +16,18 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from broker.admin.forwarding import PassingOn
 from broker.auth.guard import Guard
 from broker.auth.model import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
 from broker.auth.repeated import RepeatedChanges
-from broker.passing_on import PassingOn
 from broker.role import Role
-from broker.state import ReplicatedState, StateChange
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from broker.state.tables import ReplicatedState, StateChange
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.java_json import dumps
-from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """What a broker is told of authentication and authorization.
 
-Source: apache/rocketmq `auth/.../config/AuthConfig.java`; the names it gives these settings are in `cli.keys`.
+Source: apache/rocketmq `auth/.../config/AuthConfig.java`; the names it gives these settings are in `node.keys`.
 """
 
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.auth.model import SUPER, User
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker import names
-from broker.metrics.tallies import Distribution
-from broker.statistics import (
+from broker.admin.statistics import (
     BROKER_PUT_NUMS,
     QUEUE_PUT_NUMS,
     QUEUE_PUT_SIZE,
@@ -25,9 +23,11 @@ from broker.statistics import (
     Counter,
     Statistics,
 )
-from ledgermq.telemetry.families import Buckets
-from store.batch_drafts import BatchDraft, MixedDrafts
-from store.queued_draft import QueuedDraft
+from broker.metrics.tallies import Distribution
+from broker.state import names
+from store.log.batch_drafts import BatchDraft, MixedDrafts
+from store.log.queued_draft import QueuedDraft
+from telemetry.families import Buckets
 
 SETTLE_SECONDS: Final = 0.05
 SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)

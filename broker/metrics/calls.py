@@ -17,14 +17,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from broker.metrics.tallies import Distributions, Key
-from ledgermq.remoting.codes import RequestCode, ResponseCode, request_name, response_name
-from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name, response_name
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.refusal import Refusal
-from ledgermq.telemetry.families import Buckets
 from store.replicated_log import AppendReceipt
+from telemetry.families import Buckets
 
 if TYPE_CHECKING:
-    from broker.send_answers import Answer
+    from broker.send.answers import Answer
 
 LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 SEND_CODES: Final = frozenset(

@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from broker.admin.statistics import Statistics
 from broker.metrics.arrivals import Arrivals
 from broker.metrics.calls import STORED_CODES, TICKS_A_SECOND, Calls, code_of
 from broker.metrics.departures import Departures
 from broker.metrics.events import Events
-from broker.statistics import Statistics
-from ledgermq.remoting.codes import ResponseCode
+from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
-from store.batch_drafts import MixedDrafts
-from store.queued_draft import QueuedDraft
+from store.log.batch_drafts import MixedDrafts
+from store.log.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 if TYPE_CHECKING:
-    from broker.send_answers import Answer
+    from broker.send.answers import Answer
 
 
 class Counting:

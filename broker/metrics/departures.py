@@ -7,9 +7,7 @@ Source: apache/rocketmq `broker/.../processor/DefaultPullMessageResultHandler.ja
 `store/.../stats/BrokerStatsManager.java`.
 """
 
-from broker import names
-from broker.metrics.tallies import Counts, Key
-from broker.statistics import (
+from broker.admin.statistics import (
     BROKER_GET_NUMS,
     GROUP_GET_LATENCY,
     GROUP_GET_NUMS,
@@ -19,6 +17,8 @@ from broker.statistics import (
     Counter,
     Statistics,
 )
+from broker.metrics.tallies import Counts, Key
+from broker.state import names
 
 
 class Given:

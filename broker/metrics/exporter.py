@@ -9,12 +9,7 @@ Source: apache/rocketmq-exporter `collector/RMQMetricsCollector.java`, `task/Met
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
-from broker import names
-from broker.clients import BROADCASTING
-from broker.config import BrokerConfig
-from broker.parts import Parts
-from broker.settings import TopicConfig
-from broker.statistics import (
+from broker.admin.statistics import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,
     GROUP_GET_NUMS,
@@ -23,7 +18,12 @@ from broker.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from ledgermq.telemetry.families import Collector, Family, Labels, Row
+from broker.config import BrokerConfig
+from broker.groups.clients import BROADCASTING
+from broker.parts import Parts
+from broker.state import names
+from broker.state.settings import TopicConfig
+from telemetry.families import Collector, Family, Labels, Row
 
 _DIFFS: Final = {
     "": ("rocketmq_group_diff", "GroupDiff"),

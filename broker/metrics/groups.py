@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from broker import names
-from broker.metrics.counted import is_system
 from broker.metrics.rows import gauge
+from broker.metrics.totals import is_system
 from broker.parts import Parts
 from broker.pop.handles import retry_topics
-from ledgermq.telemetry.families import Collector, Labels, Row
-from store.consume_queue import ConsumeQueue
+from broker.state import names
+from store.queues.consume_queue import ConsumeQueue
+from telemetry.families import Collector, Labels, Row
 
 _POP: Final = "CONSUME_POP"
 

@@ -13,16 +13,16 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.metrics.counted import counted
 from broker.metrics.exporter import ExporterSeries
+from broker.metrics.gauges import Standing
 from broker.metrics.groups import Groups
 from broker.metrics.replication import replication
 from broker.metrics.runtime import RuntimeSeries
-from broker.metrics.standing import Standing
+from broker.metrics.totals import counted
 from broker.parts import Parts
-from ledgermq.telemetry.families import Collector, Labels, Writer
-from ledgermq.telemetry.metrics import Registry
-from ledgermq.telemetry.pages import Section, SharedPage, pieces
+from telemetry.families import Collector, Labels, Writer
+from telemetry.metrics import Registry
+from telemetry.pages import Section, SharedPage, pieces
 
 SCOPE: Final = "broker-meter"
 

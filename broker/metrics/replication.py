@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from broker.log_choice import backlog, group_status
 from broker.parts import Parts
 from dledger.node_status import NodeStatus, PeerStatus
-from ledgermq.telemetry.families import Buckets, Family, Number, Row
+from telemetry.families import Buckets, Family, Number, Row
 
 _PEERS = (
     ("ledgermq_replica_lag_entries", "Entries that this follower has not received, on the leader."),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from broker.metrics.tallies import Counts, Distributions, Key
-from ledgermq.telemetry.families import Buckets, Family, Labels, Number, Row
+from telemetry.families import Buckets, Family, Labels, Number, Row
 
 COUNTER_HELP = "default view for counter."
 GAUGE_HELP = "default view for gauge."

@@ -7,7 +7,7 @@ Source: apache/rocketmq-exporter `collector/RMQMetricsCollector.java` (collectBr
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from ledgermq.telemetry.families import Family
+from telemetry.families import Family
 
 _PREFIX: Final = "rocketmq_brokeruntime_"
 _HELP_PREFIX: Final = "brokerRuntime"

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ledgermq.telemetry.families import Buckets
+from telemetry.families import Buckets
 
 Key = tuple[str | int, ...]
 OVERFLOW: Final[Key] = ()

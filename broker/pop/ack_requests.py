@@ -11,21 +11,21 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from broker.admin.statistics import GROUP_ACK_NUMS
 from broker.metrics.counting import Counting
-from broker.offsets import ConsumerOffsets
 from broker.pop.checks import PopChecks
 from broker.pop.core import Checkpoint, checkpoint_key
 from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_topic
 from broker.pop.order import order_key
 from broker.pop.progress import PopProgress
 from broker.role import Role
-from broker.statistics import GROUP_ACK_NUMS
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
+from broker.state.offsets import ConsumerOffsets
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import long, text
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.fields import long, text
-from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 

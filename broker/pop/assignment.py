@@ -11,8 +11,8 @@ from typing import Final
 
 from broker.pop.handles import ANY_QUEUE
 from broker.pop.tables import POP, RequestMode
-from ledgermq.client.allocation import allocate_averagely, java_order, sorted_queues
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.group.allocation import allocate_averagely, java_order, sorted_queues
 
 Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], tuple[MessageQueue, ...]]
 

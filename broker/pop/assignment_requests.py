@@ -10,22 +10,22 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from broker.clients import BROADCASTING, ClientTable
 from broker.config import BrokerConfig
-from broker.metadata import Metadata, Propose
+from broker.groups.clients import BROADCASTING, ClientTable
 from broker.pop.assignment import STRATEGIES, assign
 from broker.pop.routes import Routes
 from broker.pop.tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.role import Role
-from broker.state import ReplicatedState, StateChange, offset_key
-from ledgermq.client.route import MessageQueue
+from broker.state.metadata import Metadata, Propose
+from broker.state.tables import ReplicatedState, StateChange, offset_key
+from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import is_retry_topic
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I32_MAX, I32_MIN
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.codec.json_body import request_json
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import I32_MAX, I32_MIN
-from ledgermq.remoting.java_json import dumps
-from ledgermq.remoting.json_body import request_json
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)

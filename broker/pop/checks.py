@@ -3,12 +3,12 @@
 Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`, `AckMessageProcessor.java`.
 """
 
-from broker import names
 from broker.config import BrokerConfig
-from broker.metadata import Metadata
-from broker.settings import PERM_READ, TopicConfig
+from broker.state import names
+from broker.state.metadata import Metadata
+from broker.state.settings import PERM_READ, TopicConfig
+from ledgermq.remoting.codec.fields import Fields, integer, text
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import Fields, integer, text
 from ledgermq.remoting.refusal import Cause, Refusal
 
 

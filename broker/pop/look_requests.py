@@ -8,22 +8,22 @@ import random
 from collections.abc import Iterator
 
 from broker.config import BrokerConfig
-from broker.metadata import Metadata
 from broker.pop.checks import PopChecks
 from broker.pop.handles import retry_topics
 from broker.pop.reading import PopReader
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.role import Role
-from broker.settings import TopicConfig
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
+from broker.state.metadata import Metadata
+from broker.state.settings import TopicConfig
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import boolean, integer, long
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import boolean, integer, long
 from ledgermq.remoting.refusal import Refusal
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskReadError
+from store.log.refusals import refusal_of
 from store.message_store import MessageStore
-from store.refusals import refusal_of
+from store.queues.consume_queue import ConsumeQueue
 
 
 class LookRequests:

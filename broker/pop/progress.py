@@ -15,12 +15,12 @@ from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
 from broker.metrics.events import Events
-from broker.offsets import GATHER_SECONDS, CommitDone, ConsumerOffsets
 from broker.pop.core import Checkpoint, Checkpoints
 from broker.pop.order import Orders
 from broker.pop.tables import PopChange
 from broker.role import Role
-from broker.state import ReplicatedState
+from broker.state.offsets import GATHER_SECONDS, CommitDone, ConsumerOffsets
+from broker.state.tables import ReplicatedState
 from ledgermq.remoting.refusal import Refusal
 
 _VALUES_PER_RECORD: Final = 2000

@@ -13,19 +13,19 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.metrics.counting import Counting
-from broker.offsets import ConsumerOffsets
 from broker.pop.core import Checkpoint
 from broker.pop.handles import Handle, count_info, handle_text, offsets_info, start_info
 from broker.pop.order import Given, order_key
 from broker.pop.progress import PopProgress
-from broker.subscription import Subscription
+from broker.pull.subscription import Subscription
+from broker.state.offsets import ConsumerOffsets
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import POP_CK, is_retry_topic
 from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2, decode_record, encode_record, needs_v2, record_size
-from store.consume_queue import ConsumeQueue
 from store.message_store import MessageStore
-from store.queue_reader import FILTER_SLICE_S, GetResult, GetStatus
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_reader import FILTER_SLICE_S, GetResult, GetStatus
 from store.time_slice import TimeSlice
 
 _QUEUE_OFFSET: Final = struct.Struct(">q")

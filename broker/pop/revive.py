@@ -14,24 +14,24 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from broker.appender import Appender
 from broker.config import BrokerConfig
-from broker.drafts import DraftMaker
-from broker.metadata import Metadata
+from broker.delay.deliveries import PLACED
 from broker.metrics.events import Events
 from broker.pop.core import Checkpoint
 from broker.pop.progress import PopProgress
 from broker.role import Role
-from broker.send_target import SendTargets
-from broker.timer_deliveries import PLACED
+from broker.send.appender import Appender
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
+from broker.state.metadata import Metadata
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
+from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 log = logging.getLogger(__name__)

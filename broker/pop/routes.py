@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.metadata import Metadata
-from broker.settings import PERM_READ
+from broker.state.metadata import Metadata
+from broker.state.settings import PERM_READ
+from ledgermq.client.core.route import MessageQueue, parse_route
 from ledgermq.client.errors import LedgerMQError
-from ledgermq.client.route import MessageQueue, parse_route
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 
 log = logging.getLogger(__name__)

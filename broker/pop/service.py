@@ -9,14 +9,9 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
-from broker.appender import Appender
-from broker.clients import ClientTable
 from broker.config import BrokerConfig
-from broker.drafts import DraftMaker
-from broker.filter_turns import FilterTurns
-from broker.metadata import Metadata, Propose
+from broker.groups.clients import ClientTable
 from broker.metrics.counting import Counting
-from broker.offsets import ConsumerOffsets
 from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
 from broker.pop.assignment_requests import AssignmentRequests
@@ -27,13 +22,18 @@ from broker.pop.reading import PopReader
 from broker.pop.revive import ReviveService
 from broker.pop.take_requests import TakeRequests
 from broker.pop.waiting import HeldPops
+from broker.pull.filter_turns import FilterTurns
 from broker.role import Role
-from broker.send_target import SendTargets
+from broker.send.appender import Appender
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
 from broker.server import Serve
-from broker.state import ReplicatedState
-from ledgermq.remoting.codes import RequestCode
-from store.consume_queue import ConsumeQueue
+from broker.state.metadata import Metadata, Propose
+from broker.state.offsets import ConsumerOffsets
+from broker.state.tables import ReplicatedState
+from ledgermq.remoting.codec.codes import RequestCode
 from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
 
 
 class PopService:

@@ -1,4 +1,4 @@
-"""POP's replicated tables: part of the state that every node has (`broker.state`). Pure.
+"""POP's replicated tables: part of the state that every node has (`broker.state.tables`). Pure.
 
 | table | key | value |
 |---|---|---|

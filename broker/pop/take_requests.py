@@ -11,23 +11,23 @@ from itertools import count
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.filter_turns import FilterTurns
-from broker.metadata import Metadata
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
 from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
 from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
+from broker.pull.filter_turns import FilterTurns
+from broker.pull.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from broker.role import Role
-from broker.settings import TopicConfig
-from broker.subscription import ALL, SQL, TAG, Subscription, asked_subscription
-from ledgermq.remoting.codes import ResponseCode
-from ledgermq.remoting.command import Command
+from broker.state.metadata import Metadata
+from broker.state.settings import TopicConfig
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
-from store.refusals import refusal_of
+from store.log.refusals import refusal_of
 
 COUNT_MAX: Final = 32
 

@@ -16,9 +16,9 @@ from enum import Enum, auto
 
 from broker.pop.handles import ANY_QUEUE
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from store.consume_queue import ConsumeQueue
+from store.queues.consume_queue import ConsumeQueue
 
 
 class Hold(Enum):

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.pull.text_cache import text_cache
 from broker.sql.errors import IncomparableError, SqlSyntaxError
 from broker.sql.evaluate import (
     Evaluate,
@@ -53,7 +54,6 @@ from broker.sql.hints import (
 )
 from broker.sql.lexer import Token, tokens
 from broker.sql.values import Value, compare
-from broker.text_cache import text_cache
 from ledgermq.message.properties import property_finder
 
 DEPTH_MAX = 100

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from broker.state_files import write_files
+from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
 from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
@@ -24,14 +24,14 @@ from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size, write_draft
 from ledgermq.remoting.refusal import Refusal
-from store.commit_log import CommitLog, CommitLogConfig
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
-from store.dispatch import unit_fields
 from store.errors import StoreError
-from store.flusher import FlushMode
 from store.index.config import IndexConfig
+from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.flusher import FlushMode
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.queues.dispatch import unit_fields
 from store.replicated_log import AppendReceipt
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)

@@ -23,7 +23,7 @@ from typing import Any
 
 from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue
 
 _LEDGERMQ = (sys.executable, "-P", "-m", "cli")
 _SENDERS = 16

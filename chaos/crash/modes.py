@@ -3,7 +3,7 @@
 from chaos.crash.campaign import Workload
 from chaos.crash.classic import ClassicSettings, ClassicWorkload
 from chaos.crash.raft import RaftCrashSettings, RaftWorkload
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 
 MODES: dict[str, Workload] = {
     "classic-sync": ClassicWorkload(ClassicSettings()),

@@ -18,15 +18,15 @@ from chaos.crash.recorder import Recorder
 from dledger.background import Checkpointer
 from dledger.config import PeerAddress, RaftConfig
 from dledger.core.messages import HardState
-from dledger.entry_log import EntryLog
 from dledger.errors import DLedgerError
-from dledger.hard_state import read_hard_state, write_hard_state
-from dledger.raft_files import RaftFiles, open_files
-from dledger.term_start import term_start_draft
+from dledger.log.entry_log import EntryLog
+from dledger.log.hard_state import read_hard_state, write_hard_state
+from dledger.log.raft_files import RaftFiles, open_files
+from dledger.log.term_start import term_start_draft
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import record_size
 from store.errors import StoreError
-from store.flusher import Flusher
+from store.log.flusher import Flusher
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _TERM_FILE = "currterm"

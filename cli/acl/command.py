@@ -21,9 +21,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _import(arguments: argparse.Namespace) -> int:
     from cli.acl.files import read_credentials, read_plain_acl
     from cli.acl.importing import import_users
-    from cli.errors import UsageError
     from ledgermq.remoting.errors import TlsFileError
     from ledgermq.remoting.tls import ClientTls, ReloadedContext
+    from node.errors import UsageError
 
     plain = read_plain_acl(arguments.file)
     for sentence in plain.left:

@@ -9,8 +9,8 @@ from typing import Any, Final
 import yaml
 
 from broker.auth.plain_acl import PlainAcl, PlainAclError, convert
-from cli.errors import UsageError
 from ledgermq.remoting.signature import Credentials
+from node.errors import UsageError
 
 _SIZE_MAX: Final = 4 << 20
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from broker.auth.model import Acl, User
 from broker.auth.plain_acl import PlainAcl
 from cli.cluster.roles import ask_brokers
-from cli.errors import CommandError
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
+from node.errors import CommandError
 
 
 async def import_users(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cli.errors import CommandError
+from node.errors import CommandError
 
 _SOCKET_NAME = "control.sock"
 _LINE_LIMIT_BYTES = 1 << 20

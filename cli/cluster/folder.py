@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.cluster.plan import ClusterPlan
-from cli.errors import CommandError, UsageError
+from node.errors import CommandError, UsageError
 
 _STATE_NAME = "cluster.json"
 _LOCK_NAME = "lock"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.config import LogMode
-from cli.bindings import TLS_BINDINGS
-from cli.errors import UsageError
+from node.bindings import TLS_BINDINGS
+from node.errors import UsageError
 
 HOST = "127.0.0.1"
 NAMESERVER = "namesrv"

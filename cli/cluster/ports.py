@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.errors import CommandError
+from node.errors import CommandError
 
 # Below Linux's range for outgoing connections (32768 and up), so that no client socket takes a port in between.
 _FIRST_BASE, _END_BASE = 20_000, 32_000

@@ -5,13 +5,13 @@ Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 
 from dataclasses import dataclass
 
-from broker.transfer import TRANSFER_LEADERSHIP
-from cli.errors import CommandError
+from broker.admin.transfer import TRANSFER_LEADERSHIP
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import RemotingError
-from ledgermq.remoting.lenient_json import loads
+from node.errors import CommandError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from cli.cluster.child import Child, ChildState, our_argv
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
 from cli.cluster.roles import BrokerTable, ask_brokers, transfer_leadership
-from cli.errors import CommandError
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
+from node.errors import CommandError
 
 _POLL_S = 0.05
 _STOP_LIMIT_S = 15.0

@@ -17,13 +17,13 @@ from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
-from cli.config import load_broker_config
-from cli.errors import UsageError
-from cli.node import stop_signal
 from ledgermq.remoting.errors import TlsFileError
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
+from node.config import load_broker_config
+from node.errors import UsageError
+from node.run import stop_signal
 
 _DEFAULT_NODE_COUNT = {LogMode.RAFT: 3, LogMode.STANDALONE: 1}
 _ANY_BASE_PORT = 1024

@@ -20,8 +20,8 @@ from typing import Any
 
 from cli.cluster.child import our_argv
 from cli.cluster.roles import ask_brokers
-from cli.errors import CommandError, UsageError
 from ledgermq.remoting.client import RemotingClient
+from node.errors import CommandError, UsageError
 
 _COMMAND_LIMIT_S = 60.0
 _START_LIMIT_S = 90.0

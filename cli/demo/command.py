@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.errors import UsageError
+from node.errors import UsageError
 
 if TYPE_CHECKING:
     from cli.demo.result import DemoResult

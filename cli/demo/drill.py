@@ -17,8 +17,8 @@ from cli.demo.cluster import NodeDigest, RunningCluster
 from cli.demo.progress import Progress
 from cli.demo.result import DemoResult, Timing, longest_gap_ms
 from cli.demo.stream import LineStream
-from cli.errors import CommandError
 from ledgermq.client import Admin, Consumer, LedgerMQError, MessageQueue, Producer
+from node.errors import CommandError
 
 KILL_AT, START_AT = 0.40, 0.65
 _QUEUE_COUNT = 8

@@ -6,7 +6,7 @@ A line keeps its terminator, so that joining the lines gives the file back, byte
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from cli.errors import UsageError
+from node.errors import UsageError
 
 _DEFAULT_SIZE_BYTES = 20 << 20
 _LEAST_LINE_BYTES = 60  # so that 20 MB are tens of thousands of messages, not hundreds

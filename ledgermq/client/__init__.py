@@ -35,11 +35,17 @@ from ledgermq.client.admin import (
     TopicConfig,
     User,
 )
-from ledgermq.client.assigned import OnQueuesChanged
-from ledgermq.client.calls import FailedTry, OnRetry
-from ledgermq.client.cluster import ClusterInfo
-from ledgermq.client.compression import Codec
-from ledgermq.client.consumer import Consumer
+from ledgermq.client.consumer.consumer import Consumer
+from ledgermq.client.consumer.handling import DeadLetter, Handler, KeyOf, Order, Retry
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.popping import PoppedMessage
+from ledgermq.client.consumer.simple_consumer import SimpleConsumer
+from ledgermq.client.core.calls import FailedTry, OnRetry
+from ledgermq.client.core.cluster import ClusterInfo
+from ledgermq.client.core.compression import Codec
+from ledgermq.client.core.fault_strategy import FaultStrategy
+from ledgermq.client.core.route import MessageQueue, TopicRoute
+from ledgermq.client.core.session import Tls
 from ledgermq.client.errors import (
     Action,
     AnswerTimeoutError,
@@ -70,22 +76,16 @@ from ledgermq.client.errors import (
     UndecodableError,
     UnreachableError,
 )
-from ledgermq.client.fault_strategy import FaultStrategy
-from ledgermq.client.handling import DeadLetter, Handler, KeyOf, Order, Retry
-from ledgermq.client.message import Message
-from ledgermq.client.outgoing import Body, Keys, Outgoing
-from ledgermq.client.popping import PoppedMessage
-from ledgermq.client.producer import Producer
-from ledgermq.client.route import MessageQueue, TopicRoute
-from ledgermq.client.sending import SendResult, SendStatus
-from ledgermq.client.session import Tls
-from ledgermq.client.simple_consumer import SimpleConsumer
-from ledgermq.client.start_position import Start
-from ledgermq.client.subscribing import Mode, Topics
-from ledgermq.client.subscription import Sql
-from ledgermq.client.timing import Delay
-from ledgermq.client.transaction import Transaction
-from ledgermq.client.transactions import Checker, Decision
+from ledgermq.client.group.assigned import OnQueuesChanged
+from ledgermq.client.group.start_position import Start
+from ledgermq.client.group.subscribing import Mode, Topics
+from ledgermq.client.group.subscription import Sql
+from ledgermq.client.producer.outgoing import Body, Keys, Outgoing
+from ledgermq.client.producer.producer import Producer
+from ledgermq.client.producer.sending import SendResult, SendStatus
+from ledgermq.client.producer.timing import Delay
+from ledgermq.client.producer.transaction import Transaction
+from ledgermq.client.producer.transactions import Checker, Decision
 from ledgermq.remoting.signature import Credentials
 
 __all__ = [

@@ -36,7 +36,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ledgermq.client.refusal_ext import RefusalExt
+from ledgermq.client.core.refusal_ext import RefusalExt
 from ledgermq.remoting.errors import ConnectError, RemotingError, RequestTimeoutError
 
 

@@ -11,7 +11,7 @@ import ssl
 from typing import Final
 
 from ledgermq.remoting.addresses import split_address
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.errors import ConnectError

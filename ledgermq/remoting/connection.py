@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from ledgermq.message.errors import InvalidHostError
 from ledgermq.message.hosts import encode_host
 from ledgermq.remoting.addresses import plain_host
-from ledgermq.remoting.codes import ResponseCode, request_name
-from ledgermq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.codes import ResponseCode, request_name
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
-from ledgermq.remoting.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing import OutgoingRequests, Settle
 from ledgermq.remoting.refusal import Cause, Refusal

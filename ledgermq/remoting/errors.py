@@ -12,7 +12,7 @@ RemotingError
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ledgermq.remoting.command import Command
+    from ledgermq.remoting.codec.command import Command
 
 
 class RemotingError(Exception):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from ledgermq.remoting.frame import FIELDS_MAX, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
+from ledgermq.remoting.codec.frame import FIELDS_MAX, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ledgermq.remoting.codes import request_name
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import request_name
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 
 Settle = Callable[[Command | RemotingError], None]

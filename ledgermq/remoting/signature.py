@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"

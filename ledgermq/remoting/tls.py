@@ -6,7 +6,7 @@
 
 A connection keeps the context that it began with. A pair of files that is replaced one after the other is bad for a
 moment; it is looked at again a second later. TLS 1.2 and newer, without renegotiation. RocketMQ's names of the
-settings are in `cli.key_tables`.
+settings are in `node.key_tables`.
 
 Source: apache/rocketmq `remoting/.../netty/TlsHelper.java`, `TlsSystemConfig.java`, `FileWatchService.java`.
 """

@@ -1,6 +1,6 @@
 """What one process is told of TLS: as a server, and for the connections that it makes itself.
 
-Source: apache/rocketmq `remoting/.../netty/TlsSystemConfig.java`; the names it gives these settings are in `cli.keys`.
+Source: apache/rocketmq `remoting/.../netty/TlsSystemConfig.java`; the names it gives these settings are in `node.keys`.
 """
 
 from collections.abc import Iterator

@@ -23,9 +23,9 @@ from store.cleaning.rules import AgedFile, Verdict, expired, judge
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from store.consume_queue import ConsumeQueue
     from store.message_store import MessageStore
-    from store.queue_file import QueueFile
+    from store.queues.consume_queue import ConsumeQueue
+    from store.queues.queue_file import QueueFile
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from store.compaction.compactor import Compacted, CompactionStoppedError, compac
 from store.compaction.config import CompactionConfig
 from store.compaction.replacing import Place, begin, recover, replace
 from store.compaction.segment import Segment
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.errors import RecordTooLargeError, RecordUnavailableError, StoreFormatError
-from store.mapped_file import file_name
-from store.queue_reader import GetResult, GetStatus, TagsFilter
+from store.files.mapped_file import file_name
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
+from store.queues.queue_reader import GetResult, GetStatus, TagsFilter
 
 log = logging.getLogger(__name__)
 

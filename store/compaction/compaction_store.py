@@ -27,14 +27,14 @@ from store.compaction.copier import Copier
 from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError, StoreError
-from store.folders import make_folder
+from store.files.folders import make_folder
+from store.files.trash import Trash
 from store.message_store import MessageStore
-from store.queue_kinds import TopicAttributes
-from store.queue_reader import GetResult, TagsFilter
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_kinds import TopicAttributes
+from store.queues.queue_reader import GetResult, TagsFilter
 from store.replicated_log import LogState
-from store.trash import Trash
 
 log = logging.getLogger(__name__)
 

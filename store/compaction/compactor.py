@@ -24,7 +24,7 @@ from store.compaction.replacing import Place
 from store.compaction.segment import Segment
 from store.compaction.unit import Unit
 from store.errors import RecordTooLargeError
-from store.mapped_file import file_name
+from store.files.mapped_file import file_name
 
 _YIELD_RECORDS: Final = 32
 _ENTRY_BYTES: Final = 200

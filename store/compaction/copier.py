@@ -15,8 +15,8 @@ from typing import Final
 from ledgermq.message.errors import CorruptRecordError
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.segment import Segment
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.errors import RecordUnavailableError, StoreError
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)

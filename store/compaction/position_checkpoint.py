@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ledgermq.remoting.java_files import dumps
-from store.config_file import read_config, write_config
+from ledgermq.remoting.codec.java_files import dumps
+from store.directory.config_file import read_config, write_config
 from store.errors import StoreFormatError
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from store.errors import StoreFormatError
-from store.folders import make_folder
-from store.mapped_file import FILE_NAME_DIGITS, file_name, sync_directory
+from store.files.folders import make_folder
+from store.files.mapped_file import FILE_NAME_DIGITS, file_name, sync_directory
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from store.checkpoint import IndexProgress
+from store.directory.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import Entries, KeyBatch
 from store.index.config import IndexConfig

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from store.errors import DiskFailedError, DiskFullError, DiskReadError
-from store.mapped_file import allocate, punch
+from store.files.mapped_file import allocate, punch
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STEP_BYTES = 1 << 20

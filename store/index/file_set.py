@@ -16,9 +16,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ledgermq.message.index_unit import FILE_NAME_DIGITS, FIRST_ENTRY, IndexLayout
+from store.files.mapped_file import sync_directory
 from store.index.batch import Entries
 from store.index.index_file import IndexFile, Window
-from store.mapped_file import sync_directory
 
 log = logging.getLogger(__name__)
 

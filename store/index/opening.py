@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from store.checkpoint import CheckpointFile
+from store.directory.checkpoint import CheckpointFile
 from store.index.builder import IndexBuilder
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles

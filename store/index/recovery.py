@@ -21,7 +21,7 @@ import numpy as np
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.index_unit import FIRST_ENTRY, index_keys
 from ledgermq.message.record import check_record, dispatch_fields
-from store.checkpoint import Checkpoint, IndexProgress
+from store.directory.checkpoint import Checkpoint, IndexProgress
 from store.errors import StoreError
 from store.index.file_set import Cut, IndexFiles
 from store.index.index_file import IndexFile

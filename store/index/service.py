@@ -21,15 +21,15 @@ from itertools import islice
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import key_text
-from store.batch_drafts import MixedDrafts
-from store.checkpoint import IndexProgress
-from store.consume_queue import ConsumeQueue
+from store.directory.checkpoint import IndexProgress
 from store.errors import DiskFailedError, StoreError
 from store.index.batch import KeyBatch, drafts_batch, records_batch
 from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
+from store.log.batch_drafts import MixedDrafts
+from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
 
 log = logging.getLogger(__name__)

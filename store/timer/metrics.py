@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from ledgermq.message.hashing import java_string_hash
-from store.config_file import read_config, write_config
+from store.directory.config_file import read_config, write_config
 from store.errors import DiskFailedError, StoreFormatError
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ledgermq.message.hashing import java_string_hash
 from store.errors import DiskFailedError
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
 from store.timer.placing import TimerIndexConfig, place

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from store.errors import RecordUnavailableError
-from store.mapped_file_queue import MappedFileQueue
+from store.files.mapped_file_queue import MappedFileQueue
 
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 2

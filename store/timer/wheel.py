@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 import numpy
 
 from store.errors import DiskFailedError, StoreFormatError
-from store.mapped_file import allocate, sync_directory
+from store.files.mapped_file import allocate, sync_directory
 
 SLOTS_A_WEEK: Final = 7 * 86400
 SLOT_COUNT: Final = 2 * SLOTS_A_WEEK

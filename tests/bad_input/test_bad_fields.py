@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.bad_input.cases import Case, Nodes, cases
 from tests.fuzz.nodes import NodePair
 from tests.fuzz.requests import BY_CODE

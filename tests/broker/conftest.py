@@ -12,18 +12,18 @@ from broker.config import BrokerConfig
 from broker.log_choice import open_store_of
 from broker.log_follower import LogFollower
 from broker.parts import Parts
-from broker.state_files import encode_files, write_files
+from broker.state.files import encode_files, write_files
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.frame import FrameParser, encode
 from ledgermq.remoting.limits import Limits
-from ledgermq.telemetry.metrics import Registry
 from store.message_store import MessageStore
 from store.opening import OpenStore
+from telemetry.metrics import Registry
 
 STORE_HOST = encode_host(Host("127.0.0.1", 10911))
 WAIT_SECONDS = 10.0

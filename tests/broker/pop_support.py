@@ -2,8 +2,8 @@
 
 from broker.pop.handles import parse_handle
 from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import MemoryClient
 
 CODE = RequestCode

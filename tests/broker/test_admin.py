@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.transfer import TRANSFER_LEADERSHIP
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.lenient_json import loads
-from store.commit_log import CommitLog
+from broker.admin.transfer import TRANSFER_LEADERSHIP
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.lenient_json import loads
+from store.log.commit_log import CommitLog
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
 from tests.broker.test_clients import beat

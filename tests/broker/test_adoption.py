@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.adoption import whole_tables
-from broker.settings import GroupConfig, TopicConfig
-from broker.state import ReplicatedState
-from broker.state_files import load_state
+from broker.state.files import load_state
+from broker.state.java_tables import whole_tables
+from broker.state.settings import GroupConfig, TopicConfig
+from broker.state.tables import ReplicatedState
 from tests.broker.test_raft_brokers import Group, group
 
 __all__ = ["group"]

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.appender import Appender
 from broker.metrics.calls import Calls
-from broker.send_answers import SendAnswers
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
+from broker.send.answers import SendAnswers
+from broker.send.appender import Appender
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
-from store.queue_offsets import NotYetError
-from store.queued_draft import QueuedDraft
+from store.log.queued_draft import QueuedDraft
+from store.queues.queue_offsets import NotYetError
 from store.replicated_log import AppendReceipt, Done
 from tests.broker.conftest import STORE_HOST, Desk, MemoryClient
 

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from broker.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from ledgermq.remoting.codes import RequestCode
+from broker.state.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, change_attributes, parse_change
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.refusal import Refusal
 from tests.broker.conftest import Desk, MemoryClient, topic_fields
 

@@ -10,13 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from broker.assembly import Broker
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
+from node.broker_assembly import Broker
 from store.errors import StoreFormatError, StoreLockedError
 from tests.broker.conftest import eventually, pull_fields, send_fields, small_config, topic_fields
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.assembly import Broker
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from node.broker_assembly import Broker
 from tests.broker.conftest import (
     Desk,
     MemoryClient,

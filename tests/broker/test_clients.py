@@ -3,10 +3,10 @@
 import orjson
 import pytest
 
-from broker.clients import EXPIRY_SECONDS
+from broker.groups.clients import EXPIRY_SECONDS
 from ledgermq.message.ids import parse_offset_message_id
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 
 

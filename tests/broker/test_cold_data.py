@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from store import queue_reader
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from store.queues import queue_reader
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.test_clients import beat
 

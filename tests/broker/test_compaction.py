@@ -4,8 +4,8 @@ import pytest
 
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
-from store.flusher import FlushMode
+from ledgermq.remoting.codec.codes import RequestCode
+from store.log.flusher import FlushMode
 from tests.broker.conftest import (
     Desk,
     MemoryClient,

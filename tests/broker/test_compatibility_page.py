@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.unserved import REASONS
-from ledgermq.remoting.codes import RequestCode
+from broker.admin.unserved import REASONS
+from ledgermq.remoting.codec.codes import RequestCode
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from tests.broker.conftest import Desk

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.state import ReplicatedState
-from broker.state_files import (
+from broker.state.files import (
     DELAY_FILE,
     GROUPS_FILE,
     MODES_FILE,
@@ -19,8 +18,9 @@ from broker.state_files import (
     load_state,
     write_files,
 )
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.java_files import dumps, loads
+from broker.state.tables import ReplicatedState
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.java_files import dumps, loads
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, make_topic
 from tests.broker.test_offsets import key, make_group

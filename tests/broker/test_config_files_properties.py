@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.settings import DataVersion, GroupConfig, TopicConfig
-from broker.state import NewerNames, ReplicatedState, StateChange
-from broker.state_files import DELAY_FILE, GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state.files import DELAY_FILE, GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.tables import NewerNames, ReplicatedState, StateChange
 from store.errors import StoreFormatError
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet() -> Iterator[None]:
     """Hundreds of damaged files are no news; other tests want to read the notice."""
-    logger = logging.getLogger("store.config_file")
+    logger = logging.getLogger("store.directory.config_file")
     logger.setLevel(logging.ERROR)
     yield
     logger.setLevel(logging.NOTSET)

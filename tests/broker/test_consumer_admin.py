@@ -5,9 +5,9 @@ from typing import Any
 import orjson
 import pytest
 
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.lenient_json import loads
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.test_clients import beat, requests_of
 

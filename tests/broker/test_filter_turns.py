@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.filter_turns import FilterTurns
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from store.queue_reader import FILTER_SLICE_S, GetResult
+from broker.pull.filter_turns import FilterTurns
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from store.queues.queue_reader import FILTER_SLICE_S, GetResult
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.pop_support import bodies, pop, pop_fields
 

@@ -2,9 +2,9 @@
 
 import orjson
 
-from broker.settings import DataVersion
-from broker.state import ReplicatedState, StateChange
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from broker.state.settings import DataVersion
+from broker.state.tables import ReplicatedState, StateChange
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send
 
 FORBID = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN

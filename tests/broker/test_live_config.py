@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.live_config import LIVE_FIELDS, LiveConfig
-from cli.bindings import BROKER_BINDINGS
-from cli.live_settings import read_setting
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from broker.admin.live_config import LIVE_FIELDS, LiveConfig
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
+from node.bindings import BROKER_BINDINGS
+from node.live_settings import read_setting
 from tests.broker.conftest import Desk, MemoryClient
 
 UPDATE = RequestCode.UPDATE_BROKER_CONFIG

@@ -2,9 +2,9 @@
 
 import orjson
 
-from broker.locks import QueueLocks
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.java_json import QueueId
+from broker.groups.locks import QueueLocks
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.java_json import QueueId
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient
 

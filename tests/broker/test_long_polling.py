@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.long_polling import SWEEP_SECONDS, HeldPulls
-from store.consume_queue import ConsumeQueue
+from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
+from store.queues.consume_queue import ConsumeQueue
 
 QUEUES = [cast("ConsumeQueue", f"queue {number}") for number in range(3)]
 queues = st.sampled_from(QUEUES)

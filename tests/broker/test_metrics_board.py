@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.assembly import Broker
 from ledgermq.remoting.refusal import Cause
-from ledgermq.telemetry.metrics import Registry
 from nameserver.core.routes import RouteTable
 from nameserver.figures import Figures
+from node.broker_assembly import Broker
+from telemetry.metrics import Registry
 from tests.broker.conftest import small_config
 from tests.broker.test_metrics_page import GOLDEN, Shown, read_page, text_of
 

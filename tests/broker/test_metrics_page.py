@@ -12,8 +12,8 @@ import pytest
 from broker.metrics.page import MetricsPage
 from broker.parts import wall_clock_ms
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.telemetry.metrics import Registry
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from telemetry.metrics import Registry
 from tests.broker.conftest import (
     Desk,
     MemoryClient,

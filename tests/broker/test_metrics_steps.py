@@ -9,11 +9,11 @@ from broker.metrics.exporter import ExporterSeries
 from broker.metrics.groups import Groups
 from broker.metrics.page import MetricsPage
 from broker.parts import wall_clock_ms
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.telemetry.families import Collector, Row
-from ledgermq.telemetry.metrics import Registry
-from store.consume_queue import ConsumeQueue
-from store.queue_table import QueueTable
+from ledgermq.remoting.codec.codes import RequestCode
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_table import QueueTable
+from telemetry.families import Collector, Row
+from telemetry.metrics import Registry
 from tests.broker.conftest import Desk, make_topic, send, small_config
 from tests.broker.test_metrics_page import beat, read_page, text_of, value
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker import names
+from broker.state import names
 from ledgermq.remoting.refusal import Cause, Refusal
 
 

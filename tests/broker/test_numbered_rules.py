@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from ledgermq.message.batch import BatchMessage, encode_batch
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
 from tests.broker.test_clients import heartbeat
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker.names import STATE_TOPIC
-from broker.offsets import ConsumerOffsets
 from broker.role import Role
-from broker.state import ReplicatedState, StateChange
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from broker.state.names import STATE_TOPIC
+from broker.state.offsets import ConsumerOffsets
+from broker.state.tables import ReplicatedState, StateChange
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, small_config

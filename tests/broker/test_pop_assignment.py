@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from broker.pop.tables import RequestMode
-from broker.state_files import load_state
-from ledgermq.remoting import java_files
+from broker.state.files import load_state
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec import java_files
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RequestTimeoutError
 from tests.broker.conftest import Desk, MemoryClient, make_topic, small_config
 

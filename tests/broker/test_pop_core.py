@@ -10,7 +10,7 @@ from broker.pop.core import Checkpoint, Checkpoints
 from broker.pop.handles import Handle, handle_text, parse_handle, real_topic
 from broker.pop.order import Given, Orders
 from broker.pop.tables import POP, PULL, PopChange, PopTables, RequestMode
-from ledgermq.client.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import retry_flag, retry_topic
 from ledgermq.remoting.refusal import Refusal
 

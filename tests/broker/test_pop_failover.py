@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.assembly import Broker
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, send_fields, topic_fields
 from tests.broker.pop_support import handle_fields, handles, pop_fields
 from tests.broker.test_broker import ask

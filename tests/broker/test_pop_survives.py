@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.names import STATE_TOPIC
-from broker.state import ReplicatedState, StateChange
+from broker.state.names import STATE_TOPIC
+from broker.state.tables import ReplicatedState, StateChange
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
 from tests.broker.pop_support import CODE, ack, bodies, handles, pop, pop_again, records
 from tests.broker.test_offsets import make_group

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from store.replicated_log import LogState
 from tests.broker.conftest import (
     Desk,

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from tests.broker.conftest import MemoryClient, make_topic, pull_fields, send
 
 PULL = RequestCode.PULL_MESSAGE

@@ -7,8 +7,8 @@ import pytest
 from broker.config import BrokerConfig
 from broker.config_problems import config_problems
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
 
 QUERY = RequestCode.QUERY_MESSAGE

@@ -7,8 +7,8 @@ from ledgermq.message.batch import encode_batch
 from ledgermq.message.flags import INNER_BATCH, NEED_UNWRAP
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from store.batch_queue import BatchQueue
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from store.queues.batch_queue import BatchQueue
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
 
 BODY = encode_batch([(0, b"one", b"TAGS\x01a\x02"), (0, b"two", b""), (0, b"three", b"")])

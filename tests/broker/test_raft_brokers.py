@@ -6,15 +6,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.assembly import Broker
+from broker.admin.transfer import TRANSFER_LEADERSHIP
 from broker.config import LogMode
-from broker.transfer import TRANSFER_LEADERSHIP
 from dledger.config import PeerAddress
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from store.flusher import FlushMode
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
+from store.log.flusher import FlushMode
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from broker.assembly import Broker
 from broker.config import LogMode
 from dledger.config import PeerAddress
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from store.batch_queue import BatchQueue
-from store.flusher import FlushMode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from node.broker_assembly import Broker
+from store.log.flusher import FlushMode
+from store.queues.batch_queue import BatchQueue
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.test_broker import ask, broker_config
 from tests.broker.test_offsets import key

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.admin.registration import Announcement, Registration
 from broker.config import BrokerConfig, LogMode
-from broker.registration import Announcement, Registration
 from broker.role import Role
-from broker.settings import DataVersion, TopicConfig
+from broker.state.settings import DataVersion, TopicConfig
 from dledger.config import PeerAddress
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer

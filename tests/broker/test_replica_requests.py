@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.unserved import REASONS
-from ledgermq.remoting.codes import RequestCode
+from broker.admin.unserved import REASONS
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.broker.conftest import Desk, MemoryClient
 
 

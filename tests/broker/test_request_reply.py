@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from ledgermq.message.properties import decode_properties
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, send_fields
 
 TOPIC = "DefaultCluster_REPLY_TOPIC"

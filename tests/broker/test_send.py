@@ -6,8 +6,8 @@ from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import BINARY_HEADER, ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import BINARY_HEADER, ONEWAY_FLAG, Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, topic_fields
 
 LONG_NAMES = {

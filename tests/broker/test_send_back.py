@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from broker.delay import PROGRESS_GROUP
-from broker.names import SCHEDULE_TOPIC
-from broker.state import StateChange
-from broker.state_log import ChangeDone
+from broker.delay.levels import PROGRESS_GROUP
+from broker.state.names import SCHEDULE_TOPIC
+from broker.state.state_log import ChangeDone
+from broker.state.tables import StateChange
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.refusal import Cause, Refusal
-from store import dispatch
+from store.queues import dispatch
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
 from tests.broker.test_offsets import make_group
@@ -24,7 +24,7 @@ RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every level is due at once."""
-    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (0,) * len(dispatch.DELAY_LEVELS_MS))
+    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (0,) * len(dispatch.DELAY_LEVELS_MS))
 
 
 def back_fields(offset: int, /, **changes: object) -> dict[str, str]:
@@ -165,7 +165,7 @@ async def test_delivery_keeps_the_order_and_a_new_leader_goes_on_behind_it(desk:
 async def test_a_delayed_message_whose_topic_is_gone_is_dropped_and_counted(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (300,) * 18)
+    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (300,) * 18)
     await make_topic(client)
     await send(client, b"lost", i="DELAY\x011\x02")
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})

@@ -2,12 +2,12 @@
 
 import pytest
 
-from broker.send_batches import plain_batch
+from broker.send.batches import plain_batch
 from ledgermq.message.batch import BatchMessage, cut_batch, encode_batch
 from ledgermq.message.ids import parse_offset_message_id
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import BINARY_HEADER, Command
-from store.batch_drafts import BatchDraft
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from store.log.batch_drafts import BatchDraft
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
 
 GOOD = BatchMessage(0, b"good", b"UNIQ_KEY\x01G\x02WAIT\x01true")

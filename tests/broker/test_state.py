@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings import GroupConfig, TopicConfig
-from broker.state import ReplicatedState, StateChange, StateFormatError
+from broker.state.settings import GroupConfig, TopicConfig
+from broker.state.tables import ReplicatedState, StateChange, StateFormatError
 
 NAMES = st.sampled_from(["A", "B", "C"])
 TOPICS = st.builds(TopicConfig, name=NAMES, read_queues=st.integers(0, 9), write_queues=st.integers(0, 9))

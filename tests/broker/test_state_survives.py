@@ -5,11 +5,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker import names
-from broker.state import ReplicatedState, StateFormatError
-from broker.state_files import OFFSETS_FILE, STATE_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state import names
+from broker.state.files import OFFSETS_FILE, STATE_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state.tables import ReplicatedState, StateFormatError
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, small_config
 from tests.broker.test_offsets import key, make_group

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from broker.subscription_refresh import AGAIN_SECONDS
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
+from broker.groups.subscription_refresh import AGAIN_SECONDS
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.test_clients import beat, requests_of
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.appender import Appender
+from broker.delay.deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
 from broker.metrics.counting import Counting
-from broker.send_answers import SendAnswers
-from broker.state import ReplicatedState, StateChange
-from broker.timer_deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
+from broker.send.answers import SendAnswers
+from broker.send.appender import Appender
+from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.queued_draft import QueuedDraft
 from tests.store.support import HOST, MemoryLog, eventually, queue_table, queued
 
 
@@ -116,7 +116,7 @@ async def test_the_mark_of_a_delivery_lies_before_it_however_long_none_was(tmp_p
 async def test_a_kind_that_delivers_seldom_hides_nothing_of_one_that_delivers_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.timer_deliveries._SCAN_BYTES_MAX", 4096)
+    monkeypatch.setattr("broker.delay.deliveries._SCAN_BYTES_MAX", 4096)
     bench = Bench(tmp_path)
     await bench.deliver("a", 1, kind=Kind.DELAY)
     bench.settle()

@@ -1,6 +1,6 @@
 """Timers that are due: in the order of their times, each once, and struck out by deletions of their slot."""
 
-from broker.timer_due import LATE, DueTimer, DueTimers
+from broker.delay.due import LATE, DueTimer, DueTimers
 from store.timer.timer_message import TimerMessage
 
 T = 1_000_000_000_000

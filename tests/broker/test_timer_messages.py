@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.timer_service import PROGRESS_KEY
+from broker.delay.timer_service import PROGRESS_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from store.errors import DiskFailedError, DiskReadError
 from store.timer.timer_index import TimerIndex
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
@@ -315,7 +315,7 @@ async def test_a_new_leader_need_not_look_at_all_that_came_since_the_last_delive
 async def test_a_new_leader_looks_at_what_came_since_the_last_delivery_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.timer_service._SLICE_S", 0.0)
+    monkeypatch.setattr("broker.delay.timer_service._SLICE_S", 0.0)
     desk = Desk(small_config(tmp_path))
     await desk.start()
     client = desk.client()

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from broker.transaction_halves import Half, OpenHalves, op_offsets
+from broker.transactions.halves import Half, OpenHalves, op_offsets
 
 
 def half(offset: int, key: str = "", *, times: int = 0) -> Half:

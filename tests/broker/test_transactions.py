@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.transaction_service import HALF_KEY, OP_KEY
+from broker.transactions.service import HALF_KEY, OP_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -3,10 +3,10 @@
 import pytest
 
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.codes import RequestCode
-from store.commit_log import CommitLog
+from ledgermq.remoting.codec.codes import RequestCode
 from store.errors import DiskReadError
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.names import SCHEDULE_TOPIC
+from broker.state.names import SCHEDULE_TOPIC
 from ledgermq.message.record import Record
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config, topic_fields
 from tests.broker.pop_support import pop
@@ -29,7 +29,7 @@ def of(desk: Desk, topic: str) -> list[Record]:
 async def test_what_waits_comes_when_its_topic_has_fewer_queues_by_then(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, read: int, write: int, queue: int
 ) -> None:
-    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (300,) * 18)
+    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (300,) * 18)
     await make_topic(client, "T", 4)
     born = str(time.time_ns() // 1_000_000)
     *_, half = [
@@ -63,7 +63,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
 async def test_a_level_waits_no_longer_when_the_clock_is_behind_the_one_that_stored_the_message(
     clock: SetClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.delay.DELAY_LEVELS_MS", (400,) * 18)
+    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (400,) * 18)
     clock.ahead_ms = -HOUR_MS
     desk = Desk(small_config(tmp_path))
     await desk.start()

@@ -1,6 +1,6 @@
 import ipaddress
 
-from cli.addresses import Candidate, choose_host, list_candidates
+from node.addresses import Candidate, choose_host, list_candidates
 
 CANDIDATES = [Candidate("10.1.2.3", "eth0"), Candidate("172.17.0.1", "docker0"), Candidate("127.0.0.1", "lo")]
 

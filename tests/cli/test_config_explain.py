@@ -1,7 +1,7 @@
 import pytest
 
-from cli.errors import UsageError
-from cli.explain import explain
+from node.errors import UsageError
+from node.explain import explain
 
 
 def test_a_key_is_explained_with_type_default_meaning_and_effect() -> None:

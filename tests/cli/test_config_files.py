@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.config import load_broker_config, load_nameserver_config
-from cli.keys import BROKER_KEYS, NAMESRV_KEYS
+from node.config import load_broker_config, load_nameserver_config
+from node.keys import BROKER_KEYS, NAMESRV_KEYS
 
 CONF = Path(__file__).parents[2] / "conf"
 _COMMENTED = re.compile(r"#(\w+)=(.*)")

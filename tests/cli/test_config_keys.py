@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
-from cli.key_tables import ours
-from cli.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
 from nameserver.settings import Settings
+from node.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
+from node.key_tables import ours
+from node.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
 
 _TABLE = Path(__file__).with_name("test_config_keys_5_3_3.tsv")
 UPSTREAM = list(csv.DictReader(_TABLE.read_text().splitlines(), delimiter="\t"))

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig, LogMode
-from cli.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
-from cli.config import load_broker_config, load_nameserver_config
-from cli.keys import BROKER_KEYS, NAMESRV_KEYS
-from cli.properties import ConfigError
 from dledger.config import PeerAddress
-from store.flusher import FlushMode
+from node.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
+from node.config import load_broker_config, load_nameserver_config
+from node.keys import BROKER_KEYS, NAMESRV_KEYS
+from node.properties import ConfigError
+from store.log.flusher import FlushMode
 
 RAFT = {
     "enableDLegerCommitLog": "true",

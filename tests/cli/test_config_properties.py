@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.properties import ConfigError, Property, parse_overrides, parse_properties, read_properties
+from node.properties import ConfigError, Property, parse_overrides, parse_properties, read_properties
 
 
 def parsed(text: str) -> dict[str, str]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.config import load_broker_config, load_nameserver_config
-from cli.properties import ConfigError
 from ledgermq.remoting.tls import ClientAuth, TlsMode
+from node.config import load_broker_config, load_nameserver_config
+from node.properties import ConfigError
 
 HERE = ["bindAddress=127.0.0.1"]
 FILES = ["tls.server.certPath=/etc/c.pem", "tls.server.keyPath=/etc/c.key"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.control import Answer, ControlServer, ask
-from cli.errors import CommandError
+from node.errors import CommandError
 
 
 async def echo(verb: str, node: str) -> Answer:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.keys import BROKER_KEYS, NAMESRV_KEYS
 from cli.main import build_parser
+from node.keys import BROKER_KEYS, NAMESRV_KEYS
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")), PROJECT / "benchmarks" / "README.md"]

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from broker.config import BrokerConfig
-from cli.config import load_broker_config
-from cli.explain import explain
-from cli.kept_settings import FILE, KeptSettings
+from node.config import load_broker_config
+from node.explain import explain
+from node.kept_settings import FILE, KeptSettings
 from store.errors import StoreFormatError
 
 
@@ -44,7 +44,7 @@ def test_a_setting_that_could_not_be_written_does_not_come_with_the_next_one(
 ) -> None:
     kept, _ = start(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("cli.kept_settings.write_config", refuse)
+        patch.setattr("node.kept_settings.write_config", refuse)
         with pytest.raises(OSError, match="no room"):
             kept.keep({"transactionCheckMax": "14"})
     kept.keep({"enablePropertyFilter": "true"})

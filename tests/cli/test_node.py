@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import cli.node
-from cli.errors import CommandError
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from node import run
+from node.errors import CommandError
 
 
 class FakeNode:
@@ -39,23 +39,23 @@ class FakeNode:
 
 async def test_a_signal_stops_a_running_node_in_order() -> None:
     node = FakeNode()
-    await cli.node._serve(node, "node")
+    await run._serve(node, "node")
     assert node.events == ["started", "closed"]
 
 
 async def test_a_signal_during_the_start_ends_the_start_and_closes_what_was_opened() -> None:
     node = FakeNode(start_s=60.0)
-    await cli.node._serve(node, "node")
+    await run._serve(node, "node")
     assert node.events == ["closed"]
 
 
 async def test_a_stop_that_hangs_is_ended_and_the_waiting_tasks_are_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cli.node, "_CLOSE_LIMIT_S", 0.05)
+    monkeypatch.setattr(run, "_CLOSE_LIMIT_S", 0.05)
     waiting = asyncio.create_task(asyncio.sleep(60), name="the culprit")
     with pytest.raises(CommandError, match=r"not finished within 0\.05 s"):
-        await cli.node._serve(FakeNode(close_s=60.0), "node")
+        await run._serve(FakeNode(close_s=60.0), "node")
     assert "Stack for" in capsys.readouterr().out
     waiting.cancel()
 
@@ -66,7 +66,7 @@ def test_an_error_of_the_start_is_one_line_for_the_user() -> None:
             raise OSError(98, "address in use")
 
     with pytest.raises(CommandError, match="address in use"):
-        cli.node._run(Refusing, "node", [])
+        run._run(Refusing, "node", [])
 
 
 def _few_descriptors() -> None:

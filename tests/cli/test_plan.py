@@ -6,7 +6,7 @@ import pytest
 
 from broker.config import LogMode
 from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
-from cli.errors import UsageError
+from node.errors import UsageError
 
 
 def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.cluster.ports import is_free, owner_of, require_free, reserve_block
-from cli.errors import CommandError
+from node.errors import CommandError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.demo.text import read_lines, write_default_text
-from cli.errors import UsageError
+from node.errors import UsageError
 
 
 @given(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.assembly import Broker
 from broker.config import BrokerConfig
-from cli.live_settings import read_setting
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
+from node.broker_assembly import Broker
+from node.live_settings import read_setting
 from tests.client import java
 from tests.client.fake import FakeCluster
 from tests.client.raft import Cluster, run_raft

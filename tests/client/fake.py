@@ -16,10 +16,10 @@ from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.record import Record, encode_record, record_size
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.frame import encode
 from ledgermq.remoting.server import RemotingServer
 
 WAIT_S = 10.0

@@ -6,7 +6,7 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError, NoRouteError, NotFoundError
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
 
 

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from ledgermq.client import Admin, Outgoing, Producer, SendResult
-from ledgermq.client.assembly import BatchPart
 from ledgermq.client.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -15,8 +14,9 @@ from ledgermq.client.errors import (
     MessageRejectedError,
     SendManyError,
 )
+from ledgermq.client.producer.assembly import BatchPart
 from ledgermq.message.batch import encode_batch, split_batch
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
 from tests.client.reading import read
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, Message, MessageQueue, Producer
+from ledgermq.client.consumer.handling import Order
 from ledgermq.client.errors import ClosedError, LedgerMQError
-from ledgermq.client.handling import Order
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore
 from tests.client.test_consumer import fill
 from tests.client.test_handling import committed

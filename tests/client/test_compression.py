@@ -11,9 +11,9 @@ import pytest
 import zstandard
 
 from ledgermq.client import Admin, Producer
-from ledgermq.client.compression import Codec, Compression, decompress
+from ledgermq.client.core.compression import Codec, Compression, decompress
+from ledgermq.client.core.json_body import decode_json, encode_json
 from ledgermq.client.errors import CompressionUnavailableError, InvalidArgumentError, UndecodableError
-from ledgermq.client.json_body import decode_json, encode_json
 from tests.client.reading import read
 
 CODECS: tuple[Codec, ...] = ("zlib", "lz4", "zstd")
@@ -38,7 +38,7 @@ async def test_what_is_packed_is_inflated_and_never_larger(codec: Codec, size: i
 
 @pytest.mark.parametrize("flags", DEFLATE)
 def test_what_inflates_without_end_or_breaks_off_is_refused(flags: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledgermq.client.compression.INFLATED_SIZE_MAX", LIMIT)
+    monkeypatch.setattr("ledgermq.client.core.compression.INFLATED_SIZE_MAX", LIMIT)
     packed = DEFLATE[flags](bytes(LIMIT))
     assert len(decompress(packed, flags)) == LIMIT
     for bad in (

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ledgermq.client import Consumer, Message, MessageQueue, Producer, membership, queue_reader
+from ledgermq.client import Consumer, Message, MessageQueue, Producer
+from ledgermq.client.consumer import queue_reader
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, PermissionDeniedError
-from ledgermq.client.membership import Membership
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.client.group import membership
+from ledgermq.client.group.membership import Membership
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeBroker, FakeCluster, eventually, hang_up, ignore, refuse
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Admin, Consumer, MessageQueue, Producer, Sql
-from ledgermq.client.backlog import Backlog
+from ledgermq.client.consumer.backlog import Backlog
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
-from ledgermq.client.message import Message
-from ledgermq.client.topic_figures import TopicFigures
 from ledgermq.message.hosts import Host
 from ledgermq.message.record import Record
 from tests.client.fake import FakeCluster, eventually, refuse
@@ -147,8 +147,8 @@ async def test_a_condition_chooses_messages_and_a_bad_one_is_told(
     assert pull.ext["subscription"] == "price > 5"
     with pytest.raises(InvalidArgumentError):
         Consumer(cluster.namesrv, "g", {"T": Sql(" ")})
-    monkeypatch.setattr("ledgermq.client.queue_reader.PATIENCE_S", 0.1)
-    monkeypatch.setattr("ledgermq.client.queue_reader.GIVE_UP_PAUSE_S", 0.05)
+    monkeypatch.setattr("ledgermq.client.consumer.queue_reader.PATIENCE_S", 0.1)
+    monkeypatch.setattr("ledgermq.client.consumer.queue_reader.GIVE_UP_PAUSE_S", 0.05)
     broker.plan(11, *[refuse(1, "does not support consumer to filter message by SQL92")] * 100)
     async with Consumer(cluster.namesrv, "g2", {"T": Sql("price > 5")}) as consumer, asyncio.timeout(LIMIT_S):
         with pytest.raises(Exception, match="SQL92"):
@@ -168,7 +168,7 @@ async def test_a_replica_that_is_suggested_is_read_from_and_left_when_it_fails(c
 async def test_a_replica_is_read_from_when_nobody_leads_for_long(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.queue_reader.LEADERLESS_PATIENCE_S", 0.1)
+    monkeypatch.setattr("ledgermq.client.consumer.queue_reader.LEADERLESS_PATIENCE_S", 0.1)
     leader, replica = await cluster.add(nodes=2, topics={"T": 1})
     replica.handlers[11] = replica._pull  # as a slave does, which may be read from
     leader.ledger.append("T", 0, b"0", b"")

@@ -9,7 +9,7 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, Message, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError
-from ledgermq.client.timing import RecallHandle, timing_text
+from ledgermq.client.producer.timing import RecallHandle, timing_text
 from tests.client.reading import LIMIT_S, read
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Message, Outgoing, Producer, Retry
+from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.errors import ClosedError, ServerError
-from ledgermq.client.queue_reader import QueueReader
 from tests.client.fake import eventually
 from tests.client.test_handling import committed, handled
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Admin, Consumer, Outgoing, Producer, SendStatus
+from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidRequestError, NoRouteError
-from ledgermq.client.route import MessageQueue
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "client.md").read_text(), re.DOTALL | re.MULTILINE)

@@ -32,8 +32,8 @@ from ledgermq.client import (
     Retry,
     SimpleConsumer,
 )
+from ledgermq.client.consumer.popping import Handle
 from ledgermq.client.errors import InvalidArgumentError
-from ledgermq.client.popping import Handle
 from ledgermq.message.hosts import Host
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import Record

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from ledgermq.client import FaultStrategy, Producer
-from ledgermq.client.calls import FailedTry, Target
+from ledgermq.client.core.calls import FailedTry, Target
+from ledgermq.client.core.fault_watch import FaultWatch
+from ledgermq.client.core.route import BrokerRoute, MessageQueue, TopicRoute
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -17,10 +19,8 @@ from ledgermq.client.errors import (
     MessageRejectedError,
     NotLeaderError,
 )
-from ledgermq.client.fault_watch import FaultWatch
-from ledgermq.client.queue_choice import QueueChoice
-from ledgermq.client.route import BrokerRoute, MessageQueue, TopicRoute
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, refuse
 
 VECTORS: dict[str, list[Any]] = json.loads((Path(__file__).parent / "fault_vectors.json").read_text())
@@ -105,7 +105,7 @@ def test_what_a_try_says_of_its_broker(failure: LedgerMQError | None, available:
 async def test_a_failing_broker_is_passed_over_and_probed(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.fault_watch.ROUND_S", 0.05)
+    monkeypatch.setattr("ledgermq.client.core.fault_watch.ROUND_S", 0.05)
     (a,) = await cluster.add("a", topics={"T": 2})
     (b,) = await cluster.add("b", topics={"T": 2})
     retries: list[FailedTry] = []

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from ledgermq.client.in_flight import InFlight
-from ledgermq.client.lanes import Lanes
-from ledgermq.client.prefetch import Prefetch
+from ledgermq.client.consumer.prefetch import Prefetch
+from ledgermq.client.producer.in_flight import InFlight
+from ledgermq.client.producer.lanes import Lanes
 
 
 async def settle() -> None:

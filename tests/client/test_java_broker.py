@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, Message, Outgoing, Producer, SendStatus
-from ledgermq.client.compression import Codec
+from ledgermq.client.core.compression import Codec
 from ledgermq.client.errors import InvalidRequestError, NoReplyError
 from tests.client.java import java_peer
 from tests.client.reading import LIMIT_S, fresh, read

@@ -7,7 +7,7 @@ import pytest
 from ledgermq.client import Outgoing, Producer, SendStatus
 from ledgermq.client.errors import ClosedError, InvalidArgumentError
 from ledgermq.message.properties import decode_properties
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, store_with_status
 
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from ledgermq.client import Action, Producer, calls
+from ledgermq.client import Action, Producer
+from ledgermq.client.core import calls
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -21,7 +22,7 @@ from ledgermq.client.errors import (
     TopicNotFoundError,
 )
 from ledgermq.message.properties import decode_properties
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore, refuse, store_and_hang_up
 

@@ -8,9 +8,9 @@ import pytest
 
 from ledgermq.client import Consumer, Message, MessageQueue, Producer
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError, NoReplyError, ServerError
-from ledgermq.client.replies import return_of
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.client.producer.replies import return_of
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.client.fake import FakeCluster, Ledger
 from tests.client.reading import LIMIT_S
 

@@ -5,12 +5,13 @@ import json
 
 import pytest
 
-from ledgermq.client import Consumer, DeadLetter, Message, queue_reader
+from ledgermq.client import Consumer, DeadLetter, Message
+from ledgermq.client.consumer import queue_reader
 from ledgermq.message.record import encode_record
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.lenient_json import loads
 from tests.client.fake import FakeBroker, FakeCluster, eventually, refuse
 from tests.client.test_consumer import fill
 from tests.client.test_handling import handled

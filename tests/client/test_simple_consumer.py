@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from ledgermq.client import Admin, Producer, SimpleConsumer
+from ledgermq.client.consumer.popping import Handle, parse_handle
 from ledgermq.client.errors import InvalidArgumentError
-from ledgermq.client.popping import Handle, parse_handle
 from tests.client import taking
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.transaction_check import check_command
+from broker.transactions.check import check_command
 from ledgermq.client import Admin, Consumer, Decision, Message, Producer
 from ledgermq.client.errors import (
     AnswerTimeoutError,
@@ -14,8 +14,8 @@ from ledgermq.client.errors import (
     InvalidArgumentError,
     TransactionUndecidedError,
 )
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.client.fake import FakeCluster, eventually, hang_up, store_with_status
 from tests.client.reading import LIMIT_S, read
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledgermq.client import Message, MessageQueue
-from ledgermq.client.address import parse_addresses
-from ledgermq.client.allocation import allocate_averagely
-from ledgermq.client.back_off import FIRST_S, LONGEST_S, back_off_s
-from ledgermq.client.cluster import parse_cluster_info
-from ledgermq.client.compression import decompress
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.back_off import FIRST_S, LONGEST_S, back_off_s
+from ledgermq.client.core.cluster import parse_cluster_info
+from ledgermq.client.core.compression import decompress
+from ledgermq.client.core.route import parse_route
 from ledgermq.client.errors import (
     Action,
     CompressionUnavailableError,
@@ -27,9 +27,9 @@ from ledgermq.client.errors import (
     UndecodableError,
     refusal_from,
 )
-from ledgermq.client.outgoing import encode_properties
-from ledgermq.client.route import parse_route
-from ledgermq.client.subscription import parse_subscription
+from ledgermq.client.group.allocation import allocate_averagely
+from ledgermq.client.group.subscription import parse_subscription
+from ledgermq.client.producer.outgoing import encode_properties
 from ledgermq.message.properties import decode_properties
 from tests.client.fake import Ledger
 

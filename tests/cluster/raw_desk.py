@@ -8,8 +8,8 @@ from typing import Any
 
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 
 LIMIT_S = 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.compose import ComposeCluster, ComposeError
-from cli.config import load_broker_config, load_nameserver_config
+from node.config import load_broker_config, load_nameserver_config
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 COMPOSE = (PROJECT / "docker-compose.yml").read_text()

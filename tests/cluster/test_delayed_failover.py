@@ -10,7 +10,7 @@ import pytest
 
 from ledgermq.client import Admin
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.cluster.raw_desk import LIMIT_S, QUEUES, TOPIC, Desk, now_ms
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 from tests.cluster.raw_desk import QUEUES, TOPIC, Desk, now_ms
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

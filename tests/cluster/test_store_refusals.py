@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store.store_directory import StoreDirectory
+from store.directory.store_directory import StoreDirectory
 
 pytestmark = pytest.mark.cluster
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import pytest
 import uvloop
 
-from dledger.committed import load_checkpoint
 from dledger.config import RaftConfig, parse_peers
-from dledger.entry_log import EntryLog
-from dledger.log_opening import OpenedLog, open_log
-from dledger.raft_files import open_files
+from dledger.log.commit_checkpoint import load_checkpoint
+from dledger.log.entry_log import EntryLog
+from dledger.log.opening import OpenedLog, open_log
+from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record, record_size

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ledgermq.message.batch import cut_batch, encode_batch
 from ledgermq.message.record import decode_record, record_size
-from store.batch_drafts import BatchDraft, MixedDrafts
-from store.consume_queue import ConsumeQueue
+from store.log.batch_drafts import BatchDraft, MixedDrafts
+from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import until
 from tests.dledger.test_raft_log import Make

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dledger.entry import (
+from dledger.errors import EntryFormatError
+from dledger.log.entry import (
     HEADER_SIZE,
     INDEX_UNIT,
     INDEX_UNIT_SIZE,
@@ -15,7 +16,6 @@ from dledger.entry import (
     header_fault,
     read_header,
 )
-from dledger.errors import EntryFormatError
 
 BODIES = st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=12)
 

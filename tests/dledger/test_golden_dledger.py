@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dledger.committed import load_checkpoint
 from dledger.core.messages import Span
-from dledger.entry import HEADER_SIZE, INDEX_UNIT_SIZE, encode_entry, encode_index_unit, read_header
-from dledger.entry_log import EntryLog
-from dledger.hard_state import read_hard_state
-from dledger.log_opening import OpenedLog, open_log
+from dledger.log.commit_checkpoint import load_checkpoint
+from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, encode_entry, encode_index_unit, read_header
+from dledger.log.entry_log import EntryLog
+from dledger.log.hard_state import read_hard_state
+from dledger.log.opening import OpenedLog, open_log
 from store.errors import StoreFormatError
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dledger.entry_batches import EntryBatches
-from dledger.log_opening import OpenedLog
-from dledger.log_reader import walk_records
+from dledger.log.entry_batches import EntryBatches
+from dledger.log.opening import OpenedLog
+from dledger.log.reader import walk_records
 from ledgermq.message.record import decode_record
-from store.consume_queue import BLANK_SIZE
-from store.queue_recovery import recover_queues
-from store.queue_table import QueueTable
+from store.queues.consume_queue import BLANK_SIZE
+from store.queues.queue_table import QueueTable
+from store.recovery.queue_recovery import recover_queues
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store-dledger"
 VARIANTS = {variant["name"]: variant for variant in json.loads((GOLDEN / "variants.json").read_text())}

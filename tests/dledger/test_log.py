@@ -7,17 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dledger.committed import Checkpoint, save_checkpoint
 from dledger.core.messages import Span, TermRun
-from dledger.entry import HEADER_SIZE
-from dledger.entry_batches import EntryBatches
-from dledger.entry_log import EntryLog
 from dledger.errors import EntryFormatError
-from dledger.log_reader import walk_records
+from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
+from dledger.log.entry import HEADER_SIZE
+from dledger.log.entry_batches import EntryBatches
+from dledger.log.entry_log import EntryLog
+from dledger.log.reader import walk_records
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record
-from store.dispatch import unit_fields
 from store.errors import DiskFailedError, DiskFullError, RecordTooLargeError
+from store.queues.dispatch import unit_fields
 from tests.dledger.conftest import LogOpener, ManualFlusher, make_draft, open_entry_log
 
 Draft = Callable[..., RecordDraft]
@@ -301,7 +301,7 @@ def test_a_reset_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("store.mapped_file_queue.MappedFileQueue.reset_to", crash)
+        patch.setattr("store.files.mapped_file_queue.MappedFileQueue.reset_to", crash)
         log.reset(1000, 5 * 4096, 4)
     again = entry_log()
     assert (again.first_index, again.last_index, again.first_position, again.prev_term) == (1000, 999, 5 * 4096, 4)

@@ -11,14 +11,14 @@ import pytest
 
 from dledger.config import RaftConfig, parse_peers
 from dledger.core.roles import Role
-from dledger.entry import HEADER_SIZE
 from dledger.errors import RaftConfigError, WrongDirectoryError
-from dledger.hard_state import read_hard_state
-from dledger.raft_files import open_files
+from dledger.log.entry import HEADER_SIZE
+from dledger.log.hard_state import read_hard_state
+from dledger.log.raft_files import open_files
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError, StoreLockedError
-from store.flusher import FlushMode
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
+from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, make_draft, until
 

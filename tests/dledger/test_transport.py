@@ -26,10 +26,10 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import ListenError, PeerProtocolError
-from dledger.frame_stream import FrameStream, frame_header, frame_prefix
-from dledger.hello import Hello
-from dledger.transport import Transport
-from dledger.wire import APPEND_REQUEST, HELLO, CopyRequest, CopyResponse, Encoder, PeerMessage, decode, seal
+from dledger.peers.frame_stream import FrameStream, frame_header, frame_prefix
+from dledger.peers.hello import Hello
+from dledger.peers.transport import Transport
+from dledger.peers.wire import APPEND_REQUEST, HELLO, CopyRequest, CopyResponse, Encoder, PeerMessage, decode, seal
 from tests.dledger.conftest import until
 from tests.ports import free_ports
 

@@ -12,9 +12,9 @@ import struct
 import time
 from typing import Final
 
-from ledgermq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import FIELDS_MAX, FrameParser, encode
 from ledgermq.remoting.errors import FrameError
-from ledgermq.remoting.frame import FIELDS_MAX, FrameParser, encode
 from tests.fuzz.cases import Failure
 from tests.fuzz.frames import Frames
 from tests.fuzz.nodes import NodePair, dial

@@ -17,31 +17,31 @@ import orjson
 
 from broker.auth.model import Acl, UserChange
 from broker.auth.plain_acl import PlainAclError, convert
-from broker.clients import Heartbeat
+from broker.delay.timer_requests import RecallHandle
+from broker.groups.clients import Heartbeat
 from broker.pop.handles import parse_handle
-from broker.settings import GroupConfig, TopicConfig
+from broker.pull.subscription import Subscription, parse_tags
 from broker.sql.errors import SqlSyntaxError
 from broker.sql.parser import compile_filter
-from broker.subscription import Subscription, parse_tags
-from broker.timer_requests import RecallHandle
-from dledger import wire
+from broker.state.settings import GroupConfig, TopicConfig
 from dledger.errors import PeerProtocolError
-from dledger.frame_stream import FrameStream
-from ledgermq.client.compression import decompress
+from dledger.peers import wire
+from dledger.peers.frame_stream import FrameStream
+from ledgermq.client.core.compression import decompress
 from ledgermq.client.errors import UndecodableError
 from ledgermq.message.batch import split_batch
 from ledgermq.message.errors import MessageFormatError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
 from ledgermq.message.record import decode_records
-from ledgermq.remoting.binary_header import decode_binary_header
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, NoFields
+from ledgermq.remoting.codec.binary_header import decode_binary_header
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, NoFields
+from ledgermq.remoting.codec.frame import FrameParser, encode
+from ledgermq.remoting.codec.java_files import loads as load_java_file
+from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.codec.lenient_json import loads, loads_numbers_as_text
+from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.errors import FrameError, JsonError
-from ledgermq.remoting.frame import FrameParser, encode
-from ledgermq.remoting.java_files import loads as load_java_file
-from ledgermq.remoting.json_header import decode_odd_json_header
-from ledgermq.remoting.lenient_json import loads, loads_numbers_as_text
-from ledgermq.remoting.properties_text import parse_properties
 from ledgermq.remoting.refusal import Refusal
 from nameserver.register_body import parse_register_body
 from tests.fuzz.bodies import BODIES

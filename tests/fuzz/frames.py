@@ -5,8 +5,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
-from ledgermq.remoting.frame import encode
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
+from ledgermq.remoting.codec.frame import encode
 from tests.fuzz.requests import REQUESTS, Field, Request
 from tests.fuzz.values import Values
 

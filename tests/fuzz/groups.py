@@ -12,7 +12,6 @@ import socket
 import time
 from typing import Final
 
-from dledger import wire
 from dledger.core.messages import (
     AppendRequest,
     AppendResponse,
@@ -26,6 +25,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.peers import wire
 from tests.fuzz import peers
 from tests.fuzz.campaign import LIMIT_S, Campaign
 from tests.fuzz.decoders import peer_bytes

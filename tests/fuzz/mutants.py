@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from broker.offset_requests import OffsetRequests
+from broker.groups.offset_requests import OffsetRequests
 from cli.main import main
-from dledger import wire
-from ledgermq.remoting.command import Command
+from dledger.peers import wire
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.front_door import FrontDoor
 from nameserver.client_requests import ClientRequests

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from dledger import wire
+from dledger.peers import wire
 from tests.fuzz.campaign import LIMIT_CPU_S
 from tests.fuzz.cases import Failure
 from tests.fuzz.decoders import peer_bytes

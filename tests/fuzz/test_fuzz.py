@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from ledgermq.remoting.frame import FrameParser
+from ledgermq.remoting.codec.frame import FrameParser
 from nameserver import register_body
 from tests.fuzz import decoders, peers
 from tests.fuzz.campaign import Campaign

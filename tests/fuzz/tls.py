@@ -9,8 +9,8 @@ import socket
 import ssl
 from typing import Final
 
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.frame import encode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import encode
 from tests.fuzz.campaign import LIMIT_S, Campaign
 from tests.fuzz.frames import Frames
 from tests.fuzz.nodes import TlsPair, dial

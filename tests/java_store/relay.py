@@ -5,8 +5,8 @@ start -> everything is as it was -> what waited is delivered -> one round more o
 
 from collections import Counter
 
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import loads
 from tests.java_store.nodes import Group, Seat, wait_until
 from tests.java_store.picture import (
     Picture,

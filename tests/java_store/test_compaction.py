@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import Record, decode_records
-from ledgermq.remoting.java_files import loads
+from ledgermq.remoting.codec.java_files import loads
 from tests.java_store.conftest import TurnOrder, turn_orders
 from tests.java_store.nodes import Seat, wait_until
 from tests.java_store.wire import Wire

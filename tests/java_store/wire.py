@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.codec.lenient_json import loads
 
 LIMIT_S = 30.0
 

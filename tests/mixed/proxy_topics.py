@@ -4,8 +4,8 @@ import orjson
 
 from ledgermq.client import Admin
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from tests.mixed.nodes import Node
 
 TYPES = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.frame import FrameParser, encode
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 

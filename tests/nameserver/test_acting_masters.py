@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.server import RemotingServer
 

@@ -1,7 +1,7 @@
 """Brokers that leave together are taken out together, and nothing that is asked afterwards knows them still."""
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 
 from .conftest import Peer, Serve, Served
 

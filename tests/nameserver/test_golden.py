@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
 
 WIRE = Path(__file__).parents[1] / "golden" / "wire"
 

@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
 from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfigError
 from nameserver.server import NameServer

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.frame import FrameParser
-from ledgermq.remoting.lenient_json import loads
 
 WIRE: Final = Path(__file__).parents[1] / "golden" / "wire" / "json"
 _MAPS: Final = frozenset(

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Protocol, cast
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.frame import FrameParser, encode
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
 

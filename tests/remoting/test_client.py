@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, Command
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectionLostError, RemotingError, RequestTimeoutError
-from ledgermq.remoting.frame import FrameParser, encode, encode_response
 from ledgermq.remoting.limits import Limits
 from tests.remoting.peers import Handler, turns
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledgermq.remoting import fields
 from ledgermq.remoting.addresses import split_address
+from ledgermq.remoting.codec import fields
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.refusal import Cause, Refusal
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.remoting.command import BINARY_HEADER, JSON_HEADER, LANGUAGES, Command
+from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, LANGUAGES, Command
+from ledgermq.remoting.codec.frame import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX, FrameParser, encode, encode_response
 from ledgermq.remoting.errors import FrameError
-from ledgermq.remoting.frame import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX, FrameParser, encode, encode_response
 
 i16 = st.integers(-(2**15), 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)

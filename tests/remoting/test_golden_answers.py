@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from ledgermq.message.ids import parse_offset_message_id
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import RESPONSE_FLAG, Command
-from ledgermq.remoting.frame import FrameParser, encode
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 from tests.fuzz.nodes import NodePair, dial
 from tests.remoting.golden_replay import Exchange, client_answer, differences, exchanges
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ledgermq.remoting.command import BINARY_HEADER, Command
-from ledgermq.remoting.frame import FrameParser, encode
+from ledgermq.remoting.codec.command import BINARY_HEADER, Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
 
 WIRE = Path(__file__).parents[1] / "golden" / "wire"
 FRAMES = sorted(p for p in WIRE.rglob("*.bin") if (p.parent / "exchange.json").exists())

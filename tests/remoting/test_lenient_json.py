@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.lenient_json import (
+from ledgermq.remoting.codec.lenient_json import (
     DEPTH_MAX,
     LENGTH_MAX,
     Data,
@@ -19,6 +18,7 @@ from ledgermq.remoting.lenient_json import (
     loads,
     loads_numbers_as_text,
 )
+from ledgermq.remoting.errors import JsonError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
 values = st.recursive(

@@ -7,12 +7,12 @@ import tracemalloc
 
 import pytest
 
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode
+from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import UNFINISHED_FREE_BYTES
 from ledgermq.remoting.errors import FrameError, JsonError
-from ledgermq.remoting.frame import FrameParser, encode
-from ledgermq.remoting.json_header import decode_odd_json_header
-from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.limits import Limits
 from tests.remoting.peers import Dial, RawPeer, Serve, eventually
 

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from ledgermq.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
+from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.frame import encode
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer

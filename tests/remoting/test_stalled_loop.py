@@ -11,9 +11,9 @@ import pytest
 import uvloop
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.frame import FrameParser, encode_response_head
 from ledgermq.remoting.errors import RequestTimeoutError
-from ledgermq.remoting.frame import FrameParser, encode_response_head
 from ledgermq.remoting.limits import Limits
 
 STALL_S = 0.5

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.client import RemotingClient
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RemotingError, TlsFileError
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ledgermq.remoting.refusal import Refusal
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.store.support import open_classic, queued
 

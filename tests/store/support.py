@@ -15,15 +15,15 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import BLANK, check_record, record_size, write_draft
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.commit_log import CommitLogConfig
-from store.consume_queue import ConsumeQueue
 from store.errors import RecordUnavailableError
-from store.flusher import FlushMode
-from store.log_span import LogSpan
+from store.log.commit_log import CommitLogConfig
+from store.log.flusher import FlushMode
+from store.log.log_span import LogSpan
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queue_kinds import PLAIN_ONLY, QueueKinds
-from store.queue_table import QueueTable
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
+from store.queues.queue_table import QueueTable
 from store.replicated_log import AppendReceipt, Done, LogListener, LogState, Read
 
 GOLDEN = Path(__file__).parents[1] / "golden"

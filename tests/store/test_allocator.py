@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from store.allocator import FULL_RETRY_S, FileAllocator
 from store.errors import AllocationPendingError, DiskFullError
-from store.mapped_file import MappedFile, file_name
+from store.files.allocator import FULL_RETRY_S, FileAllocator
+from store.files.mapped_file import MappedFile, file_name
 from tests.store.test_mapped_file import refuse_allocation
 
 SIZE = 4096

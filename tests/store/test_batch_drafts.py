@@ -14,14 +14,14 @@ from ledgermq.message.flags import BORN_HOST_V6
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.batch_drafts import BatchDraft, MixedDrafts
-from store.commit_log import CommitLogConfig
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError
 from store.index.config import IndexConfig
+from store.log.batch_drafts import BatchDraft, MixedDrafts
+from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queue_kinds import PLAIN_ONLY, QueueKinds
-from store.queue_offsets import NotYetError
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
+from store.queues.queue_offsets import NotYetError
 from tests.store.index.support import LAYOUT, found
 from tests.store.support import HOST, Outcomes, bodies_of, eventually, put_all, queued
 
@@ -36,7 +36,7 @@ Shape = tuple[str, int, list[tuple[int, bytes, bytes]]]
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records of two stores have the same time."""
     still = SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000_000, monotonic=time.monotonic)
-    monkeypatch.setattr("store.commit_log.time", still)
+    monkeypatch.setattr("store.log.commit_log.time", still)
     yield
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import checkpointer
-from store.checkpoint import Checkpoint, CheckpointFile, Progress, decode_checkpoint
-from store.flusher import FlushMode
+from store.directory.checkpoint import Checkpoint, CheckpointFile, Progress, decode_checkpoint
+from store.log.flusher import FlushMode
+from store.recovery import checkpointer
 from tests.store.support import GOLDEN, eventually, open_classic, put_all, queued
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)

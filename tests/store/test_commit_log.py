@@ -14,11 +14,11 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.checkpoint import Checkpoint, Progress
-from store.commit_log import CommitLog, CommitLogConfig
+from store.directory.checkpoint import Checkpoint, Progress
 from store.errors import RecordUnavailableError, StoreFormatError
-from store.flusher import FlushMode
-from store.mapped_file import file_name
+from store.files.mapped_file import file_name
+from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogState
 from tests.store.support import HOST, Outcomes, eventually, fast_directory, make_draft
 from tests.store.test_flusher import Disk
@@ -70,7 +70,7 @@ def sizes(*lengths: int) -> list[RecordDraft]:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr("store.mapped_file.MappedFile.sync", lambda file: disk.sync(file))
+    monkeypatch.setattr("store.files.mapped_file.MappedFile.sync", lambda file: disk.sync(file))
     yield disk
     disk.gate.set()
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgermq.message.queue_unit import UNIT
-from store.consume_queue import BLANK_SIZE, ConsumeQueue, Unit
 from store.errors import DiskFullError, StoreFormatError
-from store.mapped_file import file_name
-from store.queue_file import CHUNK_BYTES
+from store.files.mapped_file import file_name
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, Unit
+from store.queues.queue_file import CHUNK_BYTES
 from tests.store.support import fast_directory
 from tests.store.test_mapped_file import refuse_allocation
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from tests.store.crash_child import QUEUES
 from tests.store.support import bodies_of, open_classic

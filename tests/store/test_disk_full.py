@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.commit_log import CommitLog
-from store.flusher import FlushMode
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
 from tests.store.support import Outcomes, bodies_of, eventually, open_classic, put_all, queued
 
 FILE_SIZE = 256 * 1024

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.queue_unit import UNIT
-from store.queue_reader import FILTER_SLICE_S, GetStatus
-from store.tag_codes import TagCodes
+from store.queues.queue_reader import FILTER_SLICE_S, GetStatus
+from store.queues.tag_codes import TagCodes
 from store.time_slice import TimeSlice
 from tests.store.support import body_of
 from tests.store.test_message_store import Rig

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from store.errors import DiskFailedError
-from store.flusher import Flusher
-from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.flusher import Flusher
 from tests.store.support import eventually
 from tests.store.test_mapped_file_queue import write
 

@@ -10,9 +10,9 @@ import pytest
 
 from ledgermq.message.queue_unit import UNIT
 from ledgermq.message.record import decode_record
-from store.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.errors import StoreFormatError
 from store.opening import OpenStore
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from tests.store.support import GOLDEN, bodies_of, golden, open_classic, put_all, queued
 
 TREES = GOLDEN / "store-classic"

@@ -8,11 +8,11 @@ import pytest
 
 from ledgermq.message.flags import BORN_HOST_V6
 from ledgermq.message.record import encoded_properties, record_size
-from store.consume_queue import ConsumeQueue
-from store.hinted_filter import HintedFilter
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore
-from store.queue_reader import FILTER_SLICE_S, GetStatus
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.hinted_filter import HintedFilter
+from store.queues.queue_reader import FILTER_SLICE_S, GetStatus
 from tests.store.support import body_of, open_classic, put_all, queued
 
 HINT = rb"\x02a\x01(?=9\x02)"

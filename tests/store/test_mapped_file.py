@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from store import mapped_file
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
-from store.mapped_file import MappedFile, file_name
+from store.files import mapped_file
+from store.files.mapped_file import MappedFile, file_name
 
 SIZE = 4 << 20
 

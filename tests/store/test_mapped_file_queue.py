@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.allocator import FileAllocator
 from store.errors import DiskFullError, RecordUnavailableError, StoreFormatError
-from store.mapped_file import file_name
-from store.mapped_file_queue import MappedFileQueue
+from store.files.allocator import FileAllocator
+from store.files.mapped_file import file_name
+from store.files.mapped_file_queue import MappedFileQueue
 from tests.store.support import fast_directory
 from tests.store.test_mapped_file import refuse_allocation
 

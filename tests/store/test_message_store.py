@@ -14,11 +14,11 @@ from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRA
 from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
-from store.consume_queue import ConsumeQueue
+from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.queue_offsets import NotYetError
-from store.queue_reader import ColdLimits, GetStatus
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_offsets import NotYetError
+from store.queues.queue_reader import ColdLimits, GetStatus
 from store.replicated_log import LogState
 from tests.store.support import (
     FOLLOWING,

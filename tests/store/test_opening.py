@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from store.checkpoint import CheckpointFile
+from store.directory.checkpoint import CheckpointFile
 from store.errors import StoreFormatError, StoreLockedError
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from tests.store.support import bodies_of, eventually, open_classic, put_all, queued
 
@@ -162,7 +162,7 @@ async def test_a_failed_sync_of_a_queue_keeps_the_last_checkpoint_and_says_so_at
         raise OSError(5, os.strerror(5))
 
     with monkeypatch.context() as patch:
-        patch.setattr("store.queue_file.QueueFile.sync", fail)
+        patch.setattr("store.queues.queue_file.QueueFile.sync", fail)
         await store.close()
     assert CheckpointFile(tmp_path).found.progress is None
     assert (tmp_path / "abort").exists()

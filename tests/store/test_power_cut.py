@@ -13,12 +13,12 @@ import pytest
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
-from store.commit_log import CommitLog
-from store.consume_queue import BLANK_SIZE
-from store.flusher import FlushMode
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import BLANK_SIZE
 from tests.store.support import Outcomes, fast_directory, open_classic, put_all, queued
 
 SECTOR = 512

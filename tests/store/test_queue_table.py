@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import InvalidTopicError, StoreFormatError
-from store.queue_table import QueueTable
+from store.queues.queue_table import QueueTable
 
 
 @pytest.fixture

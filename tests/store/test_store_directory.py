@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from store.directory.store_directory import FORMAT_NAME, FORMAT_VERSION, StoreDirectory
 from store.errors import StoreFormatError, StoreLockedError
-from store.store_directory import FORMAT_NAME, FORMAT_VERSION, StoreDirectory
 
 HOLDER = """
 import sys

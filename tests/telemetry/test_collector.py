@@ -5,7 +5,7 @@ import sys
 
 TWO_SERVERS = """
 import gc
-from ledgermq.telemetry.collector import QuietCollector
+from telemetry.collector import QuietCollector
 
 before = gc.get_threshold()
 first, second = QuietCollector(), QuietCollector()

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 
-from ledgermq.telemetry.health import CONNECTIONS_MAX, HealthListenError, HealthServer
-from ledgermq.telemetry.metrics import CONTENT_TYPE, Registry
-from ledgermq.telemetry.process import register_process_metrics
+from telemetry.health import CONNECTIONS_MAX, HealthListenError, HealthServer
+from telemetry.metrics import CONTENT_TYPE, Registry
+from telemetry.process import register_process_metrics
 
 Answer = tuple[bool, str]
 

@@ -1,7 +1,7 @@
 import asyncio
 
-from ledgermq.telemetry.loop_lag import LoopLagMonitor
-from ledgermq.telemetry.metrics import Registry
+from telemetry.loop_lag import LoopLagMonitor
+from telemetry.metrics import Registry
 
 
 class Clock:

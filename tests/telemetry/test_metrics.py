@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from ledgermq.telemetry.metrics import Gauge, MetricError, Registry
+from telemetry.metrics import Gauge, MetricError, Registry
 
 DROPPED = (
     "# HELP ledgermq_metric_series_dropped_total Label sets not shown because their metric has too many.\n"

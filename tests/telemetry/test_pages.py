@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from ledgermq.telemetry.families import Buckets, Collector, Family, Labels, Row, Writer
-from ledgermq.telemetry.pages import LINES_A_PIECE, STEPS_A_TURN, Section, SharedPage, compressed, pieces
+from telemetry.families import Buckets, Collector, Family, Labels, Row, Writer
+from telemetry.pages import LINES_A_PIECE, STEPS_A_TURN, Section, SharedPage, compressed, pieces
 
 MANY = 20_000
 BOUNDS = (1, 2.5)

@@ -7,9 +7,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client.admin.results import QueueProgress, QueueStats
-from ledgermq.client.back_off import back_off_s
-from ledgermq.client.checks import check_text
-from ledgermq.client.cluster import ClusterInfo, parse_cluster_info
+from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.checks import check_text
+from ledgermq.client.core.cluster import ClusterInfo, parse_cluster_info
+from ledgermq.client.core.route import MessageQueue, TopicRoute
+from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -22,13 +24,11 @@ from ledgermq.client.errors import (
     refusal_from,
     unreachable_from,
 )
-from ledgermq.client.queue_offsets import QueueOffsets
-from ledgermq.client.route import MessageQueue, TopicRoute
-from ledgermq.client.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.command import Command
+from ledgermq.client.group.queue_offsets import QueueOffsets
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError, RemotingError
-from ledgermq.remoting.lenient_json import loads
 from ledgermq.remoting.signature import Credentials
 
 FAILURES_KEPT: Final = 8

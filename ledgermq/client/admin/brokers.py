@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from ledgermq.client.admin.base import AdminBase, parse_table, read
-from ledgermq.client.checks import check_text, check_text_map
+from ledgermq.client.core.checks import check_text, check_text_map
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.properties_text import parse_properties
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.refusal import Refusal
 
 

@@ -3,14 +3,14 @@
 from typing import Final
 
 from ledgermq.client.admin.messages import MessageAdmin
-from ledgermq.client.calls import Target
-from ledgermq.client.checks import check_count, check_kind
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.calls import Target
+from ledgermq.client.core.checks import check_count, check_kind
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import NoRouteError
-from ledgermq.client.message import Message
-from ledgermq.client.outgoing import check_group
-from ledgermq.client.route import MessageQueue
-from ledgermq.client.routes import Routes
-from ledgermq.client.sending import send_ext
+from ledgermq.client.producer.outgoing import check_group
+from ledgermq.client.producer.sending import send_ext
 from ledgermq.message.flags import COMPRESSED, COMPRESSION_MASK
 from ledgermq.message.properties import (
     DELAY,
@@ -20,8 +20,8 @@ from ledgermq.message.properties import (
     RETRY_TOPIC,
     encode_properties,
 )
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 
 DLQ_PREFIX: Final = "%DLQ%"
 SENDER_GROUP: Final = "TOOLS_PRODUCER"

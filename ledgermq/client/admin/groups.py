@@ -17,18 +17,18 @@ from ledgermq.client.admin.results import (
     parse_members,
 )
 from ledgermq.client.admin.topics import attributes_text, parse_topic_list
-from ledgermq.client.checks import check_count, check_flag, check_kind, check_text_map, check_texts
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.checks import check_count, check_flag, check_kind, check_text_map, check_texts
 from ledgermq.client.errors import (
     GroupNotFoundError,
     NotFoundError,
     RefusedError,
     ServerError,
 )
-from ledgermq.client.membership import read_members
-from ledgermq.client.message import Message
-from ledgermq.client.outgoing import check_group
-from ledgermq.remoting.codes import RequestCode, ResponseCode
-from ledgermq.remoting.fields import I32_MAX
+from ledgermq.client.group.membership import read_members
+from ledgermq.client.producer.outgoing import check_group
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.fields import I32_MAX
 
 FORWARDED_TIMEOUT_S: Final = 12.0  # the broker asks a client, and gives it 10 s
 

@@ -7,8 +7,12 @@ from datetime import datetime
 from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
-from ledgermq.client.back_off import back_off_s
-from ledgermq.client.checks import check_count, check_text, check_texts, unix_ms
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
+from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.checks import check_count, check_text, check_texts, unix_ms
+from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.route import MessageQueue, check_queue
 from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -19,16 +23,12 @@ from ledgermq.client.errors import (
     UndecodableError,
     UnreachableError,
 )
-from ledgermq.client.leader_plan import LeaderPlan
-from ledgermq.client.message import Message
-from ledgermq.client.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
-from ledgermq.client.queue_offsets import QueueOffsets
-from ledgermq.client.route import MessageQueue, check_queue
-from ledgermq.client.subscription import ALL, parse_subscription
+from ledgermq.client.group.queue_offsets import QueueOffsets
+from ledgermq.client.group.subscription import ALL, parse_subscription
 from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_record, decode_records
-from ledgermq.remoting.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 FOUND_MAX: Final = 64

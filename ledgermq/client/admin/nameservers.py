@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from ledgermq.client.admin.base import AdminBase, read
 from ledgermq.client.admin.brokers import parse_settings, settings_text
-from ledgermq.client.checks import check_text, check_texts
+from ledgermq.client.core.checks import check_text, check_texts
 from ledgermq.client.errors import InvalidArgumentError, NotFoundError
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 
 
 class NameserverAdmin(AdminBase):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.client.route import MessageQueue
-from ledgermq.remoting.lenient_json import loads
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.remoting.codec.lenient_json import loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import orjson
 
 from ledgermq.client.admin.base import AdminBase, pruned, read
 from ledgermq.client.admin.results import Policy, User, parse_policies
-from ledgermq.client.checks import check_flag, check_text, check_texts, listed
+from ledgermq.client.core.checks import check_flag, check_text, check_texts, listed
 from ledgermq.client.errors import InvalidArgumentError, ServerError
-from ledgermq.remoting.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode
 
 Kind = Literal["Super", "Normal"]
 

@@ -6,9 +6,9 @@ import pytest
 
 from broker.auth.access import FOR_EVERY_USER, accesses
 from ledgermq.message.ids import offset_message_id
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.fields import long
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.refusal import Refusal
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
 

@@ -1,9 +1,9 @@
 """Users of a Raft group: made on any member, as mqadmin asks all of them, and known to all."""
 
-from broker.assembly import Broker
 from broker.auth.model import Acl, User
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from node.broker_assembly import Broker
 from tests.broker.test_broker import ask
 from tests.broker.test_raft_brokers import Group, group
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.auth.settings import AuthSettings
-from broker.state_files import load_state
-from ledgermq.remoting.codes import RequestCode
-from ledgermq.remoting.command import Command
-from ledgermq.remoting.fields import SEND_NAMES
+from broker.state.files import load_state
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import SEND_NAMES
 from ledgermq.remoting.signature import Credentials, signature
 from tests.broker.conftest import Desk, MemoryClient, eventually, pull_fields, send_fields
 

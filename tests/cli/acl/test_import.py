@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.assembly import Broker
 from broker.auth.model import Acl
 from broker.auth.settings import AuthSettings
 from cli.acl.files import read_credentials, read_plain_acl
 from cli.acl.importing import import_users
-from cli.errors import CommandError, UsageError
 from cli.main import main
 from ledgermq.client import Admin, Consumer, Credentials, LedgerMQError, Producer
 from ledgermq.remoting.tls import ClientTls, ReloadedContext, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
+from node.broker_assembly import Broker
+from node.errors import CommandError, UsageError
 from tests.broker.conftest import eventually, small_config
 from tests.remoting.certificates import Identity, make_identity
 

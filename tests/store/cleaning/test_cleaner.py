@@ -11,11 +11,11 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.cleaner import Cleaner
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import DiskSpace, StoreSpace
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskFailedError
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.opening import OpenStore
-from store.queue_reader import GetStatus
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_reader import GetStatus
 from tests.store.support import Outcomes, bodies_of, eventually, open_classic, put_all, queued
 
 DAY_MS = 86_400_000

@@ -10,7 +10,7 @@ import pytest
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
-from store.flusher import FlushMode
+from store.log.flusher import FlushMode
 from store.opening import OpenStore
 from tests.store.support import Outcomes, bodies_of, eventually, open_classic, put_all, queued
 

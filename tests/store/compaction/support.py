@@ -11,7 +11,7 @@ from ledgermq.message.record import decode_record, record_size, write_draft
 from store.compaction.compaction_log import CompactionLog, Copied
 from store.compaction.config import CompactionConfig
 from store.compaction.replacing import Place
-from store.consume_queue import ConsumeQueue
+from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import ReplicatedLog
 from tests.store.support import HOST, fill
 

@@ -10,15 +10,15 @@ import pytest
 
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size
-from ledgermq.remoting.java_files import loads
-from store.commit_log import CommitLogConfig
+from ledgermq.remoting.codec.java_files import loads
 from store.compaction.compaction_store import CompactionStore
 from store.compaction.sparse_file import SparseFile
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError
-from store.flusher import FlushMode
+from store.log.commit_log import CommitLogConfig
+from store.log.flusher import FlushMode
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queued_draft import QueuedDraft
+from store.queues.consume_queue import ConsumeQueue
 from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgermq.remoting.codec.java_files import dumps, loads
 from ledgermq.remoting.errors import JsonError
-from ledgermq.remoting.java_files import dumps, loads
-from store.config_file import read_config, write_config
+from store.directory.config_file import read_config, write_config
 from store.errors import StoreFormatError
 from tests.store.support import GOLDEN
 
@@ -134,9 +134,9 @@ def _crash_at(patch: pytest.MonkeyPatch, crash: str) -> None:
         return run
 
     if name == "sync_directory":
-        patch.setattr("store.config_file.sync_directory", or_crash(lambda _: None))
+        patch.setattr("store.directory.config_file.sync_directory", or_crash(lambda _: None))
     elif name == "fsync":
-        patch.setattr("store.config_file.os.fsync", or_crash(os.fsync))
+        patch.setattr("store.directory.config_file.os.fsync", or_crash(os.fsync))
     else:
         patch.setattr(Path, name, or_crash(getattr(Path, name)))
 

@@ -20,9 +20,9 @@ from chaos.crash.recorder import Recorder, inline_executors
 from dledger.errors import DLedgerError
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import decode_record
-from store.consume_queue import BLANK_SIZE
 from store.errors import StoreError, StoreFormatError
 from store.opening import OpenStore
+from store.queues.consume_queue import BLANK_SIZE
 
 SEEDS_PER_TEST, TESTS = 60, 4
 CLASSIC, RAFT = ClassicSettings(steps=25), RaftCrashSettings(steps=25)

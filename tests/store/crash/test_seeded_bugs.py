@@ -12,14 +12,14 @@ import pytest
 from chaos.crash.campaign import Effort, run_seeds
 from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
 from chaos.crash.modes import MODES
-from dledger.entry_log import EntryLog
-from store import recovery
-from store.checkpointer import Checkpointer
-from store.flusher import Flusher
-from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
-from store.queue_file import QueueFile
-from store.record_batches import RecordBatch, read_batch
+from dledger.log.entry_log import EntryLog
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log import recovery
+from store.log.flusher import Flusher
+from store.queues.queue_file import QueueFile
+from store.recovery.checkpointer import Checkpointer
+from store.recovery.record_batches import RecordBatch, read_batch
 
 SEEDS = range(20)
 Patch = contextlib.AbstractContextManager[Any]
@@ -39,11 +39,11 @@ def a_sync_counts_for_what_was_placed_while_it_ran() -> Patch:
 
 
 def directory_of_the_log_not_synced() -> Patch:
-    return mock.patch("store.disk.sync_directory", lambda _: None)
+    return mock.patch("store.files.disk.sync_directory", lambda _: None)
 
 
 def directory_of_term_and_vote_not_synced() -> Patch:
-    return mock.patch("dledger.small_file.sync_directory", lambda _: None)
+    return mock.patch("dledger.log.small_file.sync_directory", lambda _: None)
 
 
 def checkpoint_ahead_of_the_log() -> Patch:

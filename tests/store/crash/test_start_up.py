@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from store.checkpoint import Checkpoint, CheckpointFile, Progress
-from store.commit_log import CommitLog
-from store.mapped_file import MappedFile
+from store.directory.checkpoint import Checkpoint, CheckpointFile, Progress
+from store.files.mapped_file import MappedFile
+from store.log.commit_log import CommitLog
 from store.opening import OpenStore
-from store.queue_ends import FILE_NAME, QueueEnds, decode_ends, encode_ends
-from store.queue_file import QueueFile
+from store.queues.queue_ends import FILE_NAME, QueueEnds, decode_ends, encode_ends
+from store.queues.queue_file import QueueFile
 from tests.store.support import bodies_of, fast_directory, open_classic, put_all, queued
 
 GIB = 1 << 30

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from ledgermq.remoting.refusal import Refusal
-from store.commit_log import CommitLogConfig
-from store.flusher import FlushMode
+from store.log.commit_log import CommitLogConfig
+from store.log.flusher import FlushMode
 from store.opening import StoreConfig, open_classic_store
 from store.replicated_log import AppendReceipt
 from tests.store.support import HOST, queued

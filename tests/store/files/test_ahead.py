@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from store.allocator import FileAllocator
-from store.mapped_file import MappedFile, file_name
-from store.mapped_file_queue import MappedFileQueue
+from store.files.allocator import FileAllocator
+from store.files.mapped_file import MappedFile, file_name
+from store.files.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store import pages
-from store.commit_log import CommitLog
 from store.errors import DiskReadError, StoreError
-from store.flusher import FlushMode
-from store.mapped_file import MappedFile, file_name
-from store.queue_file import QueueFile
+from store.files import pages
+from store.files.mapped_file import MappedFile, file_name
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
+from store.queues.queue_file import QueueFile
 from tests.store.files.conftest import MEBIBYTE, Disk
 from tests.store.support import Outcomes, eventually, open_classic, put_all, queued
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from store.belonging import ensure_store
+from store.directory.ownership import ensure_store
+from store.directory.store_directory import StoreDirectory
 from store.errors import DiskFailedError, StoreFormatError
-from store.store_directory import StoreDirectory
 from tests.store.files.conftest import mounted
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from store.checkpoint import Checkpoint
-from store.commit_log import CommitLog, CommitLogConfig
+from store.directory.checkpoint import Checkpoint
+from store.log.commit_log import CommitLog, CommitLogConfig
 from tests.store.support import HOST, Outcomes, eventually, make_draft
 
 FOREVER_MS = 3_600_000

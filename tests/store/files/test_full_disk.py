@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.commit_log import CommitLog
-from store.flusher import FlushMode
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
 from tests.store.files.conftest import MEBIBYTE, Disk
 from tests.store.support import bodies_of, eventually, open_classic, put_all, queued
 

@@ -14,9 +14,9 @@ from ledgermq.message.crc import CRC_PROPERTY_LENGTH, decode_crc_property
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.record import BLANK, Record, check_record, decode_record
-from store.checkpoint import Checkpoint
-from store.commit_log import CommitLog, CommitLogConfig
-from store.placing import Placer
+from store.directory.checkpoint import Checkpoint
+from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.placing import Placer
 from tests.store.support import GOLDEN, Outcomes, golden
 
 STORES = ["plain", "blank", "crc", "lmq", "batchcq", "cqext"]

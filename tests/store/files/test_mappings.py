@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from store.deleted_files import DeletedFiles
-from store.mapped_file import CHUNK_BYTES, file_name
-from store.mapped_file_queue import MappedFileQueue
-from store.mappings import Mappings
+from store.files.deleted_files import DeletedFiles
+from store.files.mapped_file import CHUNK_BYTES, file_name
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapping_limit import Mappings
 
 SIZE = 4 * CHUNK_BYTES
 
@@ -93,7 +93,7 @@ def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch
         asked.append((start, end))
         return True
 
-    monkeypatch.setattr("store.pages.populate", populate)
+    monkeypatch.setattr("store.files.pages.populate", populate)
     queue = make_queue(tmp_path, 1, 2)
     for _ in range(3):
         queue.slice(CHUNK_BYTES + 1, 10)
@@ -106,7 +106,7 @@ def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch
 
 
 def test_an_old_kernel_reads_by_file_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.pages.populate", lambda *_: False)
+    monkeypatch.setattr("store.files.pages.populate", lambda *_: False)
     queue = make_queue(tmp_path, 2, 2)
     assert bytes(queue.slice(SIZE + 5, 2)) == b"\x01\x01"
 

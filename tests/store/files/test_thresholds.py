@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.thresholds import Threshold
+from store.log.thresholds import Threshold
 
 FILE = 1 << 20
 

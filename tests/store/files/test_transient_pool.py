@@ -12,14 +12,15 @@ import pytest
 
 from ledgermq.message.record import BLANK_SIZE_MIN
 from ledgermq.remoting.refusal import Cause, Refusal
-from store import committer, disk
-from store.checkpoint import Checkpoint
-from store.commit_log import CommitLog, CommitLogConfig
+from store.directory.checkpoint import Checkpoint
 from store.errors import DiskFailedError, PoolUnavailableError, RecordUnavailableError
-from store.flusher import FlushMode
-from store.pooled_file import PooledFile
+from store.files import disk
+from store.files.pooled_file import PooledFile
+from store.files.transient_pool import TransientPool
+from store.log import committer
+from store.log.commit_log import CommitLog, CommitLogConfig
+from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
-from store.transient_pool import TransientPool
 from tests.store.support import HOST, Outcomes, bodies_of, eventually, make_draft, open_classic
 
 SIZE = 4096

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from store import pages
 from store.errors import DiskFailedError, DiskFullError
-from store.file_making import FileMaker
-from store.mapped_file import MappedFile, file_name
+from store.files import pages
+from store.files.mapped_file import MappedFile, file_name
+from store.files.preparation import FileMaker
 
 SIZE = 4 << 20
 PAGES = SIZE // 4096

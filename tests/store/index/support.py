@@ -5,13 +5,13 @@ from pathlib import Path
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import record_size
-from store.commit_log import CommitLogConfig
 from store.index.batch import Entries
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
 from store.index.service import IndexService
+from store.log.commit_log import CommitLogConfig
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queued_draft import QueuedDraft
 from tests.store.support import HOST, put_all, queued
 
 LAYOUT = IndexLayout(slots=7, entries=20)

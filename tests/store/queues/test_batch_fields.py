@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from store.batch_fields import Run, runs_of
-from store.consume_queue import ConsumeQueue
-from store.dispatch import SCHEDULE_TOPIC, unit_fields
-from store.mapped_file import MappedFile, file_name
-from store.record_batches import read_batch
+from store.files.mapped_file import MappedFile, file_name
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.dispatch import SCHEDULE_TOPIC, unit_fields
+from store.recovery.batch_fields import Run, runs_of
+from store.recovery.record_batches import read_batch
 
 _V1, _V2 = -626843481, -626843477
 _TOPICS = (b"A", b"TopicA", b"TopicB", b"t" * 127, "Straße".encode(), SCHEDULE_TOPIC, b"12345678", b"1234567")

@@ -9,12 +9,12 @@ import pytest
 from ledgermq.message.batch_unit import BATCH_UNIT
 from ledgermq.message.ext_unit import decode_ext_unit, ext_position, is_ext_address
 from ledgermq.message.queue_unit import UNIT
-from store.batch_queue import BatchQueue
-from store.consume_queue import ConsumeQueue, QueueEntry
-from store.ext_queue import ExtQueue
-from store.queue_entries import entries_of
-from store.queue_kinds import QueueKinds
-from store.queue_table import QueueTable
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import ConsumeQueue, QueueEntry
+from store.queues.ext_queue import ExtQueue
+from store.queues.queue_entries import entries_of
+from store.queues.queue_kinds import QueueKinds
+from store.queues.queue_table import QueueTable
 from tests.store.support import GOLDEN, golden
 
 STORES = GOLDEN / "records" / "stores"

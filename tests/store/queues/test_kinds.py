@@ -11,13 +11,13 @@ from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import decode_properties, encode_properties
 from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.batch_queue import BatchQueue
-from store.consume_queue import ConsumeQueue
 from store.errors import DiskFullError
+from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore
-from store.queue_kinds import QueueKinds
-from store.queue_reader import GetStatus
-from store.queued_draft import QueuedDraft
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_kinds import QueueKinds
+from store.queues.queue_reader import GetStatus
 from tests.store.support import Outcomes, bodies_of, body_of, open_classic, put_all, queued
 
 
@@ -168,7 +168,7 @@ async def test_a_log_that_refuses_gives_all_places_back(tmp_path: Path, monkeypa
         raise DiskFullError(tmp_path, 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr("store.placing.Placer.place", full)
+        patch.setattr("store.log.placing.Placer.place", full)
         with pytest.raises(Refusal):
             opened.store.put(drafts, Outcomes())
     assert [(draft.properties, draft.size) for draft in drafts] == before

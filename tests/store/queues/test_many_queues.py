@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from store.commit_log import CommitLogConfig
+from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queue_mapping import map_file
+from store.queues.queue_mapping import map_file
 from tests.store.support import HOST, fast_directory, put_all, queued
 
 QUEUES = int(os.environ.get("LEDGERMQ_TEST_QUEUES", "10000"))

@@ -5,10 +5,10 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.batch_queue import BatchQueue
-from store.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
 from store.message_reader import MessageReader
-from store.queue_reader import ColdLimits
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
+from store.queues.queue_reader import ColdLimits
 from tests.store.support import MemoryLog, fast_directory, make_draft
 
 START = 1_700_000_000_000

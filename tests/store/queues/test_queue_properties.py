@@ -16,10 +16,10 @@ from ledgermq.message.ext_unit import (
     ext_position,
     is_ext_address,
 )
-from store.batch_queue import BatchQueue
-from store.consume_queue import ConsumeQueue, QueueEntry, Unit
-from store.ext_files import ExtFiles
-from store.ext_queue import ExtQueue
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import ConsumeQueue, QueueEntry, Unit
+from store.queues.ext_files import ExtFiles
+from store.queues.ext_queue import ExtQueue
 from tests.store.support import fast_directory
 
 FILE_UNITS = 7

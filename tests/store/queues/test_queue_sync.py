@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from store.commit_log import CommitLogConfig
 from store.errors import DiskFailedError
+from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, StoreConfig, open_classic_store
-from store.queue_file import QueueFile
+from store.queues.queue_file import QueueFile
 from tests.store.support import HOST, eventually, put_all, queued
 
 UNITS_OF_A_PAGE = 205

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from store.errors import DiskFailedError
-from store.queue_table import QueueTable
-from store.trash import Trash
+from store.files.trash import Trash
+from store.queues.queue_table import QueueTable
 from tests.store.support import LIMIT_S
 
 
@@ -28,7 +28,7 @@ def test_a_topic_can_be_made_again_while_its_old_files_are_still_removed(
     for queue_id in range(3):
         table.get("T", queue_id).put(0, 100, 0, 0)
     with monkeypatch.context() as patch:
-        patch.setattr("store.trash.Trash._remove", lambda trash, folders: None)
+        patch.setattr("store.files.trash.Trash._remove", lambda trash, folders: None)
         table.delete_topic("T")
     assert not (tmp_path / "consumequeue" / "T").exists()
     assert table.of_topic("T") == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from store.errors import DiskFailedError, StoreFormatError
-from store.mapped_file import MappedFile
+from store.files.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts
 from store.timer.placing import TimerIndexConfig

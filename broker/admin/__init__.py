@@ -1,0 +1,1 @@
+"""Requests of tools and the messages to nameservers."""

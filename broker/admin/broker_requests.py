@@ -1,0 +1,46 @@
+"""Requests about the broker itself: its settings (26), its state (28), its statistics (315).
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
+"""
+
+from broker.admin.config_text import properties_text
+from broker.admin.runtime_info import RuntimeInfo
+from broker.admin.statistics import Statistics
+from broker.config import BrokerConfig
+from broker.role import Role
+from broker.state.settings import DataVersion
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import text
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+
+
+class BrokerRequests:
+    """Shows the broker itself."""
+
+    def __init__(self, config: BrokerConfig, role: Role, runtime: RuntimeInfo, statistics: Statistics) -> None:
+        self._config = config
+        self._role = role
+        self._runtime = runtime
+        self._statistics = statistics
+
+    def broker_config(self, connection: Connection, command: Command) -> None:
+        """26: its settings, as properties text."""
+        version = dumps(DataVersion().to_json()).decode()
+        body = properties_text(self._config, self._role)
+        connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
+
+    def runtime_info(self, connection: Connection, command: Command) -> None:
+        """28: rates, totals, positions."""
+        table = self._runtime.table(self._role.writable)
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"table": table}))
+
+    def view_statistics(self, connection: Connection, command: Command) -> None:
+        """315: a counter's sum, rate and average over the last minute, hour and day."""
+        name, key = text(command.ext, "statsName"), text(command.ext, "statsKey")
+        spans = self._statistics.find(name, key)
+        if spans is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(spans))

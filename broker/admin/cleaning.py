@@ -1,0 +1,68 @@
+"""Cleaning by an administrator's word: expired queues (306), queues of unused topics (316), expired log files (329).
+
+Each node cleans itself; what a leader is told its followers are not.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from broker.send.target import SendTargets
+from broker.state import names
+from broker.state.metadata import Metadata
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.cleaning.cleaner import Cleaner
+from store.message_store import MessageStore
+
+_LIGHT_QUEUE_PREFIX = "%LMQ%"
+
+
+class CleaningRequests:
+    """Has the store cleaned.
+
+    Args:
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        targets: SendTargets,
+        store: MessageStore,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._metadata = metadata
+        self._targets = targets
+        self._store = store
+        self._spawn = spawn
+
+    def expired_queues(self, connection: Connection, command: Command) -> None:
+        """306: queues forget what the log has dropped; those of topics that are gone go wholly."""
+        self._spawn(self._answer_after(self._cleaner().clean_expired_queues(self._is_kept), connection, command))
+
+    def unused_topics(self, connection: Connection, command: Command) -> None:
+        """316: queues of topics that are not there any more go, whatever they hold."""
+        self._spawn(self._answer_after(self._cleaner().clean_unused_topics(self._is_kept), connection, command))
+
+    def expired_log(self, connection: Connection, command: Command) -> None:
+        """329: files of the log that are past their time go now, at any hour."""
+        self._cleaner().clean_by_hand()
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def _cleaner(self) -> Cleaner:
+        if self._store.cleaner is None:
+            raise Refusal(Cause.RECOVERING, "the store is being opened", retry_after_ms=100)
+        return self._store.cleaner
+
+    def _is_kept(self, topic: str) -> bool:
+        is_ours = names.is_system_topic(topic) or topic.startswith(_LIGHT_QUEUE_PREFIX)
+        return is_ours or self._metadata.topic(topic) is not None
+
+    async def _answer_after(self, work: Awaitable[Any], connection: Connection, command: Command) -> None:
+        await work
+        self._targets.forget()
+        connection.respond(command, ResponseCode.SUCCESS)

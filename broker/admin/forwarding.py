@@ -1,0 +1,69 @@
+"""Changes that tools ask of every member of a group: a follower passes them on to its leader.
+
+    follower --(the request as it came)--> leader --> answer --> back
+
+Source: apache/rocketmq `tools/.../command/CommandUtil.java`: with `-c` some commands go through masters and slaves,
+each of which has tables of its own there.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from broker.role import Role
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.refusal import Cause, Refusal
+
+Serve = Callable[[Connection, Command], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Forward = Callable[[str, Command], Awaitable[Command]]
+
+_PASSED_ON: Final = "passed on to the leader"
+
+
+class PassingOn:
+    """Makes requests the leader's.
+
+    Args:
+        spawn: runs a coroutine until the broker stops.
+
+    Attributes:
+        forward: asks another broker; None: a follower refuses.
+    """
+
+    def __init__(self, role: Role, spawn: Spawn) -> None:
+        self._role = role
+        self._spawn = spawn
+        self.forward: Forward | None = None
+
+    def led(self, serve: Serve) -> Serve:
+        """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
+
+        def served(connection: Connection, command: Command) -> None:
+            forward, leader = self.forward, self._leader_elsewhere()
+            if forward is None or leader is None or command.remark == _PASSED_ON:
+                serve(connection, command)
+            else:
+                self._spawn(self._pass_on(forward, leader, connection, command))
+
+        return served
+
+    def _leader_elsewhere(self) -> str | None:
+        try:
+            self._role.check_writable()
+        except Refusal as refusal:
+            return refusal.leader_hint.address if refusal.leader_hint is not None else None
+        return None
+
+    async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
+        """The same header fields and body, so that the signature holds."""
+        question = Command(command.code, ext=dict(command.ext), body=bytes(command.body), remark=_PASSED_ON)
+        question.version, question.language = command.version, command.language
+        try:
+            answer = await forward(leader, question)
+        except RemotingError as error:
+            remark = f"the leader at {leader} does not answer: {error}"
+            connection.refuse(command, Refusal(Cause.NOT_LEADER, remark, retry_after_ms=1000))
+        else:
+            connection.respond(command, answer.code, answer.ext, bytes(answer.body), answer.remark)

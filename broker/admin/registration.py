@@ -1,0 +1,276 @@
+"""Keeps the nameservers told: who this broker is, under which id, with which topics.
+
+    role or topics change --announce--> one link per nameserver: register at once (103), again after a failure
+                                                 '- otherwise a heartbeat (322) every few seconds
+
+Each link sends what is true at that moment, so announcements that come while one is on its way are joined. A nameserver
+of ours that knows us is sent the topics that changed, any other all of them. The heartbeat is RocketMQ's question
+whether its nameserver has this state: one that was started anew, or dropped us, has not, and is told again.
+The connection stays open: when it closes, the nameserver drops this broker at once.
+
+Source: apache/rocketmq `broker/.../out/BrokerOuterAPI.java` (registerBrokerAll, sendHeartbeatViaDataVersion), and
+LedgerMQ's fields `term`, `confirmOffset`, `increment`; the first two let a nameserver refuse a deposed leader.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from broker.admin.registration_bodies import RegistrationBodies
+from broker.config import BrokerConfig
+from broker.role import Role
+from broker.state.settings import DataVersion, TopicConfig
+from ledgermq.message.crc import crc32
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
+
+log = logging.getLogger(__name__)
+
+Describe = Callable[[], "Announcement"]
+
+_RETRY_SECONDS = 1.0
+_ANNOUNCE_SECONDS = 1.0
+_UNREGISTER_SECONDS = 0.5
+_CRC_MASK = 0x7FFFFFFF
+_CHANGED_MAX = 500
+"""Topics that are sent as a change; more are sent with all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What is true of this broker now."""
+
+    topics: Mapping[str, TopicConfig]
+    version: DataVersion
+    confirm_offset: int
+
+
+class Registration:
+    """All links to nameservers.
+
+    Args:
+        address: `host:port` that clients dial.
+        describe: what is true now.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        address: str,
+        role: Role,
+        client: RemotingClient,
+        describe: Describe,
+    ) -> None:
+        self._config = config
+        self._address = address
+        self._role = role
+        self._client = client
+        self._describe = describe
+        self._revision = 0
+        self._bodies = RegistrationBodies(lambda: config.broker_permission)
+        self._links = [_Link(self, namesrv) for namesrv in config.namesrv_addrs]
+
+    def start(self) -> None:
+        """Register, and go on doing so."""
+        self.announce_soon()
+        for link in self._links:
+            link.start()
+
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
+        """These topics changed (None: anything may have): tell all nameservers, without waiting."""
+        self._revision += 1
+        for link in self._links:
+            link.want(changed)
+
+    async def announce(self) -> None:
+        """Returns when those nameservers that answer know all that was announced, or after a second."""
+        revision = self._revision
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANNOUNCE_SECONDS):
+                await asyncio.gather(*(link.reached(revision) for link in self._links))
+
+    async def close(self) -> None:
+        """Stop, and take this broker out of the routes."""
+        await asyncio.gather(*(link.close() for link in self._links))
+
+    @property
+    def registered_count(self) -> int:
+        """Nameservers that know the present state."""
+        return sum(link.told >= self._revision for link in self._links)
+
+    # ---- what a link sends
+
+    def identity(self) -> dict[str, str]:
+        """The fields that every request to a nameserver has."""
+        return {
+            "brokerAddr": self._address,
+            "brokerId": str(self._role.broker_id),
+            "brokerName": self._config.broker_name,
+            "clusterName": self._config.cluster_name,
+        }
+
+    def register_command(self, changed: Collection[str] = ()) -> Command:
+        """103, with those topics; with all of them when there are none such, or one is gone."""
+        now = self._describe()
+        port = int(self._address.rpartition(":")[2])
+        is_increment = bool(changed) and all(name in now.topics for name in changed)
+        if is_increment:
+            body = self._bodies.of_changed(now.topics, changed, now.version)
+        else:
+            body = self._bodies.whole(now.topics, now.version)
+        fields = self.identity() | {
+            "bodyCrc32": str(crc32(body) & _CRC_MASK),
+            "compressed": "false",
+            "enableActingMaster": "false",
+            "haServerAddr": f"{self._config.inside_host}:{port + 1}",
+            "heartbeatTimeoutMillis": str(self._config.namesrv_heartbeat_timeout_ms),
+            "confirmOffset": str(now.confirm_offset),
+            "increment": str(is_increment).lower(),
+        }
+        if self._role.generation:
+            fields["term"] = str(self._role.generation)
+        return Command(RequestCode.REGISTER_BROKER, ext=fields, body=body)
+
+    def heartbeat_command(self) -> Command:
+        """322: still here; is this state known?"""
+        return Command(
+            RequestCode.QUERY_DATA_VERSION, ext=self.identity(), body=dumps(self._describe().version.to_json())
+        )
+
+    def connected(self, namesrv: str) -> Connection | None:
+        """The open connection to it."""
+        return self._client.connected(namesrv)
+
+    async def ask(self, namesrv: str, command: Command, timeout_s: float | None = None) -> Command:
+        """The nameserver's answer, whatever its code.
+
+        Raises:
+            RemotingError: there is none in time.
+        """
+        timeout = self._config.register_timeout_ms / 1000 if timeout_s is None else timeout_s
+        return await self._client.request(namesrv, command, timeout)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Time between two signs of life."""
+        return self._config.namesrv_heartbeat_interval_ms / 1000
+
+    @property
+    def register_seconds(self) -> float:
+        """Time between two whole registrations without a reason."""
+        return self._config.register_interval_ms / 1000
+
+    @property
+    def revision(self) -> int:
+        """Number of the newest announcement."""
+        return self._revision
+
+
+class _Link:
+    """One nameserver. `told` is the newest announcement it has confirmed.
+
+    What it is to be told is kept until it has confirmed it: names of topics, or None when all is to be told.
+    """
+
+    def __init__(self, owner: Registration, namesrv: str) -> None:
+        self._owner = owner
+        self._namesrv = namesrv
+        self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._changed: set[str] | None = None
+        self._known_over: Connection | None = None
+        self._takes_increments = False
+        self.told = 0
+        self._trouble = ""
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"register at {self._namesrv}")
+
+    def want(self, changed: Collection[str] | None) -> None:
+        """These topics are to be told of, too; None: everything."""
+        if changed is None:
+            self._changed = None
+        elif self._changed is not None:
+            self._changed.update(changed)
+        self._wanted.set()
+
+    async def reached(self, revision: int) -> None:
+        """Returns when the nameserver knows that announcement or a later one."""
+        while self.told < revision:
+            self._news.clear()
+            await self._news.wait()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._ask(Command(RequestCode.UNREGISTER_BROKER, ext=self._owner.identity()), _UNREGISTER_SECONDS)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        register_at = 0.0
+        while True:
+            if self._wanted.is_set() or loop.time() >= register_at or not self._is_known:
+                self._wanted.clear()
+                is_told = await self._register(is_due=loop.time() >= register_at)
+                register_at = loop.time() + self._owner.register_seconds if is_told else 0.0
+            elif not await self._beat():
+                self._known_over = None
+                continue
+            else:
+                is_told = True
+            pause = self._owner.heartbeat_seconds if is_told else _RETRY_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether it has confirmed us over the connection that is open now."""
+        return self._known_over is not None and self._owner.connected(self._namesrv) is self._known_over
+
+    async def _register(self, *, is_due: bool) -> bool:
+        revision, changed = self._owner.revision, self._changed
+        is_whole = is_due or changed is None or not (self._is_known and self._takes_increments)
+        if is_whole or changed:
+            self._changed = set()
+            some = () if is_whole or changed is None or len(changed) > _CHANGED_MAX else changed
+            answer = await self._ask(self._owner.register_command(some))
+            if answer is None:
+                self._changed = self._known_over = None
+                return False
+            self._known_over = self._owner.connected(self._namesrv)
+            self._takes_increments = answer.ext.get("takesIncrements") == "true"
+        self.told = max(self.told, revision)
+        self._news.set()
+        return True
+
+    async def _beat(self) -> bool:
+        answer = await self._ask(self._owner.heartbeat_command())
+        return answer is not None and answer.ext.get("changed") == "false"
+
+    async def _ask(self, command: Command, timeout_s: float | None = None) -> Command | None:
+        """The answer when it was done; why not is logged once, not at every try."""
+        answer: Command | None = None
+        try:
+            answer = await self._owner.ask(self._namesrv, command, timeout_s)
+            trouble = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
+        except RemotingError as error:
+            trouble = str(error)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.log(
+                logging.WARNING if trouble else logging.INFO,
+                "nameserver %s: %s",
+                self._namesrv,
+                trouble or "well again",
+            )
+        return None if trouble else answer

@@ -1,0 +1,82 @@
+"""What tools and other brokers ask about replication: 905 and 908 (heard), 907 state, 1007 terms, 355 and 200056.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
+"""
+
+from typing import Any
+
+from broker.config import BrokerConfig, LogMode
+from broker.log_choice import term_starts
+from broker.role import Role
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I64_MAX, long, text
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.replicated_log import ReplicatedLog
+
+
+class ReplicaRequests:
+    """Serves them, of a broker whose replicas are a Raft group, or who has none."""
+
+    def __init__(self, config: BrokerConfig, role: Role, log: ReplicatedLog) -> None:
+        self._config = config
+        self._role = role
+        self._log = log
+
+    def status(self, connection: Connection, command: Command) -> None:
+        """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
+        if self._config.mode is LogMode.RAFT:
+            raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
+        client = {
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterFlushOffset": 0,
+            "maxOffset": 0,
+            "transferredByteInSecond": 0,
+        }
+        body = {
+            "haClientRuntimeInfo": client,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._log.max_offset,
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def terms(self, connection: Connection, command: Command) -> None:
+        """1007: where each term of this log begins and ends, as RocketMQ tells the epochs of a controller's masters."""
+        if self._config.mode is not LogMode.RAFT:
+            raise Refusal(Cause.SYSTEM_ERROR, "this request only for controllerMode ")
+        body = {
+            "brokerId": self._role.broker_id,
+            "brokerName": self._config.broker_name,
+            "clusterName": self._config.cluster_name,
+            "epochList": self._term_list(),
+            "maxOffset": self._log.max_offset,
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def _term_list(self) -> list[dict[str, Any]]:
+        starts = term_starts(self._log)
+        ends = [start for _, start in starts[1:]] + [I64_MAX]
+        return [
+            {"endOffset": end, "epoch": term, "startOffset": start}
+            for (term, start), end in zip(starts, ends, strict=True)
+        ]
+
+    def min_broker_changed(self, connection: Connection, command: Command) -> None:
+        """905: a nameserver tells who of a broker name has the least id; slaves that stand in for masters listen."""
+        long(command.ext, "minBrokerId")
+        text(command.ext, "brokerName")
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def reset_master_flush_offset(self, connection: Connection, command: Command) -> None:
+        """908: a slave forgets how far its master had flushed; whoever has no master has nothing to forget."""
+        long(command.ext, "masterFlushOffset")
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def nothing_elsewhere(self, connection: Connection, command: Command) -> None:
+        """355, 200056: tables and POP's progress go from RocksDB into files; they are in files."""
+        connection.respond(command, ResponseCode.SUCCESS, remark="export done.")

@@ -1,0 +1,206 @@
+"""Requests about topics: made and changed (17, 18), removed (215), shown (21, 202, 305, 351).
+
+A change is answered when it is committed and the nameservers have been told.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.role import Role
+from broker.state import names
+from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
+from broker.state.metadata import ChangeDone, Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.settings import DataVersion, TopicConfig
+from broker.state.tables import ReplicatedState
+from ledgermq.message.pop_handle import retry_topic
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I32_MAX, Fields, boolean, integer, text
+from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_map
+from ledgermq.remoting.codec.json_body import listed_json
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Announce = Callable[[], Awaitable[None]]
+
+
+class TopicRequests:
+    """Changes and shows topics.
+
+    Args:
+        announce: tells the nameservers of the present topics; returns when they know, or soon after.
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        role: Role,
+        store: MessageStore,
+        announce: Announce,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._metadata = metadata
+        self._offsets = offsets
+        self._role = role
+        self._store = store
+        self._announce = announce
+        self._spawn = spawn
+
+    def update_topic(self, connection: Connection, command: Command) -> None:
+        """17: make a topic, or give it new settings."""
+        fields = command.ext
+        self._role.check_writable()
+        name = text(fields, "topic")
+        names.check_topic_name(name, self._config.max_topic_length)
+        if names.is_system_topic(name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        before = self._metadata.topic(name)
+        self._check_type(parse_change(fields.get("attributes", "")))
+        topic = _topic_from(name, fields, before)
+        if topic == before:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        self._metadata.put_topic(topic, self._answer_after(connection, command))
+
+    def update_topics(self, connection: Connection, command: Command) -> None:
+        """18: make several topics, or give them new settings; all or none."""
+        self._role.check_writable()
+        topics = [self._listed_topic(entry) for entry in listed_json(command, "topicConfigList")]
+        self._metadata.put_topics(topics, self._answer_after(connection, command))
+
+    def _listed_topic(self, entry: Any) -> TopicConfig:
+        """One of several; its attributes are changes, as with 17."""
+        topic = TopicConfig.from_json(entry)
+        names.check_topic_name(topic.name, self._config.max_topic_length)
+        if names.is_system_topic(topic.name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{topic.name}] is conflict with system topic.")
+        self._check_type(topic.attributes)
+        before = self._metadata.topic(topic.name)
+        attributes = change_attributes(TOPIC_ATTRIBUTES, before.attributes if before else None, topic.attributes)
+        return replace(topic, attributes=attributes)
+
+    def _check_type(self, change: Mapping[str, str]) -> None:
+        if change.get(f"+{MESSAGE_TYPE}") == "MIXED" and not self._config.mixed_types:
+            raise Refusal(Cause.INVALID_PARAMETER, "MIXED message type is not supported.")
+
+    def system_topics(self, connection: Connection, command: Command) -> None:
+        """305: topics that belong to the system."""
+        topics = sorted(names.system_topics(self._config.cluster_name, self._config.broker_name))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"topicList": topics}))
+
+    def delete_topic(self, connection: Connection, command: Command) -> None:
+        """215: remove a topic, its queues and its offsets. One that is not there is removed already."""
+        self._role.check_writable()
+        name = text(command.ext, "topic")
+        names.check_topic_name(name, names.RETRY_TOPIC_LENGTH_MAX)
+        if names.is_system_topic(name):
+            raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        if self._metadata.topic(name) is None:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        doomed = [name, *(self._pop_retry_topics(name) if self._config.clear_retry_topics else ())]
+        self._metadata.remove_topics(doomed, self._answer_after(connection, command))
+
+    def _pop_retry_topics(self, name: str) -> Iterator[str]:
+        """Where messages of the topic lie that groups took by POP and did not acknowledge."""
+        for group in self._offsets.groups_of_topic(name):
+            for is_v2 in (False, True):
+                retries = retry_topic(name, group, is_v2=is_v2)
+                if self._metadata.topic(retries) is not None:
+                    yield retries
+
+    def all_topics(self, connection: Connection, command: Command) -> None:
+        """21: every topic's settings."""
+        empty = DataVersion(state_version=self._role.generation).to_json()
+        body = {
+            "dataVersion": self.topic_version().to_json(),
+            "mappingDataVersion": empty,
+            "topicConfigTable": {name: topic.to_json() for name, topic in self._metadata.topics().items()},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+        connection.respond(command, ResponseCode.SUCCESS, {}, dumps(body))
+
+    def topic_version(self) -> DataVersion:
+        """Version of the topic table, in this node's term."""
+        version = self._state.topic_version
+        return DataVersion(version.counter, version.timestamp, self._role.generation)
+
+    def topic_config(self, connection: Connection, command: Command) -> None:
+        """351: one topic's settings."""
+        name = text(command.ext, "topic")
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(topic.to_json()))
+
+    def topic_stats(self, connection: Connection, command: Command) -> None:
+        """202: bounds and last store time of each of a topic's queues."""
+        name = text(command.ext, "topic")
+        topic = self._metadata.existing_topic(name)
+        rows = []
+        for queue_id in range(max(topic.read_queues, topic.write_queues)):
+            queue = self._store.queues.find(name, queue_id)
+            row = {
+                "lastUpdateTimestamp": self._store_time(queue, queue.max_offset - 1) if queue else 0,
+                "maxOffset": queue.max_offset if queue else 0,
+                "minOffset": queue.min_offset if queue else 0,
+            }
+            rows.append((QueueId(name, self._config.broker_name, queue_id), row))
+        body = b'{"offsetTable":' + queue_map(rows) + b',"topicPutTps":0.0}'
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def _answer_after(self, connection: Connection, command: Command) -> ChangeDone:
+        def done(refusal: Refusal | None) -> None:
+            if refusal is not None:
+                connection.refuse(command, refusal)
+            else:
+                self._spawn(self._announce_and_answer(connection, command))
+
+        return done
+
+    async def _announce_and_answer(self, connection: Connection, command: Command) -> None:
+        await self._announce()
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def _store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
+        return max(0, self._store.store_time(queue, queue_offset))
+
+
+def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:
+    """The topic that a 17 describes; attributes are changes to those it has."""
+    filter_type = fields.get("topicFilterType", "SINGLE_TAG")
+    if filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        raise Refusal(
+            Cause.MALFORMED_FIELD, f"field topicFilterType is {filter_type[:40]!r}, not SINGLE_TAG or MULTI_TAG"
+        )
+    return TopicConfig(
+        name=name,
+        read_queues=integer(fields, "readQueueNums", low=0, high=65536),
+        write_queues=integer(fields, "writeQueueNums", low=0, high=65536),
+        perm=integer(fields, "perm", low=0, high=7),
+        filter_type=filter_type,
+        sys_flag=integer(fields, "topicSysFlag", 0, low=0, high=I32_MAX),
+        order=boolean(fields, "order"),
+        attributes=_attributes_from(fields.get("attributes", ""), before),
+        extra=before.extra if before is not None else {},
+    )
+
+
+def _attributes_from(change: str, before: TopicConfig | None) -> dict[str, str]:
+    parsed = parse_change(change)
+    return change_attributes(TOPIC_ATTRIBUTES, None if before is None else before.attributes, parsed)

@@ -1,0 +1,51 @@
+"""Handing leadership over on request: consumer offsets go into the log first, so that the successor has them.
+
+A private request of `ledgermq cluster transfer`; other logs than Raft's have nobody to hand over to.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from broker.log_choice import hand_over
+from broker.role import Role
+from broker.state.offsets import ConsumerOffsets
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Refusal
+from store.replicated_log import ReplicatedLog
+
+TRANSFER_LEADERSHIP: Final = 53001
+"""`target`: a node id; absent: whoever holds most of the log. Answered with the `target` chosen."""
+
+_DRAIN_SECONDS: Final = 1.0
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class TransferRequests:
+    """Serves `TRANSFER_LEADERSHIP`."""
+
+    def __init__(self, replicated_log: ReplicatedLog, role: Role, offsets: ConsumerOffsets, spawn: Spawn) -> None:
+        self._log = replicated_log
+        self._role = role
+        self._offsets = offsets
+        self._spawn = spawn
+
+    def transfer(self, connection: Connection, command: Command) -> None:
+        """Answered when the handing over has begun; the successor leads some milliseconds later."""
+        self._role.check_writable()
+        self._spawn(self._transfer(connection, command))
+
+    async def _transfer(self, connection: Connection, command: Command) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await self._offsets.drain()
+        try:
+            chosen = hand_over(self._log, command.ext.get("target"))
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+        else:
+            connection.respond(command, ResponseCode.SUCCESS, {"target": chosen})

@@ -1,0 +1,51 @@
+"""Requests of RocketMQ that a broker here knows and does not serve, and why: they are answered with code 3 and this."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ledgermq.remoting.codec.codes import RequestCode as Code
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_NEVER: Final = "RocketMQ's own broker does not serve it"
+_CONTAINER: Final = "a process is one broker here, there are no containers of brokers"
+_CONTROLLER: Final = "a Raft group elects its leader itself, there is no controller"
+_REPLICATION: Final = "there are no masters and slaves here: a Raft group replicates its log itself"
+_CLIENT: Final = "brokers ask it of clients"
+_NAMESERVER: Final = "nameservers serve it"
+
+REASONS: Final[Mapping[int, str]] = {
+    **dict.fromkeys((13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302), _NEVER),
+    **dict.fromkeys((Code.ADD_BROKER, Code.REMOVE_BROKER), _CONTAINER),
+    **dict.fromkeys((*range(1001, 1007), *range(1008, 1019)), _CONTROLLER),
+    Code.EXCHANGE_BROKER_HA_INFO: _REPLICATION,
+    Code.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics: a Raft group moves leadership, not queues",
+    Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "there is no RocksDB store that could be compared with the files",
+    **dict.fromkeys(
+        (
+            *(Code.CHECK_TRANSACTION_STATE, Code.NOTIFY_CONSUMER_IDS_CHANGED, Code.RESET_CONSUMER_CLIENT_OFFSET),
+            *(Code.GET_CONSUMER_STATUS_FROM_CLIENT, Code.PUSH_REPLY_MESSAGE_TO_CLIENT),
+        ),
+        _CLIENT,
+    ),
+    **dict.fromkeys(
+        (
+            *(Code.PUT_KV_CONFIG, Code.GET_KV_CONFIG, Code.DELETE_KV_CONFIG, Code.GET_KVLIST_BY_NAMESPACE),
+            *(Code.REGISTER_BROKER, Code.UNREGISTER_BROKER, Code.BROKER_HEARTBEAT, Code.QUERY_DATA_VERSION),
+            *(Code.GET_ROUTEINFO_BY_TOPIC, Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_MEMBER_GROUP),
+            *(Code.WIPE_WRITE_PERM_OF_BROKER, Code.ADD_WRITE_PERM_OF_BROKER),
+            *(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Code.GET_TOPICS_BY_CLUSTER, Code.GET_SYSTEM_TOPIC_LIST_FROM_NS),
+            *(Code.GET_UNIT_TOPIC_LIST, Code.GET_HAS_UNIT_SUB_TOPIC_LIST, Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
+            *(Code.UPDATE_NAMESRV_CONFIG, Code.GET_NAMESRV_CONFIG),
+            *(Code.DELETE_TOPIC_IN_NAMESRV, Code.REGISTER_TOPIC_IN_NAMESRV),
+        ),
+        _NAMESERVER,
+    ),
+}
+"""By request code; of a code that is in no table, nothing is known."""
+
+
+def not_served(code: int) -> Refusal:
+    """The refusal of a request that the broker does not serve; begins as RocketMQ's (the blank, too)."""
+    reason = REASONS.get(code)
+    remark = f" request type {code} not supported"
+    return Refusal(Cause.NOT_SUPPORTED, remark if reason is None else f"{remark}: {reason}")

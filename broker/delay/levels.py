@@ -1,0 +1,263 @@
+"""Delayed messages: 18 levels, one queue each, in the order of their arrival, so that only the head can be due.
+
+    send with DELAY=n ---> SCHEDULE_TOPIC_XXXX, queue n-1, REAL_TOPIC and REAL_QID kept
+    leader: head due? ---> the same message into its real topic and queue; the queue's progress rides in the log as a
+                           consumer offset, so a new leader goes on where the old one was; what that one delivered
+                           behind its last progress is found by `timer_deliveries`
+
+Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from broker.delay.deliveries import Deliveries, Kind
+from broker.role import Role
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
+from broker.state import names
+from broker.state.metadata import Metadata
+from broker.state.settings import DataVersion
+from broker.state.tables import ReplicatedState, offset_key
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.java_json import dumps, number_map
+from ledgermq.remoting.connection import Connection
+from store.errors import StoreError
+from store.log.queued_draft import QueuedDraft
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.dispatch import DELAY_LEVELS_MS
+
+log = logging.getLogger(__name__)
+
+LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
+
+PROGRESS_GROUP: Final = "CID_RMQ_SYS_LEDGERMQ_DELAY"
+
+_PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
+_BATCH = 256
+_RETRY_SECONDS = 0.5
+_GATHER_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # how long a level is left alone: the wall clock may be set meanwhile
+
+
+def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
+    """The properties of a message that waits at `level` (1 to 18) for its real topic and queue."""
+    return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+
+
+def due_ms(level: int) -> int:
+    """What the queue unit of a message that waits from now on holds in place of a tags code: when it is due, ms."""
+    return time.time_ns() // 1_000_000 + DELAY_LEVELS_MS[level - 1]
+
+
+class DelayService:
+    """Delivers what is due, while this node leads.
+
+    Args:
+        clock_ms: wall clock, the one of store times.
+
+    Attributes:
+        delivered, dropped: messages given to their real topic, and messages whose topic is gone.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        state: ReplicatedState,
+        deliveries: Deliveries,
+        role: Role,
+        store: MessageStore,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._metadata = metadata
+        self._state = state
+        self._deliveries = deliveries
+        self._role = role
+        self._store = store
+        self._targets = targets
+        self._drafts = drafts
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._busy: set[int] = set()
+        self._next: dict[int, int] = {}  # by level, ahead of the state
+        self._untold: dict[int, int] = {}  # of those, what is delivered and not recorded
+        self._untold_batches: list[tuple[int, int]] = []
+        self._limits: dict[int, deque[tuple[int, float]]] = {}  # by level: messages before this offset wait no longer
+        self._recording: asyncio.TimerHandle | None = None
+        self._is_leading = False
+        self.delivered = 0
+        self.dropped = 0
+
+    def wake(self, queues: Iterable[ConsumeQueue]) -> None:
+        """These queues have new messages, some of them perhaps delayed ones."""
+        for queue in queues:
+            if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
+                self._look_in(queue.queue_id, 0)
+
+    def figures(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells of delay levels: the next queue offset, and the queue's end."""
+        table: dict[str, str] = {}
+        for index, offset in sorted(self._offsets().items()):
+            queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+            table[f"scheduleMessageOffset_{index + 1}"] = f"{offset},{queue.max_offset if queue else 0}"
+        return table
+
+    def _offsets(self) -> dict[int, int]:
+        return self._state.offsets.get(_PROGRESS_KEY, {}) | (self._next if self._is_leading else {})
+
+    def all_offsets(self, connection: Connection, command: Command) -> None:
+        """45: the next queue offset of each level, as the file `config/delayOffset.json` has it."""
+        levels = number_map({index + 1: offset for index, offset in sorted(self._offsets().items())})
+        version = dumps(DataVersion(state_version=self._role.generation).to_json())
+        body = b'{"dataVersion":' + version + b',"offsetTable":' + levels + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def resume(self) -> None:
+        """This node leads now, and what the leader before has delivered is known: go on with every level."""
+        self._is_leading = True
+        self._busy.clear()
+        self._untold.clear()
+        self._untold_batches.clear()
+        self._limits.clear()
+        self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
+        for index in range(LEVEL_MAX):
+            self._look_in(index, 0)
+
+    def stop(self) -> None:
+        """No longer leading, or closing: what is delivered is recorded if that is still possible."""
+        self._record()
+        self._is_leading = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _look_in(self, index: int, seconds: float) -> None:
+        if self._is_leading and index not in self._timers and index not in self._busy:
+            self._timers[index] = self._loop.call_later(seconds, self._deliver_due, index)
+
+    def _deliver_due(self, index: int) -> None:
+        """Put what is due at one level into this turn's batch; look again when that is committed, or more is due."""
+        del self._timers[index]
+        try:
+            self._deliver_some(index)
+        except StoreError as error:
+            log.error("delay level %d waits: %s", index + 1, error)
+            self._look_in(index, _RETRY_SECONDS)
+
+    def _deliver_some(self, index: int) -> None:
+        queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+        if queue is None or not self._role.writable:
+            return
+        end = start = max(self._next.get(index, 0), queue.min_offset)
+        drafts: list[QueuedDraft] = []
+        while end < queue.max_offset and end - start < _BATCH:
+            record = self._waiting(queue, end)
+            if record is not None:
+                wait_s = self._wait_s(index, queue, end, record)
+                if wait_s > 0:
+                    if end == start:
+                        self._look_in(index, min(wait_s, _LOOK_SECONDS))
+                        return
+                    break
+                draft = self._draft(record)
+                drafts += [draft] if draft is not None else []
+            end += 1
+        if end > start:
+            self._busy.add(index)
+            self._append(index, drafts, start, end)
+
+    def _wait_s(self, index: int, queue: ConsumeQueue, queue_offset: int, record: Record) -> float:
+        """How long a message still waits.
+
+        One that was stored by a clock ahead of this node's (of a leader before, or its own before it was set back)
+        waits for its level from when it was seen; upstream lets it come at once.
+        """
+        level_ms = DELAY_LEVELS_MS[index]
+        wait_ms = record.store_timestamp + level_ms - self._clock_ms()
+        limits, now = self._limits.setdefault(index, deque()), self._loop.time()
+        if wait_ms > level_ms and (not limits or limits[-1][0] < queue.max_offset):
+            limits.append((queue.max_offset, now + level_ms / 1000))
+        while limits and limits[0][0] <= queue_offset:
+            limits.popleft()
+        return min(wait_ms / 1000, limits[0][1] - now) if limits else wait_ms / 1000
+
+    def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int) -> None:
+        token = (index, start)
+
+        def done(is_delivered: bool) -> None:
+            self._busy.discard(index)
+            if not is_delivered:
+                self._deliveries.end(Kind.DELAY, token)
+                self._look_in(index, _RETRY_SECONDS)
+                return
+            self.delivered += len(drafts)
+            self._next[index] = self._untold[index] = end
+            self._untold_batches.append(token)
+            if not self._is_leading:
+                self._record()
+            elif self._recording is None:
+                self._recording = self._loop.call_later(_GATHER_SECONDS, self._record)
+            self._look_in(index, 0)
+
+        if drafts:
+            self._deliveries.deliver(Kind.DELAY, token, drafts, done)
+        else:
+            self._loop.call_soon(done, True)
+
+    def _record(self) -> None:
+        """Put what is delivered into the log as progress."""
+        if self._recording is not None:
+            self._recording.cancel()
+            self._recording = None
+        untold, self._untold = self._untold, {}
+        batches, self._untold_batches = self._untold_batches, []
+        if not untold or not self._role.writable:
+            return
+
+        def refused() -> None:
+            self._untold = untold | self._untold
+            self._untold_batches += batches
+            if self._is_leading and self._recording is None:
+                self._recording = self._loop.call_later(_RETRY_SECONDS, self._record)
+
+        self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold}, batches, refused)
+
+    def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The message at a queue offset, unless it is gone or was delivered before this node led."""
+        unit = queue.unit(queue_offset)
+        if unit is not None and unit[0] in self._deliveries.origins:
+            return None
+        found = self._store.look_up(unit[0]) if unit is not None else None
+        try:
+            return decode_record(found) if found is not None else None
+        except CorruptRecordError as error:
+            self.dropped += 1
+            log.error("delayed record at queue offset %d of %s dropped: %s", queue_offset, queue, error)
+            return None
+
+    def _draft(self, record: Record) -> QueuedDraft | None:
+        properties = decode_properties(record.properties)
+        name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        topic = self._metadata.topic(name)
+        if topic is None or not queue_id.isascii() or not queue_id.isdigit():
+            self.dropped += 1
+            log.warning("delayed record at %d dropped: topic %s is gone", record.physical_offset, name)
+            return None
+        del properties[DELAY]
+        target = self._targets.target_after_waiting(topic, int(queue_id))
+        draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        draft.prepared_transaction_offset = record.physical_offset
+        return draft

@@ -1,0 +1,187 @@
+"""Where a message waits that is not for its topic yet: by transaction, delay level or time.
+
+    TRAN_MSG=true                  half topic, until its transaction ends
+    DELAY > 0                      SCHEDULE_TOPIC_XXXX, queue level - 1
+    TIMER_DELAY_SEC, _MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer, until its time; a time that is past is none
+
+The first that applies counts. REAL_TOPIC and REAL_QID keep where it goes. Looked at only when a message's properties
+hold one of these names somewhere.
+
+Source: apache/rocketmq `broker/.../util/HookUtils.java`, `broker/.../transaction/queue/TransactionalMessageBridge.java`
+(parseHalfMessageInner), `common/.../producer/RecallMessageHandle.java` (5.3.3).
+"""
+
+import base64
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from broker.config import BrokerConfig
+from broker.delay.levels import LEVEL_MAX, due_ms
+from broker.send.target import SendTarget, SendTargets
+from broker.state import names
+from ledgermq.message.properties import decode_properties, encode_properties, find_property
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.timer.timer_index import TimerIndex
+from store.timer.timer_message import (
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELETE_KEY,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_TOPIC,
+    asked_time,
+)
+
+RECALL_VERSION: Final = "v1"
+_ASKED: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+
+
+class Parked(NamedTuple):
+    """A message's place to wait.
+
+    Attributes:
+        properties: with what the waiting needs; end with 0x02.
+        tags_code: what its queue unit holds, or None for the tags' own.
+        recall_handle: by which a timer can be taken back, or empty.
+    """
+
+    target: SendTarget
+    properties: bytes
+    tags_code: int | None = None
+    recall_handle: str = ""
+
+
+class Parking:
+    """Finds the place.
+
+    Args:
+        index: says how full a timer's slot is.
+        clock_ms: wall clock.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, targets: SendTargets, index: TimerIndex, clock_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._targets = targets
+        self._index = index
+        self._clock_ms = clock_ms
+        self._random = random.Random()
+        self._half: SendTarget | None = None
+
+    def park(self, target: SendTarget, properties: bytes, reconsume_times: int = 0) -> Parked | None:
+        """Where a message for `target` waits; None when it does not. `properties` end with 0x02.
+
+        Raises:
+            Refusal: MESSAGE_ILLEGAL, NO_PERMISSION, BUSY or SYSTEM_ERROR, naming the property.
+        """
+        level = _level(properties)
+        if find_property(properties, b"TRAN_MSG") == b"true" and not (reconsume_times > 0 and level > 0):
+            return self._half_message(target, properties)
+        return self.delay(target, properties, level)
+
+    def delay(self, target: SendTarget, properties: bytes, level: int | None = None) -> Parked | None:
+        """The same for a message that is no half message (any more); errors as `park`."""
+        level = _level(properties) if level is None else level
+        if level > 0:
+            waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
+            return Parked(waiting, _with_origin(_without_times(properties), target), due_ms(level))
+        if find_property(properties, TIMER_OUT_MS.encode()) is not None:
+            return None  # it was a timer before: a retry of it
+        return self._timer(target, properties)
+
+    def _half_message(self, target: SendTarget, properties: bytes) -> Parked:
+        if self._config.reject_transactions:
+            host = self._config.advertised_host
+            remark = f"the broker[{host}] sending transaction message is forbidden (rejectTransactionMessage)"
+            raise Refusal(Cause.NO_PERMISSION, remark)
+        key = find_property(properties, b"UNIQ_KEY")
+        if key is not None:
+            properties += b"__transactionId__\x01%b\x02" % key
+        return Parked(self._targets.target(names.HALF_TOPIC, 0), _with_origin(properties, target))
+
+    def _timer(self, target: SendTarget, properties: bytes) -> Parked | None:
+        now_ms = self._clock_ms()
+        try:
+            deliver_ms = asked_time(decode_properties(properties), now_ms)
+        except ValueError as error:
+            raise self._illegal(str(error)) from error
+        if deliver_ms is None:
+            return None
+        if not self._config.timer_wheel_enable:
+            remark = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise Refusal(Cause.SYSTEM_ERROR, remark)
+        if deliver_ms <= now_ms:
+            if find_property(properties, TIMER_DELETE_KEY.encode()) is not None:
+                raise self._illegal(f"the deletion's time {deliver_ms} is past")
+            return None
+        if deliver_ms - now_ms > self._config.timer_max_delay_s * 1000:
+            raise self._illegal(f"its delay is {deliver_ms - now_ms} ms")
+        precision = self._config.timer_precision_ms
+        out_ms = (deliver_ms - 1) // precision * precision
+        self._check_room(out_ms)
+        properties = _with_origin(properties, target) + b"TIMER_OUT_MS\x01%d\x02" % out_ms
+        key = find_property(properties, b"UNIQ_KEY") or b""
+        handle = self._handle(target.topic.decode(), out_ms, key.decode(errors="replace"))
+        return Parked(self._targets.target(TIMER_TOPIC, 0), properties, None, handle)
+
+    def _check_room(self, out_ms: int) -> None:
+        """Refuse at random in a slot that is full, always in one twice as full."""
+        limit, count = self._config.timer_slot_count_max, self._index.count_at(out_ms)
+        if count > limit and self._random.random() < (count - limit) / limit:
+            raise Refusal(
+                Cause.SYSTEM_ERROR,
+                f"timer message is under flow control, max num limit is {2 * limit} or the current value is greater "
+                f"than {limit} and less than {2 * limit}, trigger random flow control: {count} timers are due in "
+                f"that slot (timerCongestNumEachSlot)",
+            )
+
+    def _handle(self, topic: str, out_ms: int, key: str) -> str:
+        if topic.startswith(names.RETRY_PREFIX):
+            return ""
+        text = " ".join((RECALL_VERSION, topic, self._config.broker_name, str(out_ms + 1), key))
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    def _illegal(self, detail: str) -> Refusal:
+        return Refusal(
+            Cause.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{self._config.timer_max_delay_s * 1000}ms; or if set del msg, the delay time should be bigger than the "
+            f"current time: {detail}",
+        )
+
+
+def refuse_in_batch(properties: bytes) -> None:
+    """Messages of a batch go to their topic at once.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, naming the property that asks for something else.
+    """
+    for name in ("DELAY", "TRAN_MSG", *_ASKED):
+        value = find_property(properties, name.encode())
+        if value is not None and value not in (b"0", b"false"):
+            raise Refusal(
+                Cause.MESSAGE_ILLEGAL,
+                f"a message of the batch has property {name}; batches are neither delayed nor transactional",
+            )
+
+
+def _level(properties: bytes) -> int:
+    """The delay level, 0 for none."""
+    text = find_property(properties, b"DELAY") or b"0"
+    if not text.isdigit():
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
+    return min(int(text[:9]), LEVEL_MAX)
+
+
+def _with_origin(properties: bytes, target: SendTarget) -> bytes:
+    return properties + b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (target.topic, target.queue_id)
+
+
+def _without_times(properties: bytes) -> bytes:
+    """A level wins over a time."""
+    if b"TIMER_DEL" not in properties:
+        return properties
+    kept = {name: value for name, value in decode_properties(properties).items() if name not in _ASKED}
+    return encode_properties(kept)

@@ -1,0 +1,92 @@
+"""What a timer becomes when its time has come: the message in its real topic, or itself in the timer topic once more.
+
+Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (convert, convertMessage), 5.3.3.
+"""
+
+import logging
+
+from broker.delay.due import DueTimer
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTarget, SendTargets
+from broker.state.metadata import Metadata
+from ledgermq.message.errors import CorruptRecordError, InvalidPropertyError
+from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.refusal import Refusal
+from store.log.queued_draft import QueuedDraft
+from store.message_store import MessageStore
+from store.timer.timer_message import (
+    TIMER_DELIVER_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_ROLL_TIMES,
+    TIMER_TOPIC,
+    whole_number,
+)
+
+log = logging.getLogger(__name__)
+
+
+class TimerDrafts:
+    """Makes them."""
+
+    def __init__(self, metadata: Metadata, store: MessageStore, targets: SendTargets, drafts: DraftMaker) -> None:
+        self._metadata = metadata
+        self._store = store
+        self._targets = targets
+        self._drafts = drafts
+
+    def is_current(self, draft: QueuedDraft) -> bool:
+        """Whether the queue of a draft made earlier was not removed since."""
+        return self._store.queues.by_key.get((draft.topic, draft.queue_id)) is draft.queue
+
+    def make(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
+        """The message to append; None, with a line in the log, when there is nowhere to put it.
+
+        Args:
+            due: the timer.
+            now_ms: when it is delivered.
+            found: its record, if that is at hand.
+
+        Raises:
+            StoreError: the record cannot be read now.
+        """
+        found = self._store.look_up(due.timer.physical_offset) if found is None else found
+        if found is None:
+            return None
+        try:
+            record = decode_record(found)
+            properties = dict(record.property_map)
+            if due.write_ms >= 0:
+                properties[TIMER_ENQUEUE_MS] = str(due.write_ms)
+            properties[TIMER_DEQUEUE_MS] = str(now_ms)
+            draft = self._rolled(due, record, properties) if due.is_roll else self._final(record, properties)
+        except (CorruptRecordError, InvalidPropertyError, Refusal, ValueError) as error:
+            log.warning("timer at %d dropped: %s", due.timer.physical_offset, error)
+            return None
+        draft.prepared_transaction_offset = record.physical_offset
+        return draft
+
+    def _final(self, record: Record, properties: dict[str, str]) -> QueuedDraft:
+        name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise ValueError(f"topic {name} is gone")
+        if not queue_id.isascii() or not queue_id.isdigit():
+            raise ValueError(f"property {REAL_QUEUE_ID} is {queue_id!r}, not a queue")
+        target = self._targets.target_after_waiting(topic, int(queue_id))
+        return self._again(record, target, properties)
+
+    def _rolled(self, due: DueTimer, record: Record, properties: dict[str, str]) -> QueuedDraft:
+        times = max(0, whole_number(properties.get(TIMER_ROLL_TIMES, "")) or 0)
+        properties[TIMER_ROLL_TIMES] = str(times + 1)
+        properties[TIMER_DELIVER_MS] = str(due.timer.due_ms)
+        return self._again(record, self._targets.target(TIMER_TOPIC, 0), properties)
+
+    def _again(self, record: Record, target: SendTarget, properties: dict[str, str]) -> QueuedDraft:
+        """With what is told of its wait, or without where there is no room for that: upstream loses the message."""
+        try:
+            return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        except Refusal:
+            own = dict(record.property_map)
+            return self._drafts.again(record, target, own, reconsume_times=record.reconsume_times)

@@ -1,0 +1,140 @@
+"""Every node follows the timer topic into its index, leader or not.
+
+    timer topic, queue 0 --read on--> TimerIndex.enqueue --> whoever delivers, if this node does
+
+Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (enqueue), 5.3.3.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.metrics.events import Events
+from store.errors import StoreError
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+from store.timer.timer_index import TimerIndex
+from store.timer.timer_log import TimerUnit
+from store.timer.timer_message import TIMER_TOPIC, TimerMessage, parse_timer
+
+log = logging.getLogger(__name__)
+
+_SLICE_S: Final = 0.005
+_SLICE_CHECK: Final = 32
+_RETRY_SECONDS: Final = 1.0
+
+Taken = Callable[[TimerMessage, TimerUnit | None], None]
+
+
+class TimerFollower:
+    """Reads on.
+
+    Args:
+        index: loaded.
+        on_taken: told each timer and its unit; None when its slot was delivered already.
+
+    Attributes:
+        count: timers taken by this process.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        index: TimerIndex,
+        store: MessageStore,
+        loop: asyncio.AbstractEventLoop,
+        on_taken: Taken,
+        events: Events,
+    ) -> None:
+        self._config = config
+        self._index = index
+        self._store = store
+        self._loop = loop
+        self._on_taken = on_taken
+        self._events = events
+        self._is_pausing = False
+        self._error: StoreError | None = None
+        self.count = 0
+
+    def open(self) -> None:
+        """The store is recovered: find the message behind the last one that the index has."""
+        queue, index = self.queue(), self._index
+        index.resume_at(self._queue_offset_of)
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        index.queue_offset = min(max(index.queue_offset, low), high)
+
+    def wake(self, queues: Iterable[ConsumeQueue]) -> None:
+        """These queues have new messages, some of them perhaps timers."""
+        for queue in queues:
+            if queue.topic == TIMER_TOPIC:
+                self.follow()
+                return
+
+    @property
+    def behind(self) -> int:
+        """Messages of the timer topic that are not in the index yet."""
+        queue = self.queue()
+        return max(queue.max_offset - self._index.queue_offset, 0) if queue is not None else 0
+
+    def queue(self) -> ConsumeQueue | None:
+        """The timer topic's one queue, once it has a message."""
+        return self._store.queues.find(TIMER_TOPIC, 0)
+
+    def timer_at(self, queue: ConsumeQueue, offset: int) -> TimerMessage | None:
+        """The timer at a queue offset; None when there is none.
+
+        Raises:
+            StoreError: it cannot be read now.
+        """
+        unit = queue.unit(offset)
+        return self._timer_of(unit[0]) if unit is not None else None
+
+    def follow(self) -> None:
+        """Take new messages for at most a slice, and come back for more."""
+        queue = self.queue()
+        if queue is None or self._is_pausing or self._config.timer_stop_enqueue:
+            return
+        deadline = time.monotonic() + _SLICE_S
+        offset = self._index.queue_offset = max(self._index.queue_offset, queue.min_offset)
+        while offset < queue.max_offset:
+            try:
+                self._take(queue, offset)
+            except StoreError as error:
+                if self._error is None:
+                    log.error("timers stand at queue offset %d: %s", offset, error)
+                self._error = error
+                self._follow_later(_RETRY_SECONDS)
+                return
+            self._error = None
+            offset = self._index.queue_offset = offset + 1
+            if offset % _SLICE_CHECK == 0 and time.monotonic() > deadline:
+                self._follow_later(0)
+                return
+
+    def _take(self, queue: ConsumeQueue, offset: int) -> None:
+        timer = self.timer_at(queue, offset)
+        if timer is not None:
+            unit = self._index.enqueue(timer)
+            self.count += 1
+            self._events.timers_in.add((timer.topic,))
+            self._events.delay_s.of((timer.topic,)).observe(max(0, timer.due_ms - timer.store_ms) // 1000)
+            self._on_taken(timer, unit)
+
+    def _timer_of(self, physical_offset: int) -> TimerMessage | None:
+        record = self._store.look_up(physical_offset)
+        return parse_timer(record, self._index.precision_ms) if record is not None else None
+
+    def _queue_offset_of(self, physical_offset: int) -> int | None:
+        timer = self._timer_of(physical_offset)
+        return timer.queue_offset if timer is not None else None
+
+    def _follow_later(self, seconds: float) -> None:
+        self._is_pausing = True
+        self._loop.call_later(seconds, self._follow_on)
+
+    def _follow_on(self) -> None:
+        self._is_pausing = False
+        self.follow()

@@ -1,0 +1,404 @@
+"""Timers: every node follows the timer topic into its index; the one that leads delivers, to the millisecond.
+
+    timer topic --TimerFollower--> TimerIndex (wheel, timer log) --load--> DueTimers --deliver--> real topics
+    state of the log: read time, queue offset <------------ progress, once a slot with deliveries ----'
+
+Progress says: timers below the queue offset whose slot lies before the read time have been delivered. A new leader goes
+on from there; what the one before delivered behind its last progress is found by `timer_deliveries`.
+
+Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (5.3.3). Ours: a timer fires at its exact time,
+upstream when its second is over; and once, upstream again after a change of leaders.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.delay.deliveries import Deliveries, Kind
+from broker.delay.due import LATE, DueTimer, DueTimers
+from broker.delay.timer_drafts import TimerDrafts
+from broker.delay.timer_follower import TimerFollower
+from broker.metrics.events import Events
+from broker.role import Role
+from broker.state.tables import ReplicatedState, offset_key
+from store.errors import StoreError
+from store.log.queued_draft import QueuedDraft
+from store.message_store import MessageStore
+from store.timer.timer_index import TimerIndex
+from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
+from store.timer.timer_message import TIMER_TOPIC, TimerMessage, parse_timer
+
+log = logging.getLogger(__name__)
+
+PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
+"""Where progress lies among the consumer offsets: queue 0 holds the queue offset, 1 the read time in ms."""
+
+_OFFSET, _READ_TIME = 0, 1
+_SLICE_S: Final = 0.005
+_SLICE_CHECK: Final = 32
+_LEAD_MS: Final = 2000  # how long before its time a slot is loaded
+_LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is loaded
+_PREPARED_BYTES_MAX: Final = 32 << 20
+_BATCH: Final = 512
+_RETRY_MS: Final = 500
+_LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
+_QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
+_FAR_TIMERS: Final = 5000  # or when so many have come since: a new leader looks at these
+_NEVER_ENQUEUED: Final = (1 << 63) - 1  # Java's mark of a timer that was due when it came
+
+
+class TimerService:
+    """Loads and delivers.
+
+    Args:
+        index: loaded.
+        clock_ms: wall clock, the one of store times.
+
+    Attributes:
+        follower: takes timers into the index.
+        delivered, dropped: timers delivered, and not delivered because their topic is gone.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        index: TimerIndex,
+        state: ReplicatedState,
+        deliveries: Deliveries,
+        role: Role,
+        store: MessageStore,
+        drafts: TimerDrafts,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+        events: Events,
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._deliveries = deliveries
+        self._role = role
+        self._store = store
+        self._drafts = drafts
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._events = events
+        self._due = DueTimers(index.precision_ms)
+        self._loading: Iterator[None] | None = None
+        self._unread: list[tuple[int, TimerUnit]] = []  # slots and units that the disk could not read
+        self._read_again_s = 0.0
+        self._prepared_bytes = 0
+        self._is_leading = False
+        self._wake: asyncio.TimerHandle | None = None
+        self._recorded_ms = 0
+        self._told_offset = 0
+        self._has_news = False
+        self._is_first = False  # no progress was ever recorded
+        self._opened = (0, 0)  # queue offset and read time of the index when it was opened
+        self._run = 0
+        self._rates = (0.0, 0.0)  # taken and delivered a second
+        self._seen = (0, 0)
+        self._sampled_s = loop.time()
+        self.index = index
+        self.follower = TimerFollower(config, index, store, loop, self._on_taken, events)
+        self.delivered = 0
+        self.dropped = 0
+
+    # ---- on every node
+
+    def open(self) -> None:
+        """The store is recovered and its tables are read: go on following."""
+        self.follower.open()
+        if self.index.read_ms == 0:
+            self.index.read_ms = self._first_read_ms()
+        self._opened = self.index.queue_offset, self.index.read_ms
+        self.follower.follow()
+
+    def figures(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells of timers."""
+        return {
+            "timerReadBehind": str(max(self._clock_ms() - self.index.read_ms, 0) // 1000),
+            "timerOffsetBehind": str(self.follower.behind),
+            "timerCongestNum": str(self.index.metrics.total),
+            "timerEnqueueTps": f"{self._rates[0]:.1f}",
+            "timerDequeueTps": f"{self._rates[1]:.1f}",
+        }
+
+    def overdue(self, now_ms: int) -> tuple[int, int]:
+        """How many timers are late, and how late the first of them is, ms; only the node that leads knows."""
+        first_ms = self._due.next_due_ms()
+        if not self._is_leading or first_ms is None or first_ms >= now_ms:
+            return 0, 0
+        return self._due.overdue_count(now_ms), now_ms - first_ms
+
+    def sync(self) -> None:
+        """Take over the progress of the node that leads; to be called now and then."""
+        now_s, seen = self._loop.time(), (self.follower.count, self.delivered)
+        passed_s = max(now_s - self._sampled_s, 0.001)
+        self._rates = (seen[0] - self._seen[0]) / passed_s, (seen[1] - self._seen[1]) / passed_s
+        self._sampled_s, self._seen = now_s, seen
+        if not self._is_leading:
+            progress = self._state.offsets.get(PROGRESS_KEY, {})
+            self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
+
+    def close(self) -> None:
+        """Leave files from which another program, too, goes on without delivering a timer again; see `stop`, first.
+
+        Its read time says only which slots are over. So what is left of a slot that was begun is chained anew.
+        """
+        if self._due.oldest_late() is None and not self._unread:
+            for slot_ms, left in self._due.begun().items():
+                if left:
+                    self.index.rechain(slot_ms, [(due.timer, due.magic, due.write_ms) for due in left])
+                elif slot_ms == self.index.read_ms:
+                    self.index.advance(slot_ms + self.index.precision_ms, _SLICE_S)
+        self.index.close()
+
+    def _first_read_ms(self) -> int:
+        """Where an index without a read time of its own begins: whatever may wait in the log is taken in."""
+        progress = self._state.offsets.get(PROGRESS_KEY, {})
+        return progress.get(_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
+
+    def _floor(self, time_ms: int) -> int:
+        return time_ms // self.index.precision_ms * self.index.precision_ms
+
+    def _on_taken(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
+        if not self._is_leading:
+            return
+        if unit is None:
+            self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
+        elif unit.slot_ms < self._due.loaded_ms or (self._loading is not None and unit.slot_ms == self._due.loaded_ms):
+            self._add(_due_timer(timer, unit))
+        self._wake_at_next()
+
+    # ---- leading
+
+    def resume(self) -> None:
+        """This node leads now, and what the leader before has delivered is known: go on."""
+        self._run += 1
+        self._catch_up(self._run)
+
+    def stop(self) -> None:
+        """No longer leading, or closing: what is delivered is recorded if that is still possible."""
+        self._run += 1
+        if self._is_leading:
+            self._tell()
+        self._is_leading = False
+        self._loading = None
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if not self._role.writable:
+            self._due.restart(self.index.read_ms)
+
+    def _catch_up(self, run: int) -> None:
+        """Bring the index to the progress in the log, in slices; then begin."""
+        if run != self._run:
+            return
+        progress = self._state.offsets.get(PROGRESS_KEY, {})
+        if not self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S):
+            self._loop.call_soon(self._catch_up, run)
+            return
+        opened_offset, opened_ms = self._opened
+        is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # else the files were, when they were opened
+        self._due.restart(self.index.read_ms)
+        self._unread.clear()
+        self._prepared_bytes = 0
+        self._recorded_ms = self.index.read_ms
+        self._is_first, self._has_news = _READ_TIME not in progress, False
+        self._told_offset = progress.get(_OFFSET, opened_offset) if is_newest else opened_offset
+        self._add_late(run, self._told_offset)
+
+    def _add_late(self, run: int, offset: int) -> None:
+        """Take timers that came behind the progress into slots that it calls delivered, in slices; then lead."""
+        if run != self._run:
+            return
+        deadline, queue = time.monotonic() + _SLICE_S, self.follower.queue()
+        if queue is not None:
+            offset = max(offset, queue.min_offset)
+            while offset < min(self.index.queue_offset, queue.max_offset):
+                try:
+                    timer = self.follower.timer_at(queue, offset)
+                except StoreError as error:
+                    log.error("timers are not delivered yet: %s", error)
+                    self._loop.call_later(_RETRY_MS / 1000, self._add_late, run, offset)
+                    return
+                if timer is not None and self.index.slot_of(timer)[0] < self.index.read_ms:
+                    self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
+                offset += 1
+                if offset % _SLICE_CHECK == 0 and time.monotonic() > deadline:
+                    self._loop.call_soon(self._add_late, run, offset)
+                    return
+        self._is_leading = True
+        self._turn()
+
+    def _add(self, due: DueTimer) -> None:
+        if due.timer.physical_offset not in self._deliveries.origins:
+            self._due.add(due)
+
+    def _wake_at_next(self) -> None:
+        """See that the next turn comes when the next timer is due, or the next slot is to be loaded."""
+        if not self._is_leading:
+            return
+        now_ms = self._clock_ms()
+        next_load_ms = self._due.loaded_ms - _LEAD_MS if len(self._due) < _LOADED_MAX else now_ms + _RETRY_MS
+        next_due_ms = None if self._config.timer_stop_dequeue else self._due.next_due_ms()
+        at_ms = next_load_ms if next_due_ms is None else min(next_due_ms, next_load_ms)
+        wait_ms = 0 if self._loading is not None else max(at_ms - now_ms, 0)
+        self._wake_in(min(wait_ms, _LOOK_MS) / 1000)
+
+    def _wake_in(self, seconds: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._loop.call_later(seconds, self._turn)
+
+    def _turn(self) -> None:
+        """Deliver a batch, load for a slice, record what is whole."""
+        if not self._is_leading or not self._role.writable:
+            return
+        try:
+            self._deliver()
+            self._read_again()
+            self._load()
+            self._record()
+        except StoreError as error:
+            log.error("timers wait: %s", error)
+            self._loading = None  # the slot is loaded again; what is here already is passed over
+            self._wake_in(_RETRY_MS / 1000)
+        else:
+            self._wake_at_next()
+
+    def _load(self) -> None:
+        deadline = time.monotonic() + _SLICE_S
+        if self.index.is_empty:
+            self._due.loaded_ms = max(self._due.loaded_ms, self._floor(self._clock_ms()))
+        while self._due.loaded_ms <= self._clock_ms() + _LEAD_MS and len(self._due) < _LOADED_MAX:
+            if self._loading is None:
+                last_ms = self._floor(self._clock_ms() + _LEAD_MS)
+                self._due.loaded_ms = self.index.skip_empty(self._due.loaded_ms, last_ms)
+                self._loading = self._load_slot(self._due.loaded_ms)
+            for _ in self._loading:
+                if time.monotonic() > deadline:
+                    return
+            self._loading = None
+            self._due.loaded_ms += self.index.precision_ms
+            if time.monotonic() > deadline:
+                return
+
+    def _load_slot(self, slot_ms: int) -> Iterator[None]:
+        for unit in self.index.units_at(slot_ms):
+            if not self._load_unit(slot_ms, unit):
+                self._due.hold(slot_ms)
+                self._unread.append((slot_ms, unit))
+            yield
+
+    def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
+        """Take the timer of a unit; False when it cannot be read now."""
+        try:
+            found = self._store.look_up(unit.physical_offset)
+            timer = parse_timer(found, self.index.precision_ms) if found is not None else None
+            if found is not None and timer is not None and self.index.slot_of(timer)[0] == slot_ms:
+                due = _due_timer(timer, unit)
+                if self._prepared_bytes < _PREPARED_BYTES_MAX and not timer.deletes:
+                    due.draft = self._drafts.make(due, due.due_ms, found)
+                    self._prepared_bytes += timer.size if due.draft is not None else 0
+                self._add(due)
+        except StoreError as error:
+            log.error("timer at %d waits: %s", unit.physical_offset, error)
+            return False
+        return True
+
+    def _read_again(self) -> None:
+        """Units that the disk could not read hold up nothing but the progress."""
+        if not self._unread or self._loop.time() < self._read_again_s:
+            return
+        self._read_again_s = self._loop.time() + _RETRY_MS / 1000
+        unread, self._unread = self._unread, []
+        for slot_ms, unit in unread:
+            if self._load_unit(slot_ms, unit):
+                self._due.let_go(slot_ms)
+            else:
+                self._unread.append((slot_ms, unit))
+
+    def _deliver(self) -> None:
+        if self._config.timer_stop_dequeue:
+            return
+        now_ms = self._clock_ms()
+        by_slot: dict[int, list[tuple[DueTimer, QueuedDraft]]] = {}
+        for due in self._due.take(now_ms, _BATCH):
+            draft = due.draft
+            if draft is None or not self._drafts.is_current(draft):
+                draft = self._made_now(due, now_ms)
+            if draft is not None:
+                by_slot.setdefault(due.slot_ms, []).append((due, draft))
+        for slot_ms, batch in by_slot.items():
+            self._append(slot_ms, batch)
+
+    def _made_now(self, due: DueTimer, now_ms: int) -> QueuedDraft | None:
+        try:
+            draft = self._drafts.make(due, now_ms)
+        except StoreError as error:
+            log.error("timer at %d waits: %s", due.timer.physical_offset, error)
+            self._due.retry(due, now_ms + _RETRY_MS)
+            return None
+        if draft is None:
+            self.dropped += 1
+            self._due.finish(due)
+        return draft
+
+    def _append(self, slot_ms: int, batch: list[tuple[DueTimer, QueuedDraft]]) -> None:
+        if self._is_first:
+            self._has_news, self._is_first = True, False
+            self._tell()
+
+        def done(is_delivered: bool) -> None:
+            for due, _ in batch:
+                if is_delivered:
+                    self._finish(due)
+                else:
+                    self._due.retry(due, self._clock_ms() + _RETRY_MS)
+            self._has_news = True
+            self._record()
+            if self._is_leading:
+                self._wake_at_next()
+            else:
+                self._tell()
+
+        self._deliveries.deliver(Kind.TIMER, slot_ms, [draft for _, draft in batch], done)
+
+    def _finish(self, due: DueTimer) -> None:
+        self.delivered += 1
+        self._events.timers_out.add((due.timer.topic,))
+        if due.draft is not None:
+            self._prepared_bytes -= due.timer.size
+        self._due.finish(due)
+
+    def _record(self) -> None:
+        """Once a slot is delivered whole, say so in the log."""
+        self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
+        is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
+        is_far = is_far or self.index.queue_offset - self._told_offset > _FAR_TIMERS
+        self._has_news = self._has_news or is_far
+        if self._has_news and self.index.read_ms > self._recorded_ms:
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._has_news or not self._role.writable:
+            return
+        late = self._due.oldest_late()
+        self._has_news = False
+        before, self._recorded_ms = self._recorded_ms, self.index.read_ms
+        begun = [slot_ms for slot_ms in self._deliveries.tokens(Kind.TIMER) if isinstance(slot_ms, int)]
+        ended = [slot_ms for slot_ms in begun if (late is None if slot_ms == LATE else slot_ms < self._recorded_ms)]
+
+        def refused() -> None:
+            self._has_news, self._recorded_ms = True, min(before, self._recorded_ms)
+
+        offset = self._told_offset = self.index.queue_offset if late is None else late
+        progress = {PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
+        self._deliveries.record(Kind.TIMER, progress, ended, refused)
+
+
+def _due_timer(timer: TimerMessage, unit: TimerUnit) -> DueTimer:
+    return DueTimer(timer, unit.slot_ms, unit.write_ms, unit.magic)

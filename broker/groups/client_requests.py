@@ -1,0 +1,261 @@
+"""Requests by and about connected clients: 34, 35, 38, 41, 42, 46, 203, 204, 307, 309; and the notice 40 to consumers.
+
+Source: apache/rocketmq `broker/.../processor/ClientManageProcessor.java`, `ConsumerManageProcessor.java`,
+`AdminBrokerProcessor.java` (5.x).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.groups.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat
+from broker.groups.locks import QueueLocks
+from broker.pull.subscription import Subscription, check_usable
+from broker.pull.system_records import visible_record
+from broker.role import Role
+from broker.send.new_topics import NewTopics
+from broker.state import names
+from broker.state.metadata import Metadata
+from ledgermq.message.errors import InvalidMessageIdError
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import text
+from ledgermq.remoting.codec.java_json import QueueId, dumps
+from ledgermq.remoting.codec.json_body import request_json
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+
+FORWARD_TIMEOUT_SECONDS = 10.0
+NOTIFY_AGAIN_SECONDS = 2.0
+"""Java consumers share queues once a second at most, and look for unknown routes as they do."""
+
+_ANSWERS_QUESTIONS = 62
+"""Version of clients (3.1.8) from which on brokers may ask them something."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class ClientRequests:
+    """Keeps the client table from heartbeats, gives out queue locks, and passes questions on to clients.
+
+    Args:
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        new_topics: NewTopics,
+        clients: ClientTable,
+        locks: QueueLocks,
+        role: Role,
+        store: MessageStore,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._new_topics = new_topics
+        self._clients = clients
+        self._locks = locks
+        self._role = role
+        self._store = store
+        self._spawn = spawn
+
+    # ---- heartbeats and members
+
+    def heartbeat(self, connection: Connection, command: Command) -> None:
+        """34: the client is alive, in these groups; unknown groups and their retry topics are made if they may be.
+
+        The answer waits until a new retry topic has its route: consumers look for it next, and then not for 20 s.
+        """
+        beat = Heartbeat.from_json(request_json(command))
+        for group in beat.producer_groups:
+            self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
+        for data in beat.consumers:
+            if self._metadata.group_or_new(data.group) is None:
+                continue  # so does upstream: the pull will say it
+            if data.message_model != BROADCASTING:
+                self._ensure_retry_topic(data.group)
+            self._clients.beat_consumer(data, beat.client_id, connection, command.language, command.version)
+        new = [data.group for data in beat.consumers if names.retry_topic(data.group) in self._new_topics]
+        self._answer_heartbeat(connection, command, [names.retry_topic(group) for group in new])
+        if new:
+            self._spawn(self._notify_again(new))
+
+    def _answer_heartbeat(self, connection: Connection, command: Command, awaited: list[str]) -> None:
+        if awaited:
+            self._new_topics.then(awaited[0], lambda: self._answer_heartbeat(connection, command, awaited[1:]))
+            return
+        fields = {"IS_SUB_CHANGE": "true", "IS_SUPPORT_HEART_BEAT_V2": "true"}
+        connection.respond(command, ResponseCode.SUCCESS, fields)
+
+    def unregister(self, connection: Connection, command: Command) -> None:
+        """35: the client leaves these groups."""
+        fields = command.ext
+        text(fields, "clientID")
+        if producer_group := fields.get("producerGroup"):
+            self._clients.leave_producer(producer_group, connection)
+        if consumer_group := fields.get("consumerGroup"):
+            self._clients.leave_consumer(consumer_group, connection)
+        connection.respond(command, ResponseCode.SUCCESS, {})
+
+    def members(self, connection: Connection, command: Command) -> None:
+        """38: ids of the group's consumers, which share its queues among themselves."""
+        name = text(command.ext, "consumerGroup")
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        connection.respond(command, ResponseCode.SUCCESS, {}, dumps({"consumerIdList": group.client_ids()}))
+
+    def check_client_config(self, connection: Connection, command: Command) -> None:
+        """46: whether the broker can filter by a subscription."""
+        body = request_json(command)
+        if not isinstance(body, dict):
+            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
+        subscription = body.get("subscriptionData")
+        if subscription is not None:
+            parsed = Subscription.from_json(subscription)
+            check_usable(parsed, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def notify_members(self, group: ConsumerGroup) -> None:
+        """40: tell every member that members or topics have changed, so that they share the queues anew."""
+        config = self._metadata.group(group.name)
+        if group.message_model == BROADCASTING or (config is not None and not config.notify_consumer_ids_changed):
+            return
+        fields = {"consumerGroup": group.name}
+        for connection in group.members:
+            connection.oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=fields))
+
+    async def _notify_again(self, groups: list[str]) -> None:
+        """Consumers that looked for the route of their new retry topic too early share its queues now, not in 20 s."""
+        await asyncio.sleep(NOTIFY_AGAIN_SECONDS)
+        for name in groups:
+            group = self._clients.consumer_group(name)
+            if group is not None:
+                self.notify_members(group)
+
+    # ---- queue locks
+
+    def lock(self, connection: Connection, command: Command) -> None:
+        """41: the queues, of those asked for, that this client may consume in order now."""
+        self._role.check_writable()
+        group, client_id, queues = _lock_body(command)
+        locked = self._locks.lock(group, client_id, queues)
+        body = dumps({"lockOKMQSet": [queue.to_json() for queue in locked]})
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def unlock(self, connection: Connection, command: Command) -> None:
+        """42: the client is done with these queues."""
+        self._locks.unlock(*_lock_body(command))
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    # ---- who is connected
+
+    def consumer_connections(self, connection: Connection, command: Command) -> None:
+        """203: members of a group and what it subscribes to."""
+        name = text(command.ext, "consumerGroup")
+        group = self._clients.consumer_group(name)
+        if group is None:
+            connection.respond(
+                command, ResponseCode.CONSUMER_NOT_ONLINE, remark=f"the consumer group[{name}] not online"
+            )
+            return
+        body = dumps(
+            {
+                "connectionSet": [member.to_json() for member in group.members.values()],
+                "consumeFromWhere": group.consume_from_where,
+                "consumeType": group.consume_type,
+                "messageModel": group.message_model,
+                "subscriptionTable": {topic: entry.to_json() for topic, entry in group.subscriptions.items()},
+            }
+        )
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def producer_connections(self, connection: Connection, command: Command) -> None:
+        """204: producers of a group."""
+        name = text(command.ext, "producerGroup")
+        producers = self._clients.producers(name)
+        if not producers:
+            raise Refusal(Cause.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = dumps({"connectionSet": [producer.to_json() for producer in producers]})
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    # ---- questions for a client
+
+    def running_info(self, connection: Connection, command: Command) -> None:
+        """307: passed on to the client asked about."""
+        client = self._member(command)
+        self._spawn(self._forward(client, connection, command, dict(command.ext), b""))
+
+    def consume_directly(self, connection: Connection, command: Command) -> None:
+        """309: one stored message handed to one client; its verdict comes back."""
+        fields = command.ext
+        client = self._member(command)
+        message_id = text(fields, "msgId")
+        try:
+            _, offset = parse_offset_message_id(message_id)
+        except InvalidMessageIdError as error:
+            raise Refusal(Cause.MALFORMED_FIELD, f"field msgId: {error}") from error
+        record = visible_record(self._store, offset)
+        if record is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset} (msgId {message_id})")
+        extended = {**fields, "brokerName": self._config.broker_name}
+        if (topic := self._metadata.topic(fields.get("topic", ""))) is not None:
+            extended["topicSysFlag"] = str(topic.sys_flag)
+        if (group := self._metadata.group(fields.get("consumerGroup", ""))) is not None:
+            extended["groupSysFlag"] = str(group.sys_flag)
+        self._spawn(self._forward(client, connection, command, extended, bytes(record)))
+
+    async def _forward(
+        self, client: Client, connection: Connection, command: Command, fields: dict[str, str], body: bytes
+    ) -> None:
+        try:
+            question = Command(command.code, ext=fields, body=body)
+            answer = await client.connection.request(question, FORWARD_TIMEOUT_SECONDS)
+        except RequestTimeoutError as error:
+            connection.respond(
+                command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"{_consumer(command)} Timeout: {error}"
+            )
+        except RemotingError as error:
+            connection.respond(
+                command, ResponseCode.SYSTEM_ERROR, remark=f"invoke {_consumer(command)} Exception: {error}"
+            )
+        else:
+            fields = dict(answer.ext)
+            connection.respond(command, answer.code, fields, bytes(answer.body), remark=answer.remark)
+
+    def _member(self, command: Command) -> Client:
+        group_name, client_id = text(command.ext, "consumerGroup"), text(command.ext, "clientId")
+        group = self._clients.consumer_group(group_name)
+        client = group.find(client_id) if group is not None else None
+        if client is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"The Consumer <{group_name}> <{client_id}> not online")
+        if client.version < _ANSWERS_QUESTIONS:
+            remark = f"The Consumer <{client_id}> Version <{client.version}> too low to finish"
+            raise Refusal(Cause.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")
+        return client
+
+    def _ensure_retry_topic(self, group: str) -> None:
+        config = self._metadata.group(group)
+        if self._role.writable and config is not None and config.retry_queues > 0:
+            self._metadata.topic_for_group(names.retry_topic(group), config.retry_queues)
+
+
+def _consumer(command: Command) -> str:
+    """Whom a question was for."""
+    return f"consumer <{command.ext.get('consumerGroup', '')}> <{command.ext.get('clientId', '')}>"
+
+
+def _lock_body(command: Command) -> tuple[str, str, list[QueueId]]:
+    body = request_json(command)
+    try:
+        queues = [QueueId(str(mq["topic"]), str(mq["brokerName"]), int(mq["queueId"])) for mq in body["mqSet"]]
+        return str(body["consumerGroup"]), str(body["clientId"]), queues
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body has no good {error}") from error

@@ -1,0 +1,232 @@
+"""Who is connected: consumers and producers by group, as their heartbeats and their connections tell it.
+
+A client belongs to a group from its heartbeat until it unregisters, its connection closes, or it is silent for 120 s.
+When a group's members or topics change, every member is told at once (code 40), so that they share the queues anew.
+
+Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.pull.subscription import Subscription
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+
+EXPIRY_SECONDS = 120.0
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True)
+class Client:
+    """One client process in one group, over one connection. `last_seen` is seconds of the loop's clock."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    last_seen: float
+
+    def to_json(self) -> dict[str, Any]:
+        host, port = self.connection.peer
+        return {
+            "clientAddr": f"{host}:{port}",
+            "clientId": self.client_id,
+            "language": self.language,
+            "version": self.version,
+        }
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what it subscribes to. The last heartbeat decides how it consumes."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Connection, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        """Ids of the members, each once."""
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def find(self, client_id: str) -> Client | None:
+        """The member with this id."""
+        return next((member for member in self.members.values() if member.client_id == client_id), None)
+
+    def subscribe(self, subscriptions: Mapping[str, Subscription]) -> bool:
+        """Take over a heartbeat's subscriptions; says whether the set of topics changed.
+
+        An older subscription than the stored one of its topic is not taken.
+        """
+        before = self.subscriptions.keys()
+        newest = {
+            topic: stored if (stored := self.subscriptions.get(topic)) and stored.version > offered.version else offered
+            for topic, offered in subscriptions.items()
+        }
+        changed = newest.keys() != before
+        self.subscriptions = newest
+        return changed
+
+    def renew(self, subscriptions: Iterable[Subscription]) -> None:
+        """Take over what a member says between heartbeats; only what is newer than the stored one."""
+        for offered in subscriptions:
+            stored = self.subscriptions.get(offered.topic)
+            if stored is None or stored.version < offered.version:
+                self.subscriptions[offered.topic] = offered
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    """What one heartbeat says of one group."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: Mapping[str, Subscription]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One heartbeat: the client and its groups."""
+
+    client_id: str
+    producer_groups: tuple[str, ...]
+    consumers: tuple[ConsumerData, ...]
+
+    @classmethod
+    def from_json(cls, value: Any) -> "Heartbeat":
+        """Read the body of a HEART_BEAT.
+
+        Raises:
+            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
+        """
+        if not isinstance(value, Mapping):
+            raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is no JSON object but {type(value).__name__}")
+        producers = (_text(entry, "groupName") for entry in _entries(value, "producerDataSet"))
+        consumers = (_consumer_data(entry) for entry in _entries(value, "consumerDataSet"))
+        return cls(_text(value, "clientID"), tuple(producers), tuple(consumers))
+
+
+class ClientTable:
+    """All groups with connected clients.
+
+    Args:
+        clock: seconds, monotonic.
+        on_change: told the group whose members or topics changed, after the change.
+    """
+
+    def __init__(self, clock: Callable[[], float], on_change: Callable[[ConsumerGroup], None]) -> None:
+        self._clock = clock
+        self._on_change = on_change
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Connection, Client]] = {}
+        self._producer_connections: dict[str, Connection] = {}
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """The group, if it has members."""
+        return self._consumers.get(name)
+
+    def is_subscribed(self, group_name: str, topic: str) -> bool:
+        """Whether an online group subscribes to the topic; one that is offline may."""
+        group = self._consumers.get(group_name)
+        return group is None or topic in group.subscriptions
+
+    def producers(self, group: str) -> list[Client]:
+        """Connected producers of a group."""
+        return list(self._producers.get(group, {}).values())
+
+    def producer_connection(self, client_id: str) -> Connection | None:
+        """The connection over which the producer with this id beat last."""
+        return self._producer_connections.get(client_id)
+
+    def all_producers(self) -> dict[str, list[Client]]:
+        """Connected producers by group."""
+        return {group: list(members.values()) for group, members in self._producers.items()}
+
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """Groups with members."""
+        return list(self._consumers.values())
+
+    def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
+        """A producer is alive."""
+        members = self._producers.setdefault(group, {})
+        members[connection] = Client(client_id, connection, language, version, self._clock())
+        self._producer_connections[client_id] = connection
+
+    def beat_consumer(
+        self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int
+    ) -> None:
+        """A consumer is alive; tells `on_change` when it is new, or the group's topics are others now."""
+        group = self._consumers.setdefault(data.group, ConsumerGroup(data.group))
+        is_new = connection not in group.members
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        group.members[connection] = Client(client_id, connection, language, version, self._clock())
+        if group.subscribe(data.subscriptions) or is_new:
+            self._on_change(group)
+
+    def leave_producer(self, group: str, connection: Connection) -> None:
+        """A producer says goodbye."""
+        members = self._producers.get(group, {})
+        gone = members.pop(connection, None)
+        if not members:
+            self._producers.pop(group, None)
+        still = any(connection in others for others in self._producers.values())
+        if gone is not None and not still and self._producer_connections.get(gone.client_id) is connection:
+            del self._producer_connections[gone.client_id]
+
+    def leave_consumer(self, group: str, connection: Connection) -> None:
+        """A consumer says goodbye, or is gone."""
+        found = self._consumers.get(group)
+        if found is None or found.members.pop(connection, None) is None:
+            return
+        if not found.members:
+            del self._consumers[group]
+        self._on_change(found)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """All clients behind a connection are gone."""
+        for name in [name for name, group in self._consumers.items() if connection in group.members]:
+            self.leave_consumer(name, connection)
+        for name in [name for name, members in self._producers.items() if connection in members]:
+            self.leave_producer(name, connection)
+
+    def expire(self) -> None:
+        """Remove who has been silent too long, and close the connection."""
+        oldest = self._clock() - EXPIRY_SECONDS
+        members = [member for group in self._consumers.values() for member in group.members.values()]
+        members += [member for group in self._producers.values() for member in group.values()]
+        for connection in {member.connection for member in members if member.last_seen < oldest}:
+            self.connection_closed(connection)
+            connection.close()
+
+
+def _consumer_data(entry: Mapping[str, Any]) -> ConsumerData:
+    subscriptions = map(Subscription.from_json, _entries(entry, "subscriptionDataSet"))
+    return ConsumerData(
+        group=_text(entry, "groupName"),
+        consume_type=str(entry.get("consumeType") or "CONSUME_PASSIVELY"),
+        message_model=str(entry.get("messageModel") or "CLUSTERING"),
+        consume_from_where=str(entry.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+        subscriptions={subscription.topic: subscription for subscription in subscriptions},
+    )
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    found = value.get(name)
+    if not isinstance(found, str) or not found:
+        raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: {name} is {str(found)[:100]!r}, not a text")
+    return found
+
+
+def _entries(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = value.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: {name} is {str(found)[:100]!r}, not a list of objects")
+    return found

@@ -1,0 +1,276 @@
+"""Requests about consumers: where groups are (208, 300, 303, 308, 317, 321, 343, 345), who produces (328).
+
+223, a group's own view of its offsets, is asked of its clients (221); all else is told from what is stored here.
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from broker.admin.statistics import GROUP_GET_NUMS, Statistics
+from broker.config import BrokerConfig
+from broker.groups.clients import Client, ClientTable
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.settings import TopicConfig
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
+from ledgermq.remoting.codec.java_json import QueueId, dumps, number_map, queue_map, text_map
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
+
+STATUS_TIMEOUT_SECONDS = 5.0
+_UNITS_MAX = 1000
+"""Queue units in one answer to 321."""
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class ConsumerAdmin:
+    """Shows where groups are.
+
+    Args:
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        clients: ClientTable,
+        store: MessageStore,
+        statistics: Statistics,
+        spawn: Spawn,
+    ) -> None:
+        self._config = config
+        self._address = f"{config.advertised_host}:{config.advertised_port or config.listen_port}"
+        self._metadata = metadata
+        self._offsets = offsets
+        self._clients = clients
+        self._store = store
+        self._statistics = statistics
+        self._spawn = spawn
+
+    # ---- asking clients
+
+    def consumer_status(self, connection: Connection, command: Command) -> None:
+        """223: each client's own view of its offsets."""
+        fields = command.ext
+        topic, name, wanted = text(fields, "topic"), text(fields, "group"), fields.get("clientAddr") or ""
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{name}]")
+        members = [member for member in group.members.values() if wanted in ("", member.client_id)]
+        self._spawn(self._gather_status(connection, command, {"topic": topic, "group": name}, members))
+
+    async def _gather_status(
+        self, connection: Connection, command: Command, fields: dict[str, str], members: list[Client]
+    ) -> None:
+        tables = []
+        for member in members:
+            question = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext=dict(fields))
+            try:
+                answer = await member.connection.request(question, STATUS_TIMEOUT_SECONDS)
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    tables.append((member.client_id, queue_map(_status_rows(loads(answer.body)))))
+            except (RemotingError, JsonError):
+                continue  # as upstream: who does not answer is left out
+        body = b'{"consumerTable":%b,"messageQueueTable":{}}' % text_map(tables)
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    # ---- showing
+
+    def topic_consumers(self, connection: Connection, command: Command) -> None:
+        """300: groups that subscribe to a topic, or have offsets in it."""
+        topic = text(command.ext, "topic")
+        groups = {group.name for group in self._clients.consumer_groups() if topic in group.subscriptions}
+        groups.update(self._offsets.groups_of_topic(topic))
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"groupList": sorted(groups)}))
+
+    def topics_of_group(self, connection: Connection, command: Command) -> None:
+        """343: topics in which a group has offsets."""
+        topics = sorted(self._offsets.topics_of_group(text(command.ext, "group")))
+        connection.respond(
+            command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._address, "topicList": topics})
+        )
+
+    def subscription_of_group(self, connection: Connection, command: Command) -> None:
+        """345: what an online group subscribes to in a topic."""
+        name, topic = text(command.ext, "group"), text(command.ext, "topic")
+        group = self._clients.consumer_group(name)
+        subscription = group.subscriptions.get(topic) if group is not None else None
+        body: dict[str, Any] = {"group": name, "topic": topic}
+        if subscription is not None:
+            body["subscriptionData"] = subscription.to_json()
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def time_span(self, connection: Connection, command: Command) -> None:
+        """303: first, last and consumed store time of each queue, and how long the next message has waited (ms)."""
+        name, group = text(command.ext, "topic"), text(command.ext, "group")
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        spans = [self._span(name, group, queue_id) for queue_id in range(topic.write_queues)]
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"consumeTimeSpanSet": spans}))
+
+    def _span(self, topic: str, group: str, queue_id: int) -> dict[str, Any]:
+        first = last = consumed = -1
+        delay = 0
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is not None:
+            offset = self._offsets.get(topic, group, queue_id) or 0
+            first = self._store.earliest_store_time(queue)
+            last = self._store.store_time(queue, queue.max_offset - 1)
+            consumed = self._store.store_time(queue, offset - 1) if offset > 0 else first
+            if offset < queue.max_offset:
+                delay = time.time_ns() // 1_000_000 - self._store.store_time(queue, offset)
+        return {
+            "consumeTimeStamp": consumed,
+            "consumeTimeStampStr": _day_and_time(consumed),
+            "delayTime": delay,
+            "maxTimeStamp": last,
+            "maxTimeStampStr": _day_and_time(last),
+            "messageQueue": QueueId(topic, self._config.broker_name, queue_id).to_json(),
+            "minTimeStamp": first,
+            "minTimeStampStr": _day_and_time(first),
+        }
+
+    def correction_offsets(self, connection: Connection, command: Command) -> None:
+        """308: in each queue of a topic the least offset of all groups but some; none where a group is behind it."""
+        fields = command.ext
+        topic, compared = text(fields, "topic"), text(fields, "compareGroup")
+        left_out = set(filter(None, (fields.get("filterGroups") or "").split(",")))
+        least: dict[int, int] = {}
+        for group in set(self._offsets.groups_of_topic(topic)) - left_out:
+            for queue_id, offset in self._offsets.queues(topic, group).items():
+                least[queue_id] = min(offset, least.get(queue_id, I64_MAX))
+        for queue_id, offset in self._offsets.queues(topic, compared).items():
+            if least.get(queue_id, I64_MAX) > offset:
+                least[queue_id] = I64_MAX
+        body = b'{"correctionOffsets":' + number_map(least) + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def consume_stats(self, connection: Connection, command: Command) -> None:
+        """208: how far a group is in each queue of its topics."""
+        group = text(command.ext, "consumerGroup")
+        listed = (command.ext.get("topicList") or "").split(";")
+        asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
+        rows: list[tuple[QueueId, dict[str, int]]] = []
+        rate = 0.0
+        for name in asked or self._offsets.topics_of_group(group):
+            topic = self._metadata.topic(name)
+            if topic is not None and self._clients.is_subscribed(group, name):
+                rows += self._group_rows(group, topic)
+                rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
+        body = b'{"consumeTps":' + dumps(rate) + b',"offsetTable":' + queue_map(rows) + b"}"
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def all_consume_stats(self, connection: Connection, command: Command) -> None:
+        """317: how far every group is, with the sum of what they have not consumed."""
+        is_order = boolean(command.ext, "isOrder")
+        groups, total = [], 0
+        for group in sorted(self._metadata.groups()):
+            stats = []
+            for name in self._offsets.topics_of_group(group):
+                topic = self._metadata.topic(name)
+                if topic is None or (is_order and not topic.order) or not self._clients.is_subscribed(group, name):
+                    continue
+                rows = list(self._group_rows(group, topic))
+                total += sum(row["brokerOffset"] - row["consumerOffset"] for _, row in rows)
+                stats.append(self._consume_stats(group, name, rows))
+            groups.append(b"{" + dumps(group) + b":[" + b",".join(stats) + b"]}")
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}' % (
+            dumps(self._address),
+            b",".join(groups),
+            total,
+        )
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def _consume_stats(self, group: str, topic: str, rows: list[tuple[QueueId, dict[str, int]]]) -> bytes:
+        rate = self._statistics.rate(GROUP_GET_NUMS, f"{topic}@{group}")
+        return b'{"consumeTps":%b,"offsetTable":%b}' % (dumps(rate), queue_map(rows))
+
+    def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[QueueId, dict[str, int]]]:
+        for queue_id in range(topic.read_queues):
+            queue = self._store.queues.find(topic.name, queue_id)
+            offset = max(self._offsets.get(topic.name, group, queue_id) or 0, 0)
+            row = {
+                "brokerOffset": queue.max_offset if queue else 0,
+                "consumerOffset": offset,
+                "lastTimestamp": max(0, self._store.store_time(queue, offset - 1)) if queue else 0,
+                "pullOffset": offset,
+            }
+            yield QueueId(topic.name, self._config.broker_name, queue_id), row
+
+    def queue_units(self, connection: Connection, command: Command) -> None:
+        """321: units of a consume queue."""
+        fields = command.ext
+        topic, queue_id = text(fields, "topic"), integer(fields, "queueId")
+        index, count = long(fields, "index"), integer(fields, "count", low=0)
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        body: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
+        group_name = fields.get("consumerGroup")
+        if group_name is not None:
+            group = self._clients.consumer_group(group_name)
+            subscription = group.subscriptions.get(topic) if group is not None else None
+            if subscription is None:
+                body["filterData"] = f"{group_name}@{topic} is not online!"
+            else:
+                body |= {"filterData": "null", "subscriptionData": subscription.to_json()}
+        remark = None
+        if queue.min_offset <= index < queue.max_offset:
+            body["queueData"] = _units(queue, index, min(count, _UNITS_MAX))
+        else:
+            remark = f"Index {index} of {queue_id}@{topic} is not exist!"
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body), remark=remark)
+
+    def all_producers(self, connection: Connection, command: Command) -> None:
+        """328: every connected producer by group."""
+        data = {
+            group: [_producer(member) for member in members] for group, members in self._clients.all_producers().items()
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps({"data": data}))
+
+
+def _units(queue: ConsumeQueue, index: int, count: int) -> list[dict[str, Any]]:
+    rows = []
+    for _, (physical_offset, size, tags_code) in queue.iterate(index, min(index + count, queue.max_offset)):
+        if size != BLANK_SIZE:
+            rows.append({"eval": False, "physicOffset": physical_offset, "physicSize": size, "tagsCode": tags_code})
+    return rows
+
+
+def _producer(member: Client) -> dict[str, Any]:
+    host, port = member.connection.peer
+    return {
+        "clientId": member.client_id,
+        "language": member.language,
+        "lastUpdateTimestamp": time.time_ns() // 1_000_000,
+        "remoteIP": f"/{host}:{port}",
+        "version": member.version,
+    }
+
+
+def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
+    """The queues of a client's answer to 221, whose keys are queues."""
+    table = body.get("messageQueueTable") if isinstance(body, dict) else None
+    for key, offset in table.items() if isinstance(table, dict) else ():
+        queue = loads(key)
+        if isinstance(queue, dict) and isinstance(queue.get("queueId"), int) and isinstance(offset, int):
+            yield QueueId(str(queue.get("topic")), str(queue.get("brokerName")), queue["queueId"]), offset
+
+
+def _day_and_time(milliseconds: int) -> str:
+    """As RocketMQ writes a time, by the machine's zone: 2026-11-21#10:05:30:904."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest:03}"

@@ -1,0 +1,115 @@
+"""Requests about groups: made and changed (200, 225), removed (207), shown (201, 352), kept from a topic (353).
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from broker.role import Role
+from broker.state import names
+from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
+from broker.state.metadata import ChangeDone, Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.settings import DataVersion, GroupConfig
+from broker.state.tables import ReplicatedState
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import boolean, text
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.codec.json_body import listed_json, request_json
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+
+
+class GroupRequests:
+    """Changes and shows groups; a change is answered when it is committed."""
+
+    def __init__(self, state: ReplicatedState, metadata: Metadata, offsets: ConsumerOffsets, role: Role) -> None:
+        self._state = state
+        self._metadata = metadata
+        self._offsets = offsets
+        self._role = role
+
+    def update_group(self, connection: Connection, command: Command) -> None:
+        """200: make a group, or give it new settings."""
+        self._role.check_writable()
+        group = self._changed_group(request_json(command))
+        if group == self._metadata.group(group.name):
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        self._metadata.put_group(group, _answer_after(connection, command))
+
+    def _changed_group(self, entry: Any) -> GroupConfig:
+        """A group as a body describes it; attributes are changes to those it has."""
+        group = GroupConfig.from_json(entry)
+        names.check_group_name(group.name)
+        before = self._metadata.group(group.name)
+        attributes = change_attributes(GROUP_ATTRIBUTES, before.attributes if before else None, group.attributes)
+        return replace(group, attributes=attributes)
+
+    def update_groups(self, connection: Connection, command: Command) -> None:
+        """225: make several groups, or give them new settings; all or none."""
+        self._role.check_writable()
+        groups = [self._changed_group(entry) for entry in listed_json(command, "groupConfigList")]
+        self._metadata.put_groups(groups, _answer_after(connection, command))
+
+    def delete_group(self, connection: Connection, command: Command) -> None:
+        """207: remove a group, and its offsets when asked."""
+        self._role.check_writable()
+        name = text(command.ext, "groupName")
+        if name in names.SYSTEM_GROUPS:
+            raise Refusal(Cause.INVALID_PARAMETER, f"the group {name} belongs to the system")
+        topics = self._offsets.topics_of_group(name) if boolean(command.ext, "cleanOffset") else ()
+        self._metadata.remove_group(name, topics, _answer_after(connection, command))
+
+    def all_groups(self, connection: Connection, command: Command) -> None:
+        """201: every group's settings."""
+        version = self._state.group_version
+        body = {
+            "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
+            "forbiddenTable": self._metadata.forbidden(),
+            "subscriptionGroupTable": {name: group.to_json() for name, group in self._metadata.groups().items()},
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def group_forbidden(self, connection: Connection, command: Command) -> None:
+        """353: whether a group may read a topic; with `readable`, set it first."""
+        fields = command.ext
+        group, topic = text(fields, "group"), text(fields, "topic")
+
+        def answer(readable: bool) -> None:
+            body = dumps({"group": group, "readable": readable, "topic": topic})
+            connection.respond(command, ResponseCode.SUCCESS, body=body, remark="")
+
+        if fields.get("readable") is None:
+            answer(not self._metadata.is_read_forbidden(group, topic))
+            return
+        self._role.check_writable()
+        readable = boolean(fields, "readable")
+
+        def done(refusal: Refusal | None) -> None:
+            if refusal is None:
+                answer(readable)
+            else:
+                connection.refuse(command, refusal)
+
+        self._metadata.forbid_read(group, topic, not readable, done)
+
+    def group_config(self, connection: Connection, command: Command) -> None:
+        """352: one group's settings."""
+        name = text(command.ext, "group")
+        group = self._metadata.group_or_new(name)
+        if group is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(group.to_json()))
+
+
+def _answer_after(connection: Connection, command: Command) -> ChangeDone:
+    def done(refusal: Refusal | None) -> None:
+        if refusal is not None:
+            connection.refuse(command, refusal)
+        else:
+            connection.respond(command, ResponseCode.SUCCESS)
+
+    return done

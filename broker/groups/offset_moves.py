@@ -1,0 +1,114 @@
+"""Moving a group's offsets: set to a time or a place (222), or to where another group is (314).
+
+    222 reset -> the group's offsets are set; its next pull of each queue is answered "moved" with the new offset
+
+Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
+"""
+
+from broker.config import BrokerConfig
+from broker.groups.clients import ClientTable
+from broker.pull.held_pulls import HeldPulls
+from broker.role import Role
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import boolean, integer, long, text
+from ledgermq.remoting.codec.java_json import QueueId, queue_map
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+
+
+class OffsetMoves:
+    """Moves groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        clients: ClientTable,
+        role: Role,
+        store: MessageStore,
+        held: HeldPulls,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._offsets = offsets
+        self._clients = clients
+        self._role = role
+        self._store = store
+        self._held = held
+
+    def reset_offset(self, connection: Connection, command: Command) -> None:
+        """222: set a group's offsets in a topic to a time, to the end (timestamp -1), or in one queue to an offset."""
+        fields = command.ext
+        self._role.check_writable()
+        name, group = text(fields, "topic"), text(fields, "group")
+        queue_id, timestamp = integer(fields, "queueId", -1), long(fields, "timestamp", -1)
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
+        if self._metadata.group(group) is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} does not exist")
+        offset = long(fields, "offset", -1)
+        if queue_id >= topic.read_queues:
+            raise Refusal(Cause.INVALID_PARAMETER, f"queueId {queue_id} is not one of {topic.read_queues} of {name}")
+        if queue_id >= 0 and offset != -1:
+            self._check_in_queue(name, queue_id, offset)
+            table = {queue_id: offset}
+        else:
+            chosen = range(topic.read_queues) if queue_id < 0 else [queue_id]
+            table = {number: self._offset_at(name, number, timestamp) for number in chosen}
+        if not table:
+            raise Refusal(Cause.SYSTEM_ERROR, f"No queues to reset in {name}.")
+        self._reset(connection, command, name, group, table)
+
+    def _reset(self, connection: Connection, command: Command, topic: str, group: str, table: dict[int, int]) -> None:
+        rows = [(QueueId(topic, self._config.broker_name, number), offset) for number, offset in table.items()]
+        waiting = len(table)
+
+        def done(refusal: Refusal | None) -> None:
+            nonlocal waiting
+            if refusal is not None:
+                if waiting > 0:
+                    connection.refuse(command, refusal)
+                waiting = -1
+                return
+            waiting -= 1
+            if waiting == 0:
+                connection.respond(command, ResponseCode.SUCCESS, body=b'{"offsetTable":' + queue_map(rows) + b"}")
+
+        for number, offset in table.items():
+            self._offsets.reset(topic, group, number, offset, done)
+        self._held.release(self._store.queues.of_topic(topic))
+
+    def _check_in_queue(self, topic: str, queue_id: int, offset: int) -> None:
+        queue = self._store.queues.find(topic, queue_id)
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        if not low <= offset <= high:
+            raise Refusal(Cause.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{low}-{high}]")
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.max_offset if timestamp < 0 else self._store.offset_by_time(queue, timestamp)
+
+    def clone_offsets(self, connection: Connection, command: Command) -> None:
+        """314: give one group the offsets of another, in one topic or in all that it has offsets in."""
+        fields = command.ext
+        self._role.check_writable()
+        source, target = text(fields, "srcGroup"), text(fields, "destGroup")
+        is_offline = boolean(fields, "offline")
+        topics = [fields["topic"]] if fields.get("topic") else self._offsets.topics_of_group(source)
+        for name in topics:
+            topic = self._metadata.topic(name)
+            if topic is None or (not is_offline and not self._clients.is_subscribed(source, name)):
+                continue
+            for queue_id in range(topic.read_queues):
+                offset = self._offsets.get(name, source, queue_id)
+                if offset is not None:
+                    self._offsets.commit(name, target, queue_id, offset)
+        connection.respond(command, ResponseCode.SUCCESS)

@@ -1,0 +1,138 @@
+"""Requests about offsets and messages: 14, 15, 43 (consumer offsets), 29 to 33 (a queue's bounds, times, messages).
+
+Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `AdminBrokerProcessor.java`,
+`QueryMessageProcessor.java` (5.x).
+"""
+
+import os
+
+from broker.pull.system_records import visible_record
+from broker.role import Role
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.settings import DataVersion
+from broker.state.tables import OFFSET_KEY_SEPARATOR
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I64_MAX, Fields, boolean, integer, long, text
+from ledgermq.remoting.codec.java_json import dumps, number_map, text_map
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+_MEMORY_SHARE = 0.4
+"""RocketMQ's accessMessageInMemoryMaxRatio."""
+
+
+class OffsetRequests:
+    """Answers questions about where a group, a queue or a message is."""
+
+    def __init__(self, metadata: Metadata, offsets: ConsumerOffsets, role: Role, store: MessageStore) -> None:
+        self._metadata = metadata
+        self._offsets = offsets
+        self._role = role
+        self._store = store
+
+    def query_consumer_offset(self, connection: Connection, command: Command) -> None:
+        """14: where a group goes on; for a group that never stored one, 0 while the queue's start is still there."""
+        fields = command.ext
+        group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")
+        offset = self._offsets.get(topic, group, queue_id)
+        if offset is None:
+            offset = self._first_boot_offset(topic, queue_id, fields)
+        connection.respond(command, ResponseCode.SUCCESS, {"offset": str(offset)})
+
+    def update_consumer_offset(self, connection: Connection, command: Command) -> None:
+        """15: a group reports what it has consumed; a lower offset than before is taken, too.
+
+        Who waits for the answer hears of success when the offset is committed, so that no failover takes it back.
+        """
+        fields = command.ext
+        group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId", low=0)
+        offset = integer(fields, "commitOffset", low=0, high=I64_MAX)
+        self._role.check_writable()
+        if self._metadata.topic(topic) is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if self._metadata.group(group) is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if command.is_oneway:
+            self._offsets.commit(topic, group, queue_id, offset)
+            return
+
+        def answer(refusal: Refusal | None) -> None:
+            if refusal is None:
+                connection.respond(command, ResponseCode.SUCCESS, {})
+            else:
+                connection.refuse(command, refusal)
+
+        self._offsets.commit_and_tell(topic, group, queue_id, offset, answer)
+
+    def all_consumer_offsets(self, connection: Connection, command: Command) -> None:
+        """43: the whole table, numeric keys unquoted."""
+        offsets = self._offsets.all()
+        topics_of: dict[str, list[str]] = {}
+        for key in offsets:
+            topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+            topics_of.setdefault(group, []).append(topic)
+        table = text_map((key, number_map(queues)) for key, queues in offsets.items())
+        version = dumps(DataVersion(state_version=self._role.generation).to_json())
+        body = b'{"dataVersion":%b,"groupTopicMap":%b,"offsetTable":%b}' % (version, dumps(topics_of), table)
+        connection.respond(command, ResponseCode.SUCCESS, body=body)
+
+    def max_offset(self, connection: Connection, command: Command) -> None:
+        """30: the next queue offset to be given; 0 for a queue that is not there."""
+        queue = self._queue(command.ext)
+        self._answer_offset(connection, command, queue.max_offset if queue else 0)
+
+    def min_offset(self, connection: Connection, command: Command) -> None:
+        """31: the first queue offset that can be read; 0 for a queue that is not there."""
+        queue = self._queue(command.ext)
+        self._answer_offset(connection, command, self._store.min_offset(queue) if queue else 0)
+
+    def search_offset(self, connection: Connection, command: Command) -> None:
+        """29: the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""
+        fields = command.ext
+        boundary = fields.get("boundaryType", "LOWER").upper()
+        if boundary not in ("LOWER", "UPPER"):
+            raise Refusal(Cause.INVALID_PARAMETER, f"field boundaryType is {boundary[:20]!r}, not LOWER or UPPER")
+        timestamp = long(fields, "timestamp")
+        queue = self._queue(fields)
+        offset = self._store.offset_by_time(queue, timestamp, upper=boundary == "UPPER") if queue else 0
+        self._answer_offset(connection, command, offset)
+
+    def earliest_store_time(self, connection: Connection, command: Command) -> None:
+        """32: store time (ms) of the queue's first message; -1 when it is empty."""
+        queue = self._queue(command.ext)
+        timestamp = self._store.earliest_store_time(queue) if queue else -1
+        connection.respond(command, ResponseCode.SUCCESS, {"timestamp": str(timestamp)})
+
+    def view_message(self, connection: Connection, command: Command) -> None:
+        """33: the record at a physical offset."""
+        offset = long(command.ext, "offset")
+        record = visible_record(self._store, offset)
+        if record is None:
+            raise Refusal(Cause.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        connection.respond(command, ResponseCode.SUCCESS, body=bytes(record))
+
+    def _first_boot_offset(self, topic: str, queue_id: int, fields: Fields) -> int:
+        if "setZeroIfNotFound" in fields and not boolean(fields, "setZeroIfNotFound"):
+            raise Refusal(Cause.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+        queue = self._store.queues.find(topic, queue_id)
+        if queue is not None and not self.is_start_at_hand(queue):
+            raise Refusal(Cause.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        return 0
+
+    def is_start_at_hand(self, queue: ConsumeQueue) -> bool:
+        """Whether offset 0 is still there, and so near the log's end that it is probably in memory."""
+        first = queue.unit(0)
+        if first is None:
+            return queue.min_offset == 0 or self._store.min_offset(queue) < queue.min_offset
+        return self._store.log.confirm_offset - first[0] <= _MEMORY_BYTES * _MEMORY_SHARE
+
+    def _queue(self, fields: Fields) -> ConsumeQueue | None:
+        return self._store.queues.find(text(fields, "topic"), integer(fields, "queueId"))
+
+    def _answer_offset(self, connection: Connection, command: Command, offset: int) -> None:
+        connection.respond(command, ResponseCode.SUCCESS, {"offset": str(offset)})

@@ -1,0 +1,1 @@
+"""Pulling: reading queues for consumers, filters, and held pulls."""

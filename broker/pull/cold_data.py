@@ -1,0 +1,195 @@
+"""Reading cold data, kept within limits, and its requests 2001 to 2004.
+
+A record is cold when more than a part of the machine's memory lies between it and the log's end: it is probably on the
+disk only. With `coldDataFlowControlEnable` the cold bytes that each group reads are counted, and begin anew every five
+seconds. A group past its threshold, or any reader of cold data once all groups together are past theirs, is told to
+wait: push consumers by code 2 (they come again), pull consumers by an answer some seconds later, of one message.
+
+Source: apache/rocketmq `broker/.../coldctr/ColdDataCgCtrService.java`, `ColdDataPullRequestHoldService.java` (5.3.3),
+without its adaptive strategies, and without looking which pages are in memory.
+"""
+
+import logging
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.groups.clients import ClientTable
+from broker.log_choice import set_read_ahead
+from broker.pull.held_pulls import HeldPull
+from broker.state.names import SYSTEM_GROUPS
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import I64_MAX, integer
+from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.codec.properties_text import parse_properties
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_reader import MEMORY_BYTES, GetResult
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 5.0
+_FORGET_SECONDS = 60.0
+_HOLD_SECONDS = 3.0
+_HELD_MAX = 10_000
+_PUSH = "CONSUME_PASSIVELY"
+_DIGITS_MAX = 40
+_NORMAL, _RANDOM = 0, 1
+"""As madvise calls them."""
+_PHYSICAL_OFFSET, _AT = struct.Struct(">q").unpack_from, 28
+
+
+@dataclass(slots=True)
+class ColdBytes:
+    """What one group has read of cold data in this period, and since when and when last it did."""
+
+    count: int
+    since_ms: int
+    last_ms: int
+
+
+class ColdReads:
+    """Counts and limits.
+
+    Args:
+        clock: of the waiting, in seconds.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, clients: ClientTable, replicated_log: ReplicatedLog, clock: Callable[[], float]
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._log = replicated_log
+        self._clock = clock
+        self._groups: dict[str, ColdBytes] = {}
+        self._thresholds: dict[str, int] = {}
+        self._all_bytes = 0
+        self._held: list[tuple[float, HeldPull]] = []
+
+    # ---- of pulls
+
+    def check(self, group: str, queue: ConsumeQueue, offset: int) -> bool:
+        """Before a read: whether it is cold and the group has had its share; its pull consumers are to wait then.
+
+        Raises:
+            Refusal: BUSY, the same for push consumers.
+        """
+        if not self._config.cold_data_control or not self._is_limited(group) or not self._is_cold_unit(queue, offset):
+            return False
+        members = self._clients.consumer_group(group)
+        if members is not None and members.consume_type == _PUSH:
+            raise Refusal(Cause.BUSY, "This consumer group is reading cold data. It has been flow control")
+        return True
+
+    def count(self, group: str, result: GetResult) -> None:
+        """After a read: what of it was cold."""
+        if not self._config.cold_data_control:
+            return
+        border = self._border
+        cold = sum(len(record) for record in result.records if _PHYSICAL_OFFSET(record, _AT)[0] < border)
+        if cold:
+            now = _now_ms()
+            self._all_bytes += cold
+            found = self._groups.setdefault(group, ColdBytes(0, now, now))
+            found.count += cold
+            found.last_ms = now
+
+    def is_behind(self, result: GetResult) -> bool:
+        """Whether the last record of a read lies further from the log's end than what counts as in memory."""
+        distance: int = self._log.max_offset - _PHYSICAL_OFFSET(result.records[-1], _AT)[0]
+        return distance > MEMORY_BYTES * self._config.memory_percent // 100
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Have a pull answered later; False when too many wait."""
+        if len(self._held) >= _HELD_MAX:
+            return False
+        self._held.append((self._clock() + _HOLD_SECONDS, pull))
+        return True
+
+    def end_period(self) -> None:
+        """Begin to count anew, and serve those who have waited. To be called every `PERIOD_SECONDS`."""
+        old = _now_ms() - int(_FORGET_SECONDS * 1000)
+        self._groups = {name: read for name, read in self._groups.items() if read.last_ms > old}
+        for read in self._groups.values():
+            read.count = 0
+        self._all_bytes = 0
+        now = self._clock()
+        due = [pull for until, pull in self._held if until <= now]
+        self._held = [held for held in self._held if held[0] > now]
+        for pull in due:
+            if not pull.is_gone:
+                pull.give_up()
+
+    @property
+    def _border(self) -> int:
+        """Physical offset below which records are cold."""
+        return self._log.max_offset - MEMORY_BYTES * self._config.hot_memory_percent // 100
+
+    def _is_cold_unit(self, queue: ConsumeQueue, offset: int) -> bool:
+        unit = queue.unit(offset) if queue.min_offset <= offset < queue.max_offset else None
+        return unit is not None and unit[0] < self._border
+
+    def _is_limited(self, group: str) -> bool:
+        read = self._groups.get(group)
+        if read is None or group in SYSTEM_GROUPS:
+            return False
+        threshold = self._thresholds.get(group, self._config.cold_group_threshold_bytes)
+        return read.count >= threshold or self._all_bytes >= self._config.cold_global_threshold_bytes
+
+    # ---- requests
+
+    def set_thresholds(self, connection: Connection, command: Command) -> None:
+        """2001: bytes that groups may read of cold data in a period, until the process ends."""
+        for group, value in parse_properties(_text(command)).items():
+            if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) <= I64_MAX):
+                raise Refusal(Cause.INVALID_PARAMETER, f"the threshold of {group[:100]} is {value[:40]!r}, no number")
+            self._thresholds[group] = int(value)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def remove_threshold(self, connection: Connection, command: Command) -> None:
+        """2002: the group in the body has the default again."""
+        self._thresholds.pop(_text(command), None)
+        connection.respond(command, ResponseCode.SUCCESS)
+
+    def show(self, connection: Connection, command: Command) -> None:
+        """2003: what was read and what may be."""
+        groups = {
+            name: {"coldAcc": read.count, "createTimeMills": read.since_ms, "lastColdReadTimeMills": read.last_ms}
+            for name, read in self._groups.items()
+        }
+        body = {
+            "cgColdReadThreshold": self._config.cold_group_threshold_bytes,
+            "configTable": self._thresholds,
+            "globalAcc": self._all_bytes,
+            "globalColdReadThreshold": self._config.cold_global_threshold_bytes,
+            "runtimeTable": groups,
+        }
+        connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
+
+    def set_read_ahead(self, connection: Connection, command: Command) -> None:
+        """2004: whether the system reads ahead in the log's files: 0 it does, 1 it does not."""
+        mode = integer(command.ext, "READ_AHEAD_MODE")
+        if mode not in (_NORMAL, _RANDOM):
+            raise Refusal(Cause.INVALID_PARAMETER, "set commitlog readahead mode param value error")
+        set_read_ahead(self._log, mode == _NORMAL)
+        self._config.reads_ahead = mode == _NORMAL
+        log.info("%s sets the log's read-ahead to %d", connection.address, mode)
+        remark = f"set commitlog readahead mode success, mode: {mode}"
+        connection.respond(command, ResponseCode.SUCCESS, remark=remark)
+
+
+def _text(command: Command) -> str:
+    try:
+        return bytes(command.body).decode()
+    except UnicodeDecodeError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body is no UTF-8 at byte {error.start}") from error
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

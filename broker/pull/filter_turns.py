@@ -1,0 +1,60 @@
+"""Reads through costly filters, shared out over the loop's turns: however many ask, the loop is held up for a slice.
+
+    run(read) --- the slice of this turn has time left ---> read now
+               '-- no: in line, behind those before -----> the next turns
+
+A read ends within a slice (`queue_reader.FILTER_SLICE_S`); none is begun when a quarter of one has gone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from store.queues.queue_reader import FILTER_SLICE_S
+from store.time_slice import TimeSlice
+
+_TURN_S: Final = FILTER_SLICE_S / 4
+
+Read = Callable[[], None]
+
+
+class FilterTurns:
+    """The line of reads; first come, first served."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._line: deque[Read] = deque()
+        self._turn: TimeSlice | None = None
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._line)
+
+    def run(self, read: Read) -> None:
+        """Read now, or in a later turn; what `read` raises is its caller's or the loop's."""
+        if self._line or (self._turn is not None and self._turn.is_over()):
+            self._line.append(read)
+            return
+        if self._turn is None:
+            self._begin_turn()
+        read()
+
+    def run_later(self, read: Read) -> None:
+        """Read in a later turn, behind all that wait."""
+        self._line.append(read)
+        if self._turn is None:
+            self._begin_turn()
+
+    def _begin_turn(self) -> TimeSlice:
+        self._turn = TimeSlice(_TURN_S)
+        self._loop.call_soon(self._next_turn)
+        return self._turn
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        if not self._line:
+            return
+        turn = self._begin_turn()
+        while self._line and not turn.is_over():
+            self._line.popleft()()

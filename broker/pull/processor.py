@@ -1,0 +1,395 @@
+"""PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): check, read, answer, or hold.
+
+Leader and followers answer alike, from what is committed and dispatched on this node. A follower that has not heard
+of an offset yet never calls it illegal: its reader is told to try again (at broker 0), or is held.
+
+Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
+"""
+
+import time
+from dataclasses import replace
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
+from broker.groups.subscription_refresh import SubscriptionRefresh
+from broker.metrics.departures import Departures, Given
+from broker.pull.cold_data import ColdReads
+from broker.pull.filter_turns import FilterTurns
+from broker.pull.forbidden import Forbidden, ForbiddenRefusal
+from broker.pull.held_pulls import HeldPulls
+from broker.pull.subscription import TAG, Subscription, asked_subscription, check_usable
+from broker.role import Role
+from broker.state import names
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.settings import PERM_READ, GroupConfig
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import Fields, integer, long, text
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskReadError
+from store.log.refusals import refusal_of
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_reader import GetResult, GetStatus
+
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+_SUSPEND_MAX_MS: Final = 60_000
+_OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
+_UNHEARD: Final = frozenset({Cause.SUBSCRIPTION_NOT_LATEST, Cause.SUBSCRIPTION_NOT_EXIST})
+_EMPTY: Final = frozenset({GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.NO_MATCHED_LOGIC_QUEUE})
+_NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL})
+
+
+class Pull:
+    """One pull on its way: what is read where, for whom, and how far it has looked."""
+
+    __slots__ = (
+        "_processor",
+        "asked_offset",
+        "command",
+        "connection",
+        "count_max",
+        "deadline",
+        "fields",
+        "given",
+        "is_held",
+        "offset",
+        "queue",
+        "size_max",
+        "suggested",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        processor: "PullProcessor",
+        connection: Connection,
+        command: Command,
+        queue: ConsumeQueue,
+        wanted: Subscription,
+        limits: tuple[int, int],
+        suggested: tuple[int, int],
+        given: Given,
+    ) -> None:
+        self._processor = processor
+        self.given = given
+        self.connection = connection
+        self.command = command
+        self.queue = queue
+        self.wanted = wanted
+        self.count_max, self.size_max = limits
+        self.suggested = suggested
+        self.asked_offset = self.offset = long(command.ext, "queueOffset")
+        self.deadline = 0.0
+        self.is_held = False
+        self.fields = {
+            "groupSysFlag": "0",
+            "topicSysFlag": "0",
+            "suggestWhichBrokerId": str(suggested[0]),
+        }
+
+    @property
+    def is_gone(self) -> bool:
+        return self.connection.is_closed
+
+    def retry(self) -> bool:
+        return self._processor.run_again(self)
+
+    def give_up(self) -> None:
+        self._processor.run(self, may_hold=False)
+
+
+class PullProcessor:
+    """Serves pulls. `messages_out` and `bytes_out` count what was given, `missed` pulls that found nothing."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        clients: ClientTable,
+        offsets: ConsumerOffsets,
+        role: Role,
+        store: MessageStore,
+        held: HeldPulls,
+        refresh: SubscriptionRefresh,
+        departures: Departures,
+        cold: ColdReads,
+        turns: FilterTurns,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._clients = clients
+        self._offsets = offsets
+        self._role = role
+        self._store = store
+        self._held = held
+        self._refresh = refresh
+        self._departures = departures
+        self._cold = cold
+        self._turns = turns
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.found = 0
+        self.missed = 0
+
+    def pull(self, connection: Connection, command: Command) -> None:
+        """Answer or hold one request; one under a subscription not heard of yet is served when the client was asked."""
+        try:
+            self._serve(connection, command)
+        except Refusal as refusal:
+            if refusal.cause not in _UNHEARD:
+                raise
+            group = text(command.ext, "consumerGroup")
+            if not self._refresh.ask(connection, group, lambda: self._serve_again(connection, command)):
+                raise
+
+    def _serve_again(self, connection: Connection, command: Command) -> None:
+        if connection.is_closed:
+            return
+        try:
+            self._serve(connection, command)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _serve(self, connection: Connection, command: Command) -> None:
+        fields = command.ext
+        group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
+        flags = integer(fields, "sysFlag")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull:
+            where = f"the broker[{self._config.advertised_host}]"
+            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} for lite pull consumer is forbidden")
+        group = self._check_group(group_name, topic_name)
+        queue_id = self._check_queue(topic_name, fields, connection)
+        self._check_forbidden(group_name, topic_name)
+        wanted = self._wanted(group, topic_name, flags, fields)
+        queue = self._store.queues.get(topic_name, queue_id)
+        pull = Pull(
+            self,
+            connection,
+            command,
+            queue,
+            wanted,
+            self._limits(fields),
+            (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else (0, 0),
+            self._departures.given(topic_name, group_name, queue_id),
+        )
+        if flags & COMMIT_OFFSET and self._role.writable:
+            self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
+        may_hold = bool(flags & SUSPEND)
+        if self._config.cold_data_control and self._cold.check(group_name, queue, pull.offset):
+            pull.count_max = 1
+            if self._cold.hold(pull):
+                return
+        if may_hold:
+            pull.deadline = self._held.now() + self._hold_seconds(fields)
+        if wanted.record_filter is None:
+            self._begin(pull, may_hold)
+        else:
+            self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
+
+    def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
+        """Nobody above hears what this raises."""
+        try:
+            self._begin(pull, may_hold)
+        except Exception as error:
+            pull.connection.fail(pull.command, error)
+
+    def _begin(self, pull: Pull, may_hold: bool) -> None:
+        if not pull.is_gone and not self.run(pull, may_hold=may_hold):
+            pull.is_held = pull.command.is_held = True
+            self._held.hold(pull)
+
+    def run_again(self, pull: Pull) -> bool:
+        """A held pull has news. One whose group subscribes to something else by now is asked to come again.
+
+        Its client would drop what only the new expression matches: it filters by the one of its request.
+        """
+        fields = pull.command.ext
+        flags = integer(fields, "sysFlag")
+        if not flags & SUBSCRIPTION:
+            queue = pull.queue
+            try:
+                group = self._check_group(fields["consumerGroup"], queue.topic)
+                self._check_forbidden(group.name, queue.topic)
+                wanted = self._wanted(group, queue.topic, flags, fields)
+            except Refusal as refusal:
+                pull.connection.refuse(pull.command, refusal)
+                return True
+            if wanted.differs_from(pull.wanted):
+                nothing = GetResult(GetStatus.NO_MATCHED_MESSAGE, pull.offset, queue.min_offset, queue.max_offset, [])
+                self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, nothing, pull.offset)
+                return True
+        return self.run(pull, may_hold=True)
+
+    def run(self, pull: Pull, *, may_hold: bool) -> bool:
+        """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
+        if self._offsets.has_resets and self._answer_reset(pull):
+            return True
+        wanted, since = pull.wanted, time.monotonic()
+        try:
+            result = self._store.get(
+                pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
+            )
+        except DiskReadError as error:
+            pull.connection.refuse(pull.command, refusal_of(error))
+            return True
+        status = result.status
+        if status is GetStatus.FOUND:
+            self.found += 1
+            self.messages_out += result.count
+            elapsed_ms = int(1000 * (time.monotonic() - since))
+            pull.given.add(result.count, result.size_bytes, result.next_offset, elapsed_ms)
+            if self._config.slave_read or self._config.cold_data_control:
+                self._look_where(pull, result)
+            self._answer(pull, ResponseCode.SUCCESS, result, result.next_offset)
+            return True
+        if may_hold and self._is_worth_waiting(pull, result):
+            return False
+        self.missed += 1
+        code, next_offset = self._nothing(pull, result)
+        self._answer(pull, code, result, next_offset)
+        return True
+
+    def _look_where(self, pull: Pull, result: GetResult) -> None:
+        """Whoever reads what is not in memory any more is told where to go on, and his bytes are counted."""
+        chosen = pull.suggested[self._cold.is_behind(result)]
+        pull.fields["suggestWhichBrokerId"] = str(chosen)
+        self._cold.count(pull.command.ext["consumerGroup"], result)
+
+    def _answer_reset(self, pull: Pull) -> bool:
+        """Tell a group that was moved where it goes on; answers whether it was."""
+        queue, group = pull.queue, pull.command.ext["consumerGroup"]
+        offset = self._offsets.take_reset(queue.topic, group, queue.queue_id)
+        if offset is None:
+            return False
+        result = GetResult(GetStatus.OFFSET_RESET, offset, queue.min_offset, queue.max_offset, [])
+        self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, result, offset)
+        return True
+
+    def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
+        status = result.status
+        if status is GetStatus.NO_MATCHED_MESSAGE:
+            # A first pull learns at once how far the queue holds nothing for it; a held one waits for its tag.
+            if not pull.is_held or result.next_offset < result.max_offset:
+                return False
+            pull.offset = result.next_offset
+            return True
+        if status in _NO_NEWS or (status in _EMPTY and pull.offset == 0):
+            return True
+        return not self._role.writable and (status is GetStatus.OFFSET_OVERFLOW_BADLY or status in _EMPTY)
+
+    def _nothing(self, pull: Pull, result: GetResult) -> tuple[int, int]:
+        """Response code and next offset of a pull that found nothing (protocol page 4.5)."""
+        status, asked = result.status, pull.offset
+        if status in _NO_NEWS:
+            if pull.offset != pull.asked_offset:
+                return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
+            return ResponseCode.PULL_NOT_FOUND, result.next_offset
+        if status in _EMPTY:
+            if asked == 0:
+                return ResponseCode.PULL_NOT_FOUND, 0
+            return self._moved(asked, 0)
+        if status in _OFFSET_STATES:
+            return self._moved(asked, result.next_offset)
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, result.next_offset
+
+    def _moved(self, asked: int, next_offset: int) -> tuple[int, int]:
+        """An offset outside the queue. Only the leader knows the queue's true bounds."""
+        if self._role.writable:
+            return ResponseCode.PULL_OFFSET_MOVED, next_offset
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, asked
+
+    def _answer(self, pull: Pull, code: int, result: GetResult, next_offset: int) -> None:
+        fields = pull.fields
+        fields["nextBeginOffset"] = str(next_offset)
+        fields["minOffset"] = str(result.min_offset)
+        fields["maxOffset"] = str(result.max_offset)
+        self.bytes_out += result.size_bytes
+        pull.connection.respond(pull.command, code, fields, result.records, remark=result.status.name)
+
+    # ---- checks, in RocketMQ's order (protocol page 4.4)
+
+    def _check_group(self, name: str, topic: str) -> GroupConfig:
+        if not self._config.broker_permission & PERM_READ:
+            where = f"the broker[{self._config.advertised_host}]"
+            permission = f"(brokerPermission {self._config.broker_permission})"
+            raise ForbiddenRefusal(Forbidden.BROKER, f"{where} pulling message is forbidden {permission}")
+        group = self._metadata.group_or_new(name)
+        if group is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, apply first please!")
+        if not group.consume_enable:
+            remark = f"subscription group no permission, {name} (topic {topic})"
+            raise ForbiddenRefusal(Forbidden.GROUP, remark)
+        return group
+
+    def _check_queue(self, name: str, fields: Fields, connection: Connection) -> int:
+        topic = self._metadata.topic(name)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        if not topic.perm & PERM_READ or names.is_internal_topic(name):
+            raise ForbiddenRefusal(Forbidden.TOPIC, f"the topic[{name}] pulling message is forbidden")
+        queue_id = integer(fields, "queueId")
+        if not 0 <= queue_id < topic.read_queues:
+            host, port = connection.peer
+            raise Refusal(
+                Cause.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}] "
+                f"consumer:[/{host}:{port}]",
+            )
+        return queue_id
+
+    def _check_forbidden(self, group: str, topic: str) -> None:
+        if self._metadata.is_read_forbidden(group, topic):
+            remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
+            raise ForbiddenRefusal(Forbidden.SUBSCRIPTION, remark)
+
+    def _wanted(self, group: GroupConfig, topic: str, flags: int, fields: Fields) -> Subscription:
+        if flags & SUBSCRIPTION:
+            expression_type = fields.get("expressionType") or TAG
+            wanted = asked_subscription(topic, fields.get("subscription") or "*", expression_type)
+            check_usable(wanted, sql=self._config.property_filter, fault=Cause.SUBSCRIPTION_PARSE_FAILED)
+        else:
+            members = self._clients.consumer_group(group.name)
+            if members is None:
+                raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group.name}")
+            wanted = _from_heartbeat(group, members, topic, fields)
+            check_usable(wanted, sql=self._config.property_filter, fault=Cause.FILTER_DATA_NOT_EXIST)
+        if (
+            wanted.record_filter is not None
+            and topic.startswith(names.RETRY_PREFIX)
+            and not self._config.filter_retries
+        ):
+            return replace(wanted, record_filter=None)
+        return wanted
+
+    def _limits(self, fields: Fields) -> tuple[int, int]:
+        count = integer(fields, "maxMsgNums", low=1)
+        size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes, low=1)
+        return min(count, self._config.max_pull_count), min(size, self._config.max_pull_bytes)
+
+    def _hold_seconds(self, fields: Fields) -> float:
+        asked = min(long(fields, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)
+        return (asked if self._config.long_polling else self._config.short_polling_ms) / 1000
+
+
+def _from_heartbeat(group: GroupConfig, members: ConsumerGroup, topic: str, fields: Fields) -> Subscription:
+    if members.message_model == BROADCASTING and not group.consume_broadcast_enable:
+        remark = f"the consumer group[{group.name}] can not consume by broadcast way"
+        raise ForbiddenRefusal(Forbidden.BROADCASTING, remark)
+    subscription = members.subscriptions.get(topic)
+    if subscription is None:
+        raise Refusal(Cause.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: {group.name} of {topic}")
+    version = long(fields, "subVersion", 0)
+    if subscription.version < version:
+        raise Refusal(
+            Cause.SUBSCRIPTION_NOT_LATEST,
+            f"the consumer's subscription not latest: {group.name} of {topic}, here {subscription.version}, "
+            f"asked {version}",
+        )
+    return subscription

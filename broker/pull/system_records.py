@@ -1,0 +1,18 @@
+"""Records that a client names by their offset: the cluster's own are nobody's, for they hold what signs requests."""
+
+from broker.state import names
+from ledgermq.message.record import decode_record
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+
+
+def visible_record(store: MessageStore, physical_offset: int) -> memoryview | None:
+    """The record that begins there, if one does.
+
+    Raises:
+        Refusal: NO_PERMISSION, it is the cluster's own.
+    """
+    record = store.look_up(physical_offset)
+    if record is not None and names.is_internal_topic(decode_record(record).topic):
+        raise Refusal(Cause.NO_PERMISSION, f"the record at {physical_offset} is the cluster's own")
+    return record

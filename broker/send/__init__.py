@@ -1,0 +1,1 @@
+"""Sending: from a request to records in the log, and the answers."""

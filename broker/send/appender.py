@@ -1,0 +1,105 @@
+"""Everything this broker appends in one turn of the event loop, as one batch, in the order in which it came.
+
+    frames of this turn -> drafts, answers, listeners --(end of turn)--> store.put(drafts) --(commit)--> answers
+
+Messages and state records share the batch, so a topic's creation lies in the log before its first message. What a
+commit owes is one call per batch, not per message.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.batch_drafts import MixedDrafts
+from store.log.queued_draft import QueuedDraft
+from store.queues.queue_offsets import NotYetError
+from store.replicated_log import AppendReceipt, Done
+
+if TYPE_CHECKING:
+    from broker.send.answers import Answer
+
+log = logging.getLogger(__name__)
+
+Put = Callable[[Sequence[QueuedDraft], Done, float], None]
+"""As `MessageStore.put`."""
+_QUEUE_FILES_S: Final = 0.005
+"""How long a turn may make files for queues: messages to thousands of new ones wait together, and the loop turns."""
+
+AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
+Settled = Callable[[Sequence[QueuedDraft], Sequence["Answer"], AppendReceipt | Refusal, float], None]
+"""Told every batch, who waited for it, its outcome and when it began, seconds of the monotonic clock."""
+
+
+class Appender:
+    """The batch of the present turn.
+
+    The hot path fills the lists itself: `begin()`, then `drafts.append`, `answers.append`.
+
+    Attributes:
+        drafts: to be placed, in order.
+        has_batches: whether `BatchDraft`s are among them; to be set by whoever adds one.
+        answers: senders that wait for this batch.
+        listeners: others that wait for it; each is called once with the outcome.
+    """
+
+    def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
+        self._put = put
+        self._answer_all = answer_all
+        self._settled = settled
+        self._since = 0.0
+        self._loop = loop
+        self._begun = False
+        self.has_batches = False
+        self.drafts: list[QueuedDraft] = []
+        self.answers: list[Answer] = []
+        self.listeners: list[Done] = []
+
+    def begin(self) -> None:
+        """Make sure that this turn's batch is placed when the turn ends."""
+        if not self._begun:
+            self._begun = True
+            self._since = time.monotonic()
+            self._loop.call_soon(self._end_of_turn)
+
+    def add(self, draft: QueuedDraft, done: Done | None = None) -> None:
+        """Put one more draft into the batch."""
+        self.begin()
+        self.drafts.append(draft)
+        if done is not None:
+            self.listeners.append(done)
+
+    def _end_of_turn(self) -> None:
+        drafts, answers, listeners = self.drafts, self.answers, self.listeners
+        self.drafts, self.answers, self.listeners = [], [], []
+        self._begun = False
+        if self.has_batches:
+            drafts = MixedDrafts(drafts)
+            self.has_batches = False
+        since = self._since
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if answers:
+                self._answer_all(answers, outcome)
+            self._settled(drafts, answers, outcome, since)
+            for listener in listeners:
+                listener(outcome)
+
+        try:
+            self._put(drafts, done, time.monotonic() + _QUEUE_FILES_S)
+        except NotYetError:
+            self._wait(drafts, answers, listeners, since)
+        except Refusal as refusal:
+            done(refusal)
+        except Exception as error:  # senders must hear of it, whatever it is
+            log.exception("appending a batch of %d records failed", len(drafts))
+            done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
+
+    def _wait(self, drafts: list[QueuedDraft], answers: "list[Answer]", listeners: list[Done], since: float) -> None:
+        """What could not be placed yet goes in front of what comes meanwhile."""
+        self.begin()
+        self._since = since
+        self.drafts, self.answers, self.listeners = drafts, answers, listeners
+        self.has_batches = isinstance(drafts, MixedDrafts)

@@ -1,0 +1,71 @@
+"""A batch's messages as one draft, where none of them asks for anything of its own.
+
+    properties of all, joined --one search--> nothing special --> `BatchDraft`
+                                  '---> something special --> None: the messages are looked at one by one
+
+Most batches are of the first kind; they cost a few loops over all their messages, and no draft a message.
+"""
+
+import re
+from typing import Final
+
+from broker.send.target import SendTarget
+from ledgermq.message.batch import Cut
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
+from store.log.batch_drafts import BatchDraft
+
+TAGS: Final = b"TAGS\x01"
+_asks: Final = re.compile(rb"\x02(?:CLUSTER|DELAY|TRAN_MSG|TIMER_DEL|__SHARDINGKEY)").search
+_TAGGED: Final = b"\x02" + TAGS
+
+
+def tags_code_at(properties: bytes, at: int) -> int:
+    """What a queue unit holds of a message with these properties, which end with 0x02; `at` is the last `TAGS`."""
+    if at == 0 or properties[at - 1] == 2:
+        return tags_code(properties[at + 5 : properties.find(b"\x02", at)])
+    return tags_code(find_property(properties, b"TAGS") or b"")
+
+
+def plain_batch(
+    target: SendTarget,
+    body: bytes | memoryview,
+    cuts: list[Cut],
+    properties: list[bytes],
+    mark: bytes,
+    overhead: int,
+    record_max: int,
+) -> BatchDraft | None:
+    """A draft of messages without special properties, all within their limits; None if some are not like that.
+
+    Header and hosts are still to be set.
+
+    Args:
+        target: where they go.
+        body: of the request.
+        cuts: of each message, as `cut_batch` found them.
+        properties: of each, likewise.
+        mark: what the broker adds to the properties of each.
+        overhead: bytes of a record without body and properties.
+        record_max: most bytes of a record.
+    """
+    joined = b"\x02" + b"\x02".join(properties)
+    if target.needs_key or _asks(joined):
+        return None
+    ended = b"\x02" + mark
+    texts = [own + (mark if not own or own[-1] == 2 else ended) for own in properties]
+    sizes = [overhead + end - start + len(text) for (_, start, end), text in zip(cuts, texts, strict=True)]
+    if max(map(len, texts)) > PROPERTIES_LENGTH_MAX or max(sizes) > record_max:
+        return None
+    draft = BatchDraft()
+    draft.topic, draft.queue_id, draft.queue, draft.tally = target.topic, target.queue_id, target.queue, target.tally
+    draft.body, draft.cuts, draft.texts, draft.sizes, draft.parts = body, cuts, texts, sizes, []
+    draft.tags_codes = (
+        [tags_code_at(text, at) if (at := text.rfind(TAGS)) >= 0 else 0 for text in texts]
+        if _TAGGED in joined
+        else [0] * len(texts)
+    )
+    draft.size = sum(sizes)
+    draft.flag, draft.properties, draft.tags_code = 0, b"", 0
+    draft.prepared_transaction_offset = 0
+    return draft

@@ -1,0 +1,78 @@
+"""Drafts that the broker makes itself: state records, and stored messages that go into the log again."""
+
+import time
+
+from broker.send.target import SendTarget
+from broker.state import names
+from ledgermq.message.flags import TRANSACTION_MASK, with_host_bits
+from ledgermq.message.hashing import tags_code
+from ledgermq.message.hosts import encode_host
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, TAGS, encode_properties
+from ledgermq.message.record import Record, needs_v2, record_size
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.queued_draft import QueuedDraft
+from store.queues.queue_table import QueueTable
+
+
+class DraftMaker:
+    """Makes drafts that are stored under this broker's own address."""
+
+    def __init__(self, queues: QueueTable, store_host: bytes) -> None:
+        self._queues = queues
+        self._store_host = store_host
+
+    def state(self, body: bytes) -> QueuedDraft:
+        """A record of the state topic; its born time is the present time in ms."""
+        target = SendTarget(names.STATE_TOPIC, 0, self._queues.get(names.STATE_TOPIC, 0))
+        born_timestamp = time.time_ns() // 1_000_000
+        return self._draft(target, body, b"", born=(born_timestamp, self._store_host))
+
+    def new(
+        self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], tags: str = ""
+    ) -> QueuedDraft:
+        """A message of the broker's own, `born` (ms) at an encoded host; `tags` are those in `properties`."""
+        draft = self._draft(target, body, properties, born=born)
+        draft.tags_code = tags_code(tags) if tags else 0
+        return draft
+
+    def own(self, target: SendTarget, body: bytes, properties: bytes, *, born_ms: int, tags: str = "") -> QueuedDraft:
+        """The same, born here."""
+        return self.new(target, body, properties, born=(born_ms, self._store_host), tags=tags)
+
+    def again(
+        self, record: Record, target: SendTarget, properties: dict[str, str], *, reconsume_times: int
+    ) -> QueuedDraft:
+        """A stored message as a new one elsewhere: body, flags, born time and host are kept.
+
+        Raises:
+            Refusal: MESSAGE_ILLEGAL, the properties have become too long.
+        """
+        encoded = encode_properties(properties)
+        if len(encoded) > PROPERTIES_LENGTH_MAX:
+            size = f"{len(encoded)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"record at {record.physical_offset}: its properties grow to {size}")
+        born = (record.born_timestamp, encode_host(record.born_host))
+        draft = self._draft(target, record.body, encoded, born=born, sys_flag=record.sys_flag & ~TRANSACTION_MASK)
+        draft.flag = record.flag
+        draft.reconsume_times = reconsume_times
+        draft.tags_code = tags_code(properties[TAGS]) if TAGS in properties else 0
+        return draft
+
+    def _draft(
+        self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], sys_flag: int = 0
+    ) -> QueuedDraft:
+        draft = QueuedDraft()
+        draft.topic = target.topic
+        draft.queue_id = target.queue_id
+        draft.queue = target.queue
+        draft.flag = 0
+        draft.sys_flag = with_host_bits(sys_flag, born[1], self._store_host)
+        draft.born_timestamp, draft.born_host = born
+        draft.reconsume_times = 0
+        draft.prepared_transaction_offset = 0
+        draft.body = body
+        draft.properties = properties
+        draft.tags_code = 0
+        draft.tally = None
+        draft.size = record_size(len(body), len(target.topic), len(properties), draft.sys_flag, needs_v2(target.topic))
+        return draft

@@ -1,0 +1,74 @@
+"""The header of a send request under long names."""
+
+from collections.abc import Mapping
+
+from broker.config import BrokerConfig
+from broker.send.target import SendTarget
+from ledgermq.message.flags import INNER_BATCH
+from ledgermq.message.properties import INNER_NUM, find_property
+from ledgermq.remoting.codec.fields import SEND_NAMES
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.queues.batch_queue import BatchQueue
+from store.queues.queue_entries import MULTI_DISPATCH
+from store.queues.queue_kinds import LIGHT_PREFIX
+
+TELLS_MAX_RECONSUME_TIMES = 121
+"""Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
+
+
+def stamp(config: BrokerConfig) -> bytes:
+    """What the broker adds to every message's properties: Java's consumers trace by it, requests are answered by it."""
+    trace = str(config.trace_on).lower()
+    return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
+
+
+def missing_of(mark: bytes, properties: bytes) -> bytes:
+    """The part of the stamp whose names a message (one that is sent again, for example) does not have yet."""
+    entries = mark.removesuffix(b"\x02").split(b"\x02")
+    return b"".join(
+        entry + b"\x02" for entry in entries if find_property(properties, entry.partition(b"\x01")[0]) is None
+    )
+
+
+def shortened(fields: Mapping[str, str]) -> dict[str, str]:
+    """The header under its short names; long ones come from code 10, and from clients that mix the two."""
+    return {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
+
+
+def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> None:
+    """A record that says it has messages inside.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, its topic takes none, or it says so by half.
+    """
+    is_batch = bool(sys_flag & INNER_BATCH)
+    if is_batch and not isinstance(target.queue, BatchQueue):
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {target.topic.decode()} takes no records with messages inside")
+    if not is_batch and find_property(properties, INNER_NUM.encode()) is not None:
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message has property {INNER_NUM} and no messages inside")
+
+
+def check_light_names(properties: bytes) -> None:
+    """A message that names further queues: only light ones, or whoever may send to one topic could to every other.
+
+    Source: apache/rocketmq `docs/cn/Example_LMQ.md`, which asks for the prefix; its store goes without.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, naming the queue.
+    """
+    prefix = LIGHT_PREFIX.encode()
+    for name in (find_property(properties, MULTI_DISPATCH) or b"").split(b","):
+        if name and not name.startswith(prefix):
+            remark = f"property {MULTI_DISPATCH.decode()} names {name[:100].decode(errors='replace')!r}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"{remark}, no light queue: those begin with {LIGHT_PREFIX}")
+
+
+def check_key(properties: bytes) -> None:
+    """A message of a topic that is compacted by key.
+
+    Raises:
+        Refusal: MESSAGE_ILLEGAL, it has none.
+    """
+    key = find_property(properties, b"KEYS")
+    if key is None or not key.strip():
+        raise Refusal(Cause.MESSAGE_ILLEGAL, "Required message key is missing")

@@ -1,0 +1,445 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): the hot path.
+
+    frame -> fields -> target (one look-up) -> limits -> draft -> batch of this turn     nothing stored yet
+                                                                       '- commit -> `send_answers`
+
+Per message: dict look-ups, a few searches in the properties' text (in bytes they cost several times as much), one
+draft, one tuple. No task, no future. What a plain message does not need (retry topics, other spellings of the header)
+is in functions of its own.
+
+Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.delay.parking import Parking, refuse_in_batch
+from broker.groups.locks import QueueLocks
+from broker.metrics.counting import Counting
+from broker.send.answers import Answer, SendAnswers
+from broker.send.appender import Appender
+from broker.send.batches import TAGS, plain_batch, tags_code_at
+from broker.send.fields import (
+    TELLS_MAX_RECONSUME_TIMES,
+    check_inner_batch,
+    check_key,
+    check_light_names,
+    missing_of,
+    shortened,
+    stamp,
+)
+from broker.send.new_topics import NewTopics
+from broker.send.target import SendTarget, SendTargets
+from broker.state import names
+from broker.state.metadata import Metadata
+from ledgermq.message.batch import Cut, cut_batch
+from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
+from ledgermq.message.errors import MalformedBatchError
+from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK, INNER_BATCH, NEED_UNWRAP, STORE_HOST_V6, TRANSACTION_MASK
+from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.message.properties import INNER_NUM, PROPERTIES_LENGTH_MAX, find_property
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.codec.fields import I64_MAX, integer, long, text
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.batch_drafts import BatchDraft
+from store.log.queued_draft import QueuedDraft
+from store.queues.batch_queue import BatchQueue
+from store.replicated_log import AppendReceipt
+
+_HOST_V6_EXTRA: Final = 12
+Header = tuple[int, int, int]
+"""System flag, born time in ms, reconsume times."""
+
+Numbers = tuple[int, int, int]
+"""System flag, reconsume times, flag."""
+
+_NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a handful
+
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_SHARDING_KEY: Final = "__SHARDINGKEY\x01"
+
+
+class BornHost:
+    """Where a connection's messages are born: encoded host, its flag bits, and what it adds to a record's size."""
+
+    __slots__ = ("encoded", "extra_size", "flags")
+
+    def __init__(self, connection: Connection) -> None:
+        self.encoded = connection.peer_host
+        is_v6 = len(self.encoded) == 20
+        self.flags = BORN_HOST_V6 if is_v6 else 0
+        self.extra_size = _HOST_V6_EXTRA if is_v6 else 0
+
+
+class SendProcessor:
+    """Turns send requests into drafts of the turn's batch."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        targets: SendTargets,
+        appender: Appender,
+        answer_all: SendAnswers,
+        new_topics: NewTopics,
+        locks: QueueLocks,
+        parking: Parking,
+        store_host: bytes,
+        ids: UniqueIdGenerator,
+        counting: Counting,
+    ) -> None:
+        self._metadata = metadata
+        self._targets = targets
+        self._known = targets.known
+        self._appender = appender
+        self._answer_all = answer_all
+        self._new_topics = new_topics
+        self._locks = locks
+        self._parking = parking
+        self._ids = ids
+        self._fifo_tally = counting.arrivals.fifo_tally
+        self._calls = counting.calls
+        self._dead_letters = counting.events.dead_letters
+        self._body_max = config.max_message_size_bytes
+        self._record_max = config.max_message_size_bytes + (64 << 10)
+        self._stamp = stamp(config)
+        self._multi_dispatch = config.multi_dispatch
+        is_v6 = len(store_host) == 20
+        self._store_flags = STORE_HOST_V6 if is_v6 else 0
+        self._store_extra = _HOST_V6_EXTRA if is_v6 else 0
+        self._read_numbers: dict[tuple[str | None, ...], Numbers] = {}
+
+    def send_v1(self, connection: Connection, command: Command) -> None:
+        """Code 10: the same fields under long names."""
+        self._calls.told_apart = True
+        self._send(connection, command, shortened(command.ext))
+
+    def send_v2(self, connection: Connection, command: Command) -> None:
+        """Code 310; a few clients send long names under it, too."""
+        fields = command.ext
+        self._send(connection, command, fields if "b" in fields else shortened(fields))
+
+    def check(self, fields: Mapping[str, str]) -> None:
+        """The checks of header, topic and queue of a send with these (short) fields.
+
+        Raises:
+            Refusal: it would be refused.
+        """
+        for name in ("a", "c"):
+            text(fields, name)
+        long(fields, "g")
+        self._numbers(fields, ())
+        if (fields.get("b"), fields.get("e")) not in self._known:
+            self._checked_target(fields)
+
+    def place(self, connection: Connection, fields: Mapping[str, str], body: bytes | memoryview) -> QueuedDraft:
+        """Put a message into this turn's batch as a send with these (short) fields would; nobody is answered.
+
+        Raises:
+            Refusal: as a send.
+        """
+        self._send(connection, Command(RequestCode.SEND_MESSAGE_V2, flag=ONEWAY_FLAG, body=body), fields)
+        return self._appender.drafts[-1]
+
+    def send_batch(self, connection: Connection, command: Command) -> None:
+        """Code 320: many messages of one topic and queue in one body; all or none are stored.
+
+        Each message keeps its own properties. (Java appends those of the request to each, so that all show one
+        UNIQ_KEY; its clients look for the ids they gave. To a compacted topic Java takes messages without a key in a
+        batch, and then drops them; here the batch is refused.)
+        """
+        self._calls.told_apart = True
+        fields = command.ext if "b" in command.ext else shortened(command.ext)
+        target = self._known.get((fields.get("b"), fields.get("e"))) or self._targets.find(fields)
+        if fields["b"].startswith(names.RETRY_PREFIX):
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"batch request does not support retry group {fields['b']}")
+        if len(command.body) > self._body_max:
+            raise self._body_refused(len(command.body), "batch")
+        try:
+            cuts, properties = cut_batch(command.body)
+        except MalformedBatchError as error:
+            raise Refusal(Cause.MALFORMED_FIELD, f"body: {error}") from error
+        if not cuts:
+            raise Refusal(Cause.MALFORMED_FIELD, "body: a batch without messages")
+        if self._multi_dispatch:
+            for own in (fields.get("i", "").encode(), *properties):
+                check_light_names(own)
+        if isinstance(target.queue, BatchQueue) and "UNIQ_KEY\x01" in fields.get("i", ""):
+            self._send_inner_batch(connection, command, fields, target, properties)
+            return
+        born = _born_host(connection)
+        header, _ = self._header(born, fields)
+        overhead = target.overhead + born.extra_size + self._store_extra
+        drafts: BatchDraft | list[QueuedDraft] | None
+        drafts = plain_batch(target, command.body, cuts, properties, self._stamp, overhead, self._record_max)
+        appender = self._appender
+        if drafts is None:
+            drafts = self._drafts(target, born, header, command.body, zip(cuts, properties, strict=True))
+            appender.drafts += drafts
+        else:
+            drafts.sys_flag, drafts.born_timestamp, drafts.reconsume_times = header
+            drafts.born_host = born.encoded
+            appender.drafts.append(drafts)
+            appender.has_batches = True
+        appender.begin()
+        if command.is_oneway:
+            return
+        key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
+        if target.is_new:
+            self._answer_when_known(fields["b"], (connection, command, drafts, key))
+        else:
+            appender.answers.append((connection, command, drafts, key))
+
+    def _drafts(
+        self,
+        target: SendTarget,
+        born: BornHost,
+        header: Header,
+        batch: bytes | memoryview,
+        messages: Iterable[tuple[Cut, bytes]],
+    ) -> list[QueuedDraft]:
+        """Messages of a batch one by one, as each has something of its own; `batch` is the request's body.
+
+        Raises:
+            Refusal: of the first that cannot be taken.
+        """
+        view = memoryview(batch)
+        mark, sharding_key = self._stamp, _SHARDING_KEY.encode()
+        drafts: list[QueuedDraft] = []
+        for (flag, start, end), properties in messages:
+            if properties and properties[-1] != 2:
+                properties += b"\x02"
+            properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
+            if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
+                refuse_in_batch(properties)
+            if target.needs_key:
+                check_key(properties)
+            drafts.append(made := self._draft(target, born, header, flag, view[start:end], properties))
+            if sharding_key in properties:
+                made.tally = self._fifo_tally(target.tally)
+        return drafts
+
+    def _send_inner_batch(
+        self,
+        connection: Connection,
+        command: Command,
+        fields: Mapping[str, str],
+        target: SendTarget,
+        messages: Sequence[bytes],
+    ) -> None:
+        """A batch to a topic with batch queues stays one record; whoever reads it takes it apart.
+
+        `messages` are their properties.
+        """
+        for own in messages:
+            refuse_in_batch(own)
+            if target.needs_key:
+                check_key(own)
+        if len(messages) > BATCH_MESSAGES_MAX:
+            limit = f"the limit is {BATCH_MESSAGES_MAX}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the batch has {len(messages)} messages, {limit}")
+        properties = fields["i"].encode()
+        properties += b"" if properties[-1] == 2 else b"\x02"
+        properties += self._stamp if b"CLUSTER\x01" not in properties else missing_of(self._stamp, properties)
+        key = find_property(properties, b"UNIQ_KEY") or b""
+        properties += b"%b\x01%d\x02" % (INNER_NUM.encode(), len(messages))
+        born = _born_host(connection)
+        (sys_flag, born_timestamp, reconsume_times), flag = self._header(born, fields)
+        header = (sys_flag | INNER_BATCH | NEED_UNWRAP, born_timestamp, reconsume_times)
+        draft = self._draft(target, born, header, flag, command.body, properties)
+        more = {"batchUniqId": key.decode(errors="replace")}
+        self._append_alone(connection, command, target, draft, key, more)
+
+    def _send(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> None:
+        target = self._known.get((fields.get("b"), fields.get("e")))
+        if target is None:
+            target = self._checked_target(fields, command.version)
+        body = command.body
+        if not 0 < len(body) <= self._body_max and not (target.needs_key and len(body) == 0):  # which removes its key
+            raise self._body_refused(len(body), "message")
+        text = fields.get("i", "")
+        properties = text.encode()
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+        properties += self._stamp if "CLUSTER\x01" not in text else missing_of(self._stamp, properties)
+        at = properties.rfind(_UNIQ_KEY)
+        if at == 0 or (at > 0 and properties[at - 1] == 2):
+            key = properties[at + 9 : properties.find(b"\x02", at)]
+        else:
+            key = find_property(properties, b"UNIQ_KEY") or b""
+        if not key:
+            key = self._ids.next(time.time_ns() // 1_000_000).encode()
+            properties += _UNIQ_KEY + key + b"\x02"
+
+        if target.needs_key:
+            check_key(properties)
+        if self._multi_dispatch:
+            check_light_names(properties)
+        born = connection.attributes.get("born_host") or _born_host(connection)
+        header, flag = self._header(born, fields)
+        if (header[0] & INNER_BATCH and not isinstance(target.queue, BatchQueue)) or "INNER_NUM\x01" in text:
+            check_inner_batch(header[0], target, properties)
+        is_fifo = _SHARDING_KEY in text
+        if "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_DEL" in text:
+            parked = self._parking.park(target, properties, header[2])
+            if parked is not None:
+                draft = self._draft(parked.target, born, header, flag, body, parked.properties)
+                draft.tally = self._fifo_tally(parked.target.tally) if is_fifo else parked.target.tally
+                if parked.tags_code is not None:
+                    draft.tags_code = parked.tags_code
+                self._append_parked(connection, command, target, draft, key, parked.recall_handle)
+                return
+        draft = self._draft(target, born, header, flag, body, properties)
+        draft.tally = self._fifo_tally(target.tally) if is_fifo else target.tally
+        appender = self._appender
+        appender.begin()
+        appender.drafts.append(draft)
+        if command.flag & ONEWAY_FLAG:
+            return
+        if target.is_new:
+            self._answer_when_known(fields["b"], (connection, command, draft, key))
+        else:
+            appender.answers.append((connection, command, draft, key))
+
+    def _append_parked(
+        self,
+        connection: Connection,
+        command: Command,
+        target: SendTarget,
+        draft: QueuedDraft,
+        key: bytes,
+        recall_handle: str,
+    ) -> None:
+        """A message that waits elsewhere first is answered with the queue that was asked for."""
+        more = {"queueId": str(target.queue_id)}
+        if recall_handle:
+            more["recallHandle"] = recall_handle
+        self._append_alone(connection, command, target, draft, key, more)
+
+    def _append_alone(
+        self,
+        connection: Connection,
+        command: Command,
+        target: SendTarget,
+        draft: QueuedDraft,
+        key: bytes,
+        more: dict[str, str],
+    ) -> None:
+        """Append a message whose answer has fields that others have not."""
+        answer = (connection, command, draft, key)
+        since = time.monotonic()
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            topic = target.topic.decode()
+            self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
+
+        self._appender.add(draft, None if command.is_oneway else done)
+
+    def _answer_when_known(self, topic: str, answer: Answer) -> None:
+        """The sender of a topic's first message hears of it when the nameservers have the topic."""
+        since = time.monotonic()
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            self._new_topics.then(topic, lambda: self._answer_all.answer_alone(answer, outcome, since))
+
+        self._appender.listeners.append(done)
+
+    def _header(self, born: BornHost, fields: Mapping[str, str]) -> tuple[Header, int]:
+        """What the header says of all messages of a request, and the flag of a single one."""
+        get = fields.get
+        words = (get("f"), get("j"), get("h"), get("d"), get("l"))
+        sys_flag, reconsume_times, flag = self._read_numbers.get(words) or self._numbers(fields, words)
+        try:
+            born_timestamp = int(fields["g"])
+        except (KeyError, ValueError):
+            born_timestamp = -1
+        if not 0 <= born_timestamp <= I64_MAX:
+            born_timestamp = long(fields, "g")
+        return (sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times), flag
+
+    def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
+        """The small numbers of a header, all checked as upstream does, also those that nothing hangs on here."""
+        integer(fields, "d")
+        if fields.get("l"):
+            integer(fields, "l")
+        sys_flag = integer(fields, "f") & ~(HOST_MASK | TRANSACTION_MASK)
+        numbers = (sys_flag, integer(fields, "j", 0, low=0), integer(fields, "h"))
+        if len(self._read_numbers) >= _NUMBERS_MAX:
+            self._read_numbers.clear()
+        if words:
+            self._read_numbers[words] = numbers
+        return numbers
+
+    def _draft(
+        self,
+        target: SendTarget,
+        born: BornHost,
+        header: Header,
+        flag: int,
+        body: bytes | memoryview,
+        properties: bytes,
+    ) -> QueuedDraft:
+        """One draft, its limits checked; `properties` end with 0x02."""
+        size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
+        if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
+            raise self._record_too_large(len(properties), size)
+        at = properties.rfind(TAGS)
+        draft = QueuedDraft()
+        draft.topic = target.topic
+        draft.queue_id = target.queue_id
+        draft.queue = target.queue
+        draft.flag = flag
+        draft.sys_flag, draft.born_timestamp, draft.reconsume_times = header
+        draft.born_host = born.encoded
+        draft.prepared_transaction_offset = 0
+        draft.body = body
+        draft.properties = properties
+        draft.tags_code = tags_code_at(properties, at) if at >= 0 else 0
+        draft.size = size
+        draft.tally = target.tally
+        return draft
+
+    def _checked_target(self, fields: Mapping[str, str], version: int = TELLS_MAX_RECONSUME_TIMES) -> SendTarget:
+        target = self._targets.find(fields)
+        topic = fields["b"]
+        if not topic.startswith(names.RETRY_PREFIX):
+            return target
+        group_name = topic.removeprefix(names.RETRY_PREFIX)
+        group = self._metadata.group(group_name)
+        limit = group.retry_max_times if group else 16
+        if version >= TELLS_MAX_RECONSUME_TIMES:
+            limit = integer(fields, "l", limit)
+        if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
+            origin = (find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b"").decode(errors="replace")
+            known = origin if self._metadata.topic(origin) is not None else topic  # it may hold anything
+            self._dead_letters.add((known, group_name))
+            dead_letters = names.dead_letter_topic(group_name)
+            self._metadata.topic_for_group(dead_letters, 1)
+            return self._targets.target(dead_letters, 0)
+        return target
+
+    def _body_refused(self, size: int, what: str) -> Refusal:
+        return Refusal(
+            Cause.MESSAGE_ILLEGAL,
+            f"the message is illegal, maybe msg body or properties length not matched. The {what} body has {size} "
+            f"bytes, the limit is {self._body_max} (maxMessageSize); none is too few",
+        )
+
+    def _record_too_large(self, properties_size: int, size: int) -> Refusal:
+        return Refusal(
+            Cause.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"Properties have {properties_size} bytes, the limit is {PROPERTIES_LENGTH_MAX}; "
+            f"the record has {size}, the limit is {self._record_max}",
+        )
+
+
+def _born_host(connection: Connection) -> BornHost:
+    found: BornHost | None = connection.attributes.get("born_host")
+    if found is None:
+        found = connection.attributes["born_host"] = BornHost(connection)
+    return found

@@ -1,0 +1,166 @@
+"""Where a send goes: the checks that depend on topic and queue only, done once and remembered.
+
+    (topic, queue id) as the client wrote them -> SendTarget        one dict look-up a message
+             '- not there: names, permissions, auto-creation, queue range -> refused, or remembered
+
+What is remembered is forgotten whenever a topic, a group or the role changes, or the log refuses a state record.
+
+Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java` (msgCheck), 5.x.
+"""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from broker.config import BrokerConfig
+from broker.metrics.arrivals import Arrivals, Tally
+from broker.role import Role
+from broker.send.new_topics import NewTopics
+from broker.state import names
+from broker.state.metadata import Metadata
+from broker.state.settings import PERM_WRITE, TopicConfig
+from ledgermq.message.record import needs_v2, record_size
+from ledgermq.remoting.codec.fields import integer, text
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.compaction.compaction_store import is_compacted
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_table import QueueTable
+
+
+class SendTarget:
+    """One queue that takes messages.
+
+    Attributes:
+        overhead: size of a record without body and properties, hosts IPv4.
+        is_new: its topic was just made, and nameservers may not know it: senders hear of success when they do.
+        needs_key: the topic is compacted by key.
+        tally: where messages that are sent here are counted; None for what the broker tells itself.
+    """
+
+    __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
+
+    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue, tally: Tally | None = None) -> None:
+        self.topic = topic.encode()
+        self.queue_id = queue_id
+        self.queue = queue
+        self.tally = tally
+        self.is_new = False
+        self.needs_key = False
+        self.overhead = record_size(0, len(self.topic), 0, 0, needs_v2(self.topic))
+
+
+class SendTargets:
+    """Finds the target of a send.
+
+    Args:
+        disk_full: why the store takes no messages, or None.
+
+    Attributes:
+        known: targets by the texts of topic and queue id in the header. Read by the hot path.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        role: Role,
+        queues: QueueTable,
+        new_topics: NewTopics,
+        arrivals: Arrivals,
+        disk_full: Callable[[], str | None],
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._role = role
+        self._queues = queues
+        self._new_topics = new_topics
+        self._arrivals = arrivals
+        self._disk_full = disk_full
+        self._random = random.Random()
+        self.known: dict[tuple[str | None, str | None], SendTarget] = {}
+
+    def forget(self) -> None:
+        """Check everything again: topics, groups or the role have changed."""
+        self.known.clear()
+
+    def find(self, fields: Mapping[str, str]) -> SendTarget:
+        """The target of a send with these (short) fields, after all checks; the topic is made if it may be.
+
+        Raises:
+            Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
+        """
+        self._role.check_writable()
+        name = text(fields, "b")
+        topic = self._topic(name, fields)
+        queue_id = self._queue_id(topic, fields)
+        target = self.target(name, queue_id)
+        target.is_new = name in self._new_topics
+        target.needs_key = is_compacted(topic.attributes)
+        if (why := self._disk_full()) is not None:  # in a batch with it, the consumers' progress would be refused, too
+            raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
+        if not target.is_new and not name.startswith(names.RETRY_PREFIX):
+            self.known[name, str(queue_id)] = target
+        return target
+
+    def target(self, topic: str, queue_id: int) -> SendTarget:
+        """The target of a queue that is known to exist."""
+        return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
+
+    def target_after_waiting(self, topic: TopicConfig, queue_id: int) -> SendTarget:
+        """Where a message goes that was taken for a queue of the topic earlier: there, while the queue is in use.
+
+        When the topic has fewer queues by now, to the last that is still written; one that takes no sends any more
+        still gets what was taken before that, as upstream.
+        """
+        count = max(topic.write_queues, topic.read_queues)
+        if 0 < count <= queue_id:
+            queue_id = (topic.write_queues or count) - 1
+        return self.target(topic.name, queue_id)
+
+    def _topic(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
+        self._check_broker(name)
+        names.check_topic_name(name, self._config.max_topic_length)
+        if name in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(name):
+            raise Refusal(Cause.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        return self._metadata.topic(name) or self._created(name, fields)
+
+    def _check_broker(self, name: str) -> None:
+        """As RocketMQ: who may send is a matter of routes, which clients heed; only ordered topics are refused here."""
+        config = self._config
+        if config.accepts_sends_from_ms and time.time_ns() // 1_000_000 < config.accepts_sends_from_ms:
+            until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")
+            raise Refusal(Cause.SYSTEM_ERROR, f"broker unable to service, until {until.replace('.', ',')}")
+        topic = self._metadata.topic(name)
+        if not config.broker_permission & PERM_WRITE and topic is not None and topic.order:
+            where = f"the broker[{config.advertised_host}]"
+            permission = f"(brokerPermission {config.broker_permission})"
+            raise Refusal(Cause.NO_PERMISSION, f"{where} sending message is forbidden {permission}")
+
+    def _created(self, name: str, fields: Mapping[str, str]) -> TopicConfig:
+        if name.startswith(names.RETRY_PREFIX):
+            self._check_retry_group(name)
+            return self._metadata.topic_for_group(name, 1)
+        count = integer(fields, "d", 4)
+        topic = self._metadata.create_from_template(name, fields.get("c", names.TEMPLATE_TOPIC), count)
+        if topic is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        return topic
+
+    def _check_retry_group(self, name: str) -> None:
+        group = name.removeprefix(names.RETRY_PREFIX)
+        if self._metadata.group_or_new(group) is None:
+            raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+
+    def _queue_id(self, topic: TopicConfig, fields: Mapping[str, str]) -> int:
+        queue_id = integer(fields, "e")
+        count = topic.write_queues
+        if queue_id >= max(count, topic.read_queues):
+            raise Refusal(
+                Cause.INVALID_PARAMETER, f"request queueId[{queue_id}] is illegal, {topic} has queues 0 to {count - 1}"
+            )
+        if queue_id >= 0:
+            return queue_id
+        if count <= 0:
+            raise Refusal(Cause.INVALID_PARAMETER, f"request queueId[{queue_id}] asks for any queue, {topic} has none")
+        return self._random.randrange(count)

@@ -1,0 +1,342 @@
+"""The replicated tables on disk, so that a restart replays only the log's tail.
+
+    config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
+    config/messageRequestMode.json                                    likewise: who takes by POP
+    config/ledgermqPop.json                                           POP's open checkpoints, and what is given in order
+    config/ledgermqAuth.json                                          users and policies, once there are any
+    config/ledgermqState.json                                         how far the log is in them (written last)
+
+The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
+harmless. Each file is replaced whole (`store.directory.config_file`); its `.bak` is read when it is missing or broken.
+
+A Java broker reads these files and writes them anew, without the member `writtenBy` that is ours: so a table that
+Java has moved on is known by its absence, and the log's older records may add to it but not take it back. Members
+that this release gives no meaning are written back as they were, and the other files of `config/` are left alone.
+
+Source: apache/rocketmq `broker/.../topic/TopicConfigManager.java`, `broker/.../offset/ConsumerOffsetManager.java`,
+`broker/.../schedule/DelayOffsetSerializeWrapper.java`, `broker/.../subscription/SubscriptionGroupManager.java`.
+"""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from broker.auth.model import Acl, User
+from broker.delay.levels import PROGRESS_GROUP
+from broker.pop.tables import PopChange, modes_from_json, modes_to_json
+from broker.state import names
+from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.tables import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
+from ledgermq.remoting.codec.java_files import dumps
+from ledgermq.remoting.refusal import Refusal
+from store.directory.config_file import read_config, write_config
+from store.errors import StoreFormatError
+
+TOPICS_FILE: Final = "topics.json"
+GROUPS_FILE: Final = "subscriptionGroup.json"
+OFFSETS_FILE: Final = "consumerOffset.json"
+DELAY_FILE: Final = "delayOffset.json"
+MODES_FILE: Final = "messageRequestMode.json"
+POP_FILE: Final = "ledgermqPop.json"
+AUTH_FILE: Final = "ledgermqAuth.json"
+STATE_FILE: Final = "ledgermqState.json"
+
+_FORMAT: Final = 1
+_MARK: Final = "writtenBy"
+_US: Final = "ledgermq"
+_DELAY_KEY: Final = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
+
+_Json = Mapping[str, Any]
+_C = TypeVar("_C")
+
+
+def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
+    """`(name, content)` of each file, in the order in which they must be written."""
+    return [(name, encode(state)) for name, (encode, _) in _FILES.items() if _is_needed(name, state)]
+
+
+def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
+    """Replace the files, in order, each durable before the next. Blocks for flushes: not for the event loop.
+
+    Raises:
+        OSError, DiskFailedError: the disk refused; files already replaced stay so, which is harmless.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files:
+        write_config(directory / name, content)
+
+
+class StateWriter:
+    """Writes the files again and again, those whose table has not changed left out. Lives in one thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._versions: dict[str, object] = {}
+
+    def write(self, state: ReplicatedState) -> None:
+        """Make the files say what `state` does, which nobody changes meanwhile; errors as `write_files`."""
+        for name, (encode, version) in _FILES.items():
+            present = version(state)
+            if not _is_needed(name, state):
+                continue
+            if name not in self._versions or self._versions[name] != present:
+                write_files(self._directory, [(name, encode(state))])
+                self._versions[name] = present
+
+
+def load_state(directory: Path) -> ReplicatedState:
+    """The tables as they lay on disk; empty ones when there are none.
+
+    Where nothing is known of how far the log is in them, because no file says so or one of them is an older copy, all
+    of the log is to be replayed (`applied_offset` 0).
+
+    Raises:
+        StoreFormatError: a file and its `.bak` cannot be read, by name and place.
+    """
+    state = ReplicatedState()
+    mark = read_config(directory / STATE_FILE, _Mark)
+    if mark is not None:
+        if mark.value.format != _FORMAT:  # a newer program's: its `.bak` would be none the better
+            raise StoreFormatError(directory / STATE_FILE, f"says format {mark.value.format!r}, known is {_FORMAT}")
+        state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
+    newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
+    is_older = mark is not None and mark.is_older
+    for name, decode in _TABLES.items():
+        found = read_config(directory / name, decode)
+        if found is None:
+            continue
+        table = found.value
+        table.fill(state)
+        state.file_extras[name] = {member: kept for member, kept in table.members.items() if member not in _MADE_HERE}
+        if (mark is None or mark.value.is_marking) and table.members.get(_MARK) != _US:
+            state.is_foreign = True
+            newer[name].update(table.keys if mark is not None else ())
+        is_older |= found.is_older
+    if is_older:
+        state.applied_offset = 0
+    state.newer = NewerNames(newer[TOPICS_FILE], newer[GROUPS_FILE], newer[OFFSETS_FILE] | newer[DELAY_FILE])
+    return state
+
+
+# ---- out
+
+
+def _topics_file(state: ReplicatedState) -> bytes:
+    table = {name: state.topics[name].to_json() for name in sorted(state.topics)}
+    return _file(state, TOPICS_FILE, dataVersion=state.topic_version.to_json(), topicConfigTable=table)
+
+
+def _groups_file(state: ReplicatedState) -> bytes:
+    table = {name: state.groups[name].to_json() for name in sorted(state.groups)}
+    forbidden = {name: state.forbidden[name] for name in sorted(state.forbidden)}
+    version = state.group_version.to_json()
+    return _file(state, GROUPS_FILE, dataVersion=version, forbiddenTable=forbidden, subscriptionGroupTable=table)
+
+
+def _offsets_file(state: ReplicatedState) -> bytes:
+    table = {key: _sorted(state.offsets[key]) for key in sorted(state.offsets) if key != _DELAY_KEY}
+    topics_of: dict[str, list[str]] = {}
+    for key in table:
+        topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+        topics_of.setdefault(group, []).append(topic)
+    return _file(state, OFFSETS_FILE, groupTopicMap=topics_of, offsetTable=table)
+
+
+def _delay_file(state: ReplicatedState) -> bytes:
+    """By level, which is the queue id plus one."""
+    levels = {queue_id + 1: offset for queue_id, offset in _sorted(state.offsets.get(_DELAY_KEY, {})).items()}
+    return _file(state, DELAY_FILE, offsetTable=levels)
+
+
+def _modes_file(state: ReplicatedState) -> bytes:
+    return dumps({**state.file_extras.get(MODES_FILE, {}), **modes_to_json(state.pop.modes), _MARK: _US})
+
+
+def _pop_file(state: ReplicatedState) -> bytes:
+    """Standard JSON on few lines: no other program reads it, and it may hold much."""
+    pop = PopChange(state.pop.checkpoints, state.pop.orders).to_json()
+    whole = {**state.file_extras.get(POP_FILE, {}), **pop, _MARK: _US}
+    return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _auth_file(state: ReplicatedState) -> bytes:
+    users = {name: state.users[name].to_json() for name in sorted(state.users)}
+    acls = {name: state.acls[name].to_json() for name in sorted(state.acls)}
+    return _file(state, AUTH_FILE, aclTable=acls, dataVersion=state.auth_version.to_json(), userTable=users)
+
+
+def _is_needed(name: str, state: ReplicatedState) -> bool:
+    """Who has never had users has no file of them."""
+    return name != AUTH_FILE or state.auth_version != DataVersion()
+
+
+def _state_file(state: ReplicatedState) -> bytes:
+    mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
+    return dumps(mark)
+
+
+_Encode = Callable[[ReplicatedState], bytes]
+_Version = Callable[[ReplicatedState], object]
+_FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
+    TOPICS_FILE: (_topics_file, lambda state: state.topic_version),
+    GROUPS_FILE: (_groups_file, lambda state: state.group_version),
+    OFFSETS_FILE: (_offsets_file, lambda state: state.applied_offset),
+    DELAY_FILE: (_delay_file, lambda state: dict(state.offsets.get(_DELAY_KEY, {}))),
+    MODES_FILE: (_modes_file, lambda state: dict(state.pop.modes)),
+    POP_FILE: (_pop_file, lambda state: state.pop.version),
+    AUTH_FILE: (_auth_file, lambda state: state.auth_version),
+    STATE_FILE: (_state_file, lambda state: state.applied_offset),
+}
+"""How each file is made, and what has changed when it must be made again; the mark comes last."""
+
+
+def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
+    """RocketMQ's members in its order, which is the alphabet's, and what else the file had."""
+    whole = {"dataVersion": DataVersion().to_json(), **state.file_extras.get(name, {}), **members, _MARK: _US}
+    return dumps({member: whole[member] for member in sorted(whole)})
+
+
+def _sorted(queues: Mapping[int, int]) -> dict[int, int]:
+    return {queue_id: queues[queue_id] for queue_id in sorted(queues)}
+
+
+# ---- in
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """One file's object, checked.
+
+    Attributes:
+        members: all that the file has.
+        keys: names of its values, as `NewerNames` has them.
+        fill: puts the values into an empty state.
+    """
+
+    members: _Json
+    keys: Set[Any]
+    fill: Callable[[ReplicatedState], None]
+
+
+def _topics(members: _Json) -> _Table:
+    topics = _configs(members, "topicConfigTable", TopicConfig.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.topics, state.topic_version = topics, version
+
+    return _Table(members, topics.keys(), fill)
+
+
+def _groups(members: _Json) -> _Table:
+    groups = _configs(members, "subscriptionGroupTable", GroupConfig.from_json)
+    forbidden = {str(name): forbidden_bits(bits) for name, bits in (members.get("forbiddenTable") or {}).items()}
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.groups, state.group_version = groups, version
+        state.forbidden = {name: bits for name, bits in forbidden.items() if bits}
+
+    return _Table(members, groups.keys(), fill)
+
+
+def _offsets(members: _Json) -> _Table:
+    table = _member(members, "offsetTable")
+    return _offset_table(members, {str(key): _numbers(queues) for key, queues in table.items()})
+
+
+def _delays(members: _Json) -> _Table:
+    levels = _numbers(_member(members, "offsetTable"))
+    progress = {level - 1: offset for level, offset in levels.items()}
+    return _offset_table(members, {_DELAY_KEY: progress} if progress else {})
+
+
+def _auth(members: _Json) -> _Table:
+    users = _configs(members, "userTable", User.from_json)
+    acls = _configs(members, "aclTable", Acl.from_json)
+    version = _version(members)
+
+    def fill(state: ReplicatedState) -> None:
+        state.users, state.acls, state.auth_version = users, acls, version
+
+    return _Table(members, users.keys(), fill)
+
+
+def _offset_table(members: _Json, offsets: dict[str, dict[int, int]]) -> _Table:
+    def fill(state: ReplicatedState) -> None:
+        state.offsets |= offsets
+
+    return _Table(members, {(key, queue_id) for key, queues in offsets.items() for queue_id in queues}, fill)
+
+
+def _pop(members: _Json) -> _Table:
+    return _pop_table(members, PopChange.from_json)
+
+
+def _modes(members: _Json) -> _Table:
+    return _pop_table(members, lambda value: PopChange(modes=modes_from_json(value)))
+
+
+def _pop_table(members: _Json, read: Callable[[_Json], PopChange]) -> _Table:
+    try:
+        change = read(members)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return _Table(members, frozenset(), lambda state: state.pop.apply(change))
+
+
+_TABLES: Final[Mapping[str, Callable[[_Json], _Table]]] = {
+    TOPICS_FILE: _topics,
+    GROUPS_FILE: _groups,
+    OFFSETS_FILE: _offsets,
+    DELAY_FILE: _delays,
+    MODES_FILE: _modes,
+    POP_FILE: _pop,
+    AUTH_FILE: _auth,
+}
+_MADE_HERE: Final = frozenset(
+    {"topicConfigTable", "subscriptionGroupTable", "forbiddenTable", "offsetTable", "groupTopicMap", _MARK}
+    | {"checkpoints", "orders", "modes", "messageRequestModeMap", "userTable", "aclTable"}
+)
+
+
+class _Mark:
+    """Our own file. `is_marking`: the tables beside it were written with the member `writtenBy`."""
+
+    def __init__(self, members: _Json) -> None:
+        self.format = members.get("format")
+        self.is_marking = members.get("marks") is True
+        applied = members.get("appliedOffset")
+        if not isinstance(applied, int):
+            raise ValueError(f"appliedOffset is {applied!r}, not a number")
+        self.applied_offset = applied
+        self.removed = {str(name): int(offset) for name, offset in (members.get("removed") or {}).items()}
+
+
+def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[str, _C]:
+    try:
+        return {str(key): from_json(value) for key, value in _member(members, name).items()}
+    except Refusal as refusal:
+        raise ValueError(refusal.remark) from refusal
+
+
+def _member(members: _Json, name: str) -> _Json:
+    """A table, which every release writes, empty or not: where it is not there the file is damaged, not empty."""
+    table = members.get(name)
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{name} is {str(table)[:40]!r}, not a table")
+    return table
+
+
+def _version(members: _Json) -> DataVersion:
+    try:
+        return DataVersion.from_json(members.get("dataVersion") or {})
+    except Refusal as refusal:
+        raise ValueError(refusal.remark) from refusal
+
+
+def _numbers(table: Any) -> dict[int, int]:
+    return {int(number): int(offset) for number, offset in table.items()}

@@ -1,0 +1,240 @@
+"""Topics and groups as this broker sees them: what the log says, what this leader has proposed, what every broker has.
+
+    look-up:  proposed, not committed  ->  replicated state  ->  built-in topics of this cluster and broker
+    change:   check -> record of the state topic (same turn, before the message that needs it) -> commit -> apply
+
+A proposal is visible to its leader at once, so that the message behind it in the log can be taken; it vanishes when
+the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from broker.config import BrokerConfig
+from broker.role import Role
+from broker.send.new_topics import NewTopics
+from broker.state import names
+from broker.state.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
+from broker.state.tables import ReplicatedState, StateChange, offset_key
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.queues.queue_kinds import LIGHT_PREFIX
+
+_V = TypeVar("_V")
+
+ChangeDone = Callable[[Refusal | None], None]
+Propose = Callable[[StateChange, ChangeDone], None]
+
+
+FORBIDDEN_READ = 4
+"""Bit of reading, as RocketMQ numbers them."""
+
+
+class Metadata:
+    """Look-up and change of topics and groups.
+
+    Args:
+        propose: appends a change and calls back once, with None when it is committed and applied.
+        new_topics: told of topics that are made because somebody sends to them.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, state: ReplicatedState, role: Role, propose: Propose, new_topics: NewTopics
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._new_topics = new_topics
+        self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
+        self._proposed_topics: dict[str, TopicConfig | None] = {}
+        self._proposed_groups: dict[str, GroupConfig | None] = {}
+
+    # ---- look-up
+
+    def topic(self, name: str) -> TopicConfig | None:
+        """The topic, or None: unknown or about to be removed."""
+        if name in self._proposed_topics:
+            return self._proposed_topics[name]
+        found = self._state.topics.get(name) or self._built_in.get(name)
+        if found is None and self._config.light_queues and name.startswith(LIGHT_PREFIX):
+            return TopicConfig(name=name, read_queues=1, write_queues=1)
+        return found
+
+    def group(self, name: str) -> GroupConfig | None:
+        """The group, or None."""
+        if name in self._proposed_groups:
+            return self._proposed_groups[name]
+        return self._state.groups.get(name) or (GroupConfig(name=name) if name in names.SYSTEM_GROUPS else None)
+
+    def group_or_new(self, name: str) -> GroupConfig | None:
+        """The group; one that is unknown is made with default settings where the configuration lets groups be made.
+
+        A follower makes nothing, but treats it as made: its leader does when the client beats there.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, a name no group may have.
+        """
+        found = self.group(name)
+        if found is not None or not self._config.auto_create_group:
+            return found
+        names.check_group_name(name)
+        group = GroupConfig(name=name)
+        if self._role.writable:
+            self.put_group(group)
+        return group
+
+    def existing_topic(self, name: str) -> TopicConfig:
+        """The topic.
+
+        Raises:
+            Refusal: TOPIC_NOT_EXIST.
+        """
+        found = self.topic(name)
+        if found is None:
+            raise Refusal(Cause.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        return found
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All committed topics and the built-in ones, by name."""
+        return self._built_in | self._state.topics
+
+    def groups(self) -> dict[str, GroupConfig]:
+        """All committed groups and the system's, by name."""
+        return {name: GroupConfig(name=name) for name in names.SYSTEM_GROUPS} | self._state.groups
+
+    # ---- change
+
+    def create_from_template(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
+        """Make the topic of a first send after its template (protocol page 3.8); None when the template allows none.
+
+        `queue_count` is what the producer asked for; the template's own count is the upper bound.
+        """
+        if name in self._proposed_topics:
+            return None  # its removal is on the way
+        origin = self.topic(template)
+        if origin is None or not origin.perm & PERM_INHERIT:
+            return None
+        count = max(0, min(queue_count, origin.write_queues))
+        topic = TopicConfig(name=name, read_queues=count, write_queues=count, perm=origin.perm & ~PERM_INHERIT)
+        return self._make_for_sender(topic)
+
+    def topic_for_group(self, name: str, queue_count: int) -> TopicConfig:
+        """The retry or dead-letter topic, made when missing and this node may.
+
+        Raises:
+            Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name.
+        """
+        found = self.topic(name)
+        if found is None:
+            names.check_topic_name(name.replace(names.POP_RETRY_V2, "_", 1))
+            self._role.check_writable()
+            return self._make_for_sender(TopicConfig(name=name, read_queues=queue_count, write_queues=queue_count))
+        return found
+
+    def put_topic(self, topic: TopicConfig, done: ChangeDone | None = None) -> None:
+        """Propose a new topic or new settings of one.
+
+        Raises:
+            Refusal: INVALID_PARAMETER when there are `max_topics` already.
+        """
+        self._check_room(topic.name)
+        self._change(StateChange(topics={topic.name: topic}), done)
+
+    def put_topics(self, topics: Sequence[TopicConfig], done: ChangeDone | None = None) -> None:
+        """As `put_topic`, for several at once: all or none."""
+        for topic in topics:
+            self._check_room(topic.name)
+        self._change(StateChange(topics={topic.name: topic for topic in topics}), done)
+
+    def remove_topics(self, names_: Iterable[str], done: ChangeDone | None = None) -> None:
+        """Propose the removal of topics, their messages' queues and their offsets: all or none."""
+        self._change(StateChange(topics=dict.fromkeys(names_)), done)
+
+    def put_group(self, group: GroupConfig, done: ChangeDone | None = None) -> None:
+        """Propose a new group or new settings of one."""
+        self._change(StateChange(groups={group.name: group}), done)
+
+    def put_groups(self, groups: Sequence[GroupConfig], done: ChangeDone | None = None) -> None:
+        """As `put_group`, for several at once: all or none."""
+        self._change(StateChange(groups={group.name: group for group in groups}), done)
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        """Whether an administrator forbade the group to read the topic."""
+        table = self._state.forbidden.get(group)
+        return table is not None and bool(table.get(topic, 0) & FORBIDDEN_READ)
+
+    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """Bits of what groups may not do, by group and topic."""
+        return self._state.forbidden
+
+    def forbid_read(self, group: str, topic: str, is_forbidden: bool, done: ChangeDone) -> None:
+        """Propose that the group may not read the topic, or may again."""
+        table = dict(self._state.forbidden.get(group, {}))
+        bits = table.pop(topic, 0) & ~FORBIDDEN_READ
+        if bits := bits | (FORBIDDEN_READ if is_forbidden else 0):
+            table[topic] = bits
+        self._change(StateChange(forbidden={group: table}), done)
+
+    def remove_group(self, name: str, topics: Iterable[str], done: ChangeDone | None = None) -> None:
+        """Propose the removal of a group, and of its offsets in these topics."""
+        keys = [offset_key(topic, name) for topic in topics]
+        self._change(StateChange(groups={name: None}, offsets=dict.fromkeys(keys)), done)
+
+    def forget_proposals(self) -> None:
+        """This node no longer leads: what it proposed stands only if it is committed."""
+        self._proposed_topics.clear()
+        self._proposed_groups.clear()
+
+    def _make_for_sender(self, topic: TopicConfig) -> TopicConfig:
+        self._check_room(topic.name)
+        self._change(StateChange(topics={topic.name: topic}), self._new_topics.made(topic.name))
+        return topic
+
+    def _check_room(self, name: str) -> None:
+        count = len(self._state.topics)
+        if name not in self._state.topics and count >= self._config.max_topics:
+            raise Refusal(Cause.INVALID_PARAMETER, f"topic {name} is one too many: there are {count}, maxTopics")
+
+    def _change(self, change: StateChange, done: ChangeDone | None) -> None:
+        self._proposed_topics.update(change.topics)
+        self._proposed_groups.update(change.groups)
+
+        def settle(refusal: Refusal | None) -> None:
+            _remove_same(self._proposed_topics, change.topics.items())
+            _remove_same(self._proposed_groups, change.groups.items())
+            if done is not None:
+                done(refusal)
+
+        self._propose(change, settle)
+
+
+def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:
+    """Remove what has not been replaced by a later proposal since."""
+    for name, value in items:
+        if name in table and table[name] is value:
+            del table[name]
+
+
+def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics every RocketMQ broker has from the start (protocol page 3.8), and the state topic."""
+
+    def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
+        return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
+
+    inheritable = PERM_READ_WRITE | PERM_INHERIT
+    count = config.default_topic_queue_count
+    return [
+        topic(names.TEMPLATE_TOPIC, count, inheritable if config.auto_create_topic else PERM_READ_WRITE),
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1024),
+        topic(config.cluster_name, 16, inheritable),
+        topic(config.broker_name, 1, inheritable),
+        topic(names.reply_topic(config.cluster_name), 1),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic(names.SCHEDULE_TOPIC, 18),
+        topic(names.TIMER_TOPIC, 1),
+        topic(names.HALF_TOPIC, 1),
+        topic(names.OP_HALF_TOPIC, 1),
+        topic(names.STATE_TOPIC, 1, 0),
+        *([topic(config.trace_topic, 1)] if config.trace_topic else []),
+    ]

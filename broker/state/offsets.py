@@ -1,0 +1,228 @@
+"""Consumer offsets: at once on the leader, and soon in the log.
+
+    commit -> ahead (this leader only) --every 200 ms, one record--> log --commit--> replicated state, on every node
+                 '-- read first                                                        '-- read otherwise
+
+A one-way report that came within 200 ms before a leader dies is lost with it; its consumers see those messages again.
+Who waits for the answer gets it when the log has the offset: such reports are sent on at the end of the turn.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from broker.pop.tables import PopChange
+from broker.role import Role
+from broker.state.metadata import Propose
+from broker.state.tables import OFFSET_KEY_SEPARATOR, ReplicatedState, StateChange, offset_key
+from ledgermq.remoting.refusal import Cause, Refusal
+
+GATHER_SECONDS = 0.2
+_OFFSETS_PER_RECORD = 10_000
+
+CommitDone = Callable[[Refusal | None], None]
+
+
+class ConsumerOffsets:
+    """Offsets of all groups: the next queue offset a group will read, by topic, group and queue.
+
+    Attributes:
+        beside: what is to be in the log no later than the offsets, and who hears of each part: the last rides in the
+            record of the first offsets.
+    """
+
+    def __init__(self, state: ReplicatedState, role: Role, propose: Propose, loop: asyncio.AbstractEventLoop) -> None:
+        self._state = state
+        self._role = role
+        self._propose = propose
+        self._loop = loop
+        self._ahead: dict[str, dict[int, int]] = {}
+        self._resets: dict[tuple[str, int], int] = {}
+        self._unsent: set[tuple[str, int]] = set()
+        self._sent: dict[tuple[str, int], int] = {}  # the number of the last record that holds each, until it settles
+        self._records = 0
+        self._waiting: list[CommitDone] = []
+        self._timer: asyncio.Handle | None = None
+        self._settled = asyncio.Event()
+        self.beside: Callable[[], list[tuple[PopChange, CommitDone]]] = list
+
+    def get(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The stored offset, or None when the group never stored one for the queue."""
+        key = offset_key(topic, group)
+        ahead = self._ahead.get(key)
+        if ahead is not None and queue_id in ahead:
+            return ahead[queue_id]
+        return self._state.offsets.get(key, {}).get(queue_id)
+
+    def commit(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
+        """Store an offset; a lower one than before is taken too. The caller has checked that this node leads.
+
+        While a reset waits for the group's pull, what the group reports is of before the reset, and not taken.
+        """
+        key = offset_key(topic, group)
+        if self.get(topic, group, queue_id) == queue_offset or (key, queue_id) in self._resets:
+            return
+        self._ahead.setdefault(key, {})[queue_id] = queue_offset
+        self._unsent.add((key, queue_id))
+        if self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+
+    def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
+        """Store an offset; `done` hears None when the log has it for good, else why it may not."""
+        key = offset_key(topic, group)
+        if (key, queue_id) in self._resets:
+            done(None)
+            return
+        is_ahead = queue_id in self._ahead.get(key, {})
+        if not is_ahead and self._state.offsets.get(key, {}).get(queue_id) == queue_offset:
+            done(None)
+            return
+        self._ahead.setdefault(key, {})[queue_id] = queue_offset
+        self._unsent.add((key, queue_id))
+        if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_soon(self.send)
+        self._waiting.append(done)
+
+    def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
+        """Move a group; its next pull of the queue learns of it by `take_reset`. `done` as in `commit_and_tell`."""
+        key = (offset_key(topic, group), queue_id)
+        self._resets.pop(key, None)
+        self.commit_and_tell(topic, group, queue_id, queue_offset, done)
+        self._resets[key] = queue_offset
+
+    @property
+    def has_resets(self) -> bool:
+        """Some group's pull is to learn of a reset."""
+        return bool(self._resets)
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The offset to which the group was moved since its last pull of the queue; told once."""
+        return self._resets.pop((offset_key(topic, group), queue_id), None)
+
+    def queues(self, topic: str, group: str) -> dict[int, int]:
+        """The group's offsets in a topic by queue id."""
+        key = offset_key(topic, group)
+        return {**self._state.offsets.get(key, {}), **self._ahead.get(key, {})}
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups with stored offsets in a topic."""
+        beginning = topic + OFFSET_KEY_SEPARATOR
+        return [key.removeprefix(beginning) for key in self.all() if key.startswith(beginning)]
+
+    def all(self) -> Mapping[str, Mapping[int, int]]:
+        """Every offset by `topic@group` and queue id."""
+        merged: dict[str, Mapping[int, int]] = dict(self._state.offsets)
+        for key, queues in self._ahead.items():
+            merged[key] = {**merged.get(key, {}), **queues}
+        return merged
+
+    def places(self) -> list[str]:
+        """`topic@group` of all that have offsets."""
+        return list({**self._state.offsets, **self._ahead})
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Topics in which the group has stored offsets."""
+        ending = OFFSET_KEY_SEPARATOR + group
+        return [key.removesuffix(ending) for key in self.all() if key.endswith(ending)]
+
+    def send(self) -> None:
+        """Append what has been gathered, now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._role.writable:
+            return
+        *before, (pop, pop_done) = self.beside() or [(PopChange(), _nobody_waits)]
+        for change, done in before:
+            self._propose(StateChange(pop=change), done)
+        waiting, self._waiting = self._waiting, []
+        pending = sorted(self._unsent)
+        self._unsent.clear()
+        if not pending:
+            _tell_all(waiting, Refusal(Cause.TOPIC_NOT_EXIST, "the topic or the group was removed meanwhile"))
+            if pop:
+                self._propose(StateChange(pop=pop), pop_done)
+        for start in range(0, len(pending), _OFFSETS_PER_RECORD):
+            chosen = pending[start : start + _OFFSETS_PER_RECORD]
+            # records commit in order: the last one speaks for all
+            told = [pop_done] if start == 0 else []
+            told += waiting if chosen[-1] is pending[-1] else []
+            self._send_record(chosen, pop if start == 0 else PopChange(), told)
+
+    def _send_record(self, chosen: list[tuple[str, int]], pop: PopChange, waiting: list[CommitDone]) -> None:
+        self._records = number = self._records + 1
+        values: dict[str, dict[int, int]] = {}
+        for key, queue_id in chosen:
+            values.setdefault(key, {})[queue_id] = self._ahead[key][queue_id]
+            self._sent[key, queue_id] = number
+
+        def done(refusal: Refusal | None) -> None:
+            self._settle(chosen, number, refusal)
+            _tell_all(waiting, refusal)
+
+        self._propose(StateChange(offsets=values, pop=pop), done)
+
+    async def drain(self) -> None:
+        """Append what has been gathered and wait until the log has it, or has refused it."""
+        self.send()
+        while self._ahead and self._role.writable:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone; so are its offsets."""
+        known = {*self._ahead, *(key for key, _ in self._resets)}
+        self._forget([key for key in known if key.partition(OFFSET_KEY_SEPARATOR)[0] == topic])
+
+    def forget_key(self, key: str) -> None:
+        """The offsets of one `topic@group` were removed."""
+        self._forget([key])
+
+    def forget_ahead(self) -> None:
+        """This node no longer leads: what the log does not have counts no more."""
+        self._ahead.clear()
+        self._resets.clear()
+        self._unsent.clear()
+        self._sent.clear()
+        waiting, self._waiting = self._waiting, []
+        _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))
+        self._settled.set()
+
+    def _settle(self, chosen: list[tuple[str, int]], number: int, refusal: Refusal | None) -> None:
+        """A record is in the state, or was refused: then its offsets are sent again, while this node leads.
+
+        Where a later record has the same queue's offset, or will have it, that one decides.
+        """
+        for pair in chosen:
+            if self._sent.get(pair) != number:
+                continue
+            del self._sent[pair]
+            if pair in self._unsent:
+                continue
+            if refusal is not None:
+                self._unsent.add(pair)
+                continue
+            key, queue_id = pair
+            ahead = self._ahead[key]
+            del ahead[queue_id]
+            if not ahead:
+                del self._ahead[key]
+        self._settled.set()
+        if self._unsent and self._timer is None:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
+
+    def _forget(self, keys: list[str]) -> None:
+        for key in keys:
+            self._ahead.pop(key, None)
+        self._resets = {pair: offset for pair, offset in self._resets.items() if pair[0] not in keys}
+        self._unsent = {item for item in self._unsent if item[0] not in keys}
+        self._sent = {item: number for item, number in self._sent.items() if item[0] not in keys}
+
+
+def _nobody_waits(_: Refusal | None) -> None: ...
+
+
+def _tell_all(waiting: list[CommitDone], refusal: Refusal | None) -> None:
+    for tell in waiting:
+        tell(refusal)

@@ -1,0 +1,91 @@
+"""Binds the replicated tables to the log: changes go in as records, committed records come out as tables.
+
+    propose(change) -> draft of the state topic -> batch of this turn -> commit -> dispatched, in log order: applied
+                                                                          '----> done(None)
+
+A change is applied on every node at the same place between the messages around it.
+"""
+
+import logging
+from collections.abc import Callable
+
+from broker.send.appender import Appender
+from broker.send.drafts import DraftMaker
+from broker.state import names
+from broker.state.tables import ReplicatedState, StateChange, StateFormatError
+from ledgermq.message.record import decode_record
+from ledgermq.remoting.refusal import Refusal
+from store.message_store import MessageStore
+from store.replicated_log import AppendReceipt
+
+log = logging.getLogger(__name__)
+
+Applied = Callable[[StateChange], None]
+ChangeDone = Callable[[Refusal | None], None]
+
+
+class StateLog:
+    """The state topic's writer and reader.
+
+    Args:
+        on_applied: told of each change that is dispatched, after it is in the tables.
+
+    Attributes:
+        skipped: records of the state topic that could not be read.
+    """
+
+    def __init__(self, state: ReplicatedState, appender: Appender, drafts: DraftMaker, on_applied: Applied) -> None:
+        self._state = state
+        self._appender = appender
+        self._drafts = drafts
+        self._on_applied = on_applied
+        self.skipped = 0
+
+    def propose(self, change: StateChange, done: ChangeDone) -> None:
+        """Append a change; `done` hears None when it is committed and applied, else the refusal."""
+
+        def settle(outcome: AppendReceipt | Refusal) -> None:
+            done(outcome if isinstance(outcome, Refusal) else None)
+
+        self._appender.add(self._drafts.state(change.encode()), settle)
+
+    def apply_record(self, physical_offset: int, record: memoryview) -> None:
+        """A record of the state topic was dispatched; called in log order, on every node.
+
+        When the log is dispatched again after a crash, its older records are in the tables already; the listener
+        hears of them all the same, for queues that had to be removed behind them are there again.
+        """
+        change = self._apply(physical_offset, record)
+        if change is not None:
+            self._on_applied(change)
+
+    def replay(self, store: MessageStore) -> int:
+        """Apply the dispatched state records that the tables on disk do not have; returns how many.
+
+        Only these records are read: the state topic's own queue says where they lie.
+        """
+        queue = store.queues.find(names.STATE_TOPIC, 0)
+        if queue is None:
+            return 0
+        count = 0
+        for physical_offset, record in store.records_from(queue, self._state.applied_offset):
+            self._apply(physical_offset, record)
+            count += 1
+        return count
+
+    def _apply(self, physical_offset: int, record: memoryview) -> StateChange | None:
+        """The record's change, now in the tables. One that cannot be read is skipped, on every node alike."""
+        decoded = decode_record(record)
+        try:
+            change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
+        except StateFormatError as error:
+            self.skipped += 1
+            log.error("skipped: %s", error)
+            change = None
+        if physical_offset >= self._state.applied_offset:
+            if change is not None:
+                if self._state.newer:
+                    change = self._state.newer.without(change)
+                self._state.apply(change, decoded.store_timestamp, physical_offset)
+            self._state.applied_offset = physical_offset + decoded.size
+        return change

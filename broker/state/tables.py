@@ -1,0 +1,285 @@
+"""The replicated tables (topics, groups, offsets, POP, users and policies), as the log tells them. Pure.
+
+    leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
+
+A change holds absolute values only, so applying one twice, or a run of them again from an older point, ends in the
+same tables. What is not committed yet is not here: the leader keeps it in overlays (`metadata`, `offsets`).
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from broker.auth.model import Acl, User
+from broker.pop.tables import PopChange, PopTables, update_table
+from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from ledgermq.remoting.refusal import Refusal
+
+OFFSET_KEY_SEPARATOR = "@"
+REMOVED_MAX = 100_000
+
+_V = TypeVar("_V")
+
+
+class StateFormatError(ValueError):
+    """Bytes that should hold a state change or a snapshot do not; `place` says which bytes, `detail` what is wrong."""
+
+    def __init__(self, place: str, detail: str) -> None:
+        super().__init__(f"{place}: {detail}")
+        self.place = place
+        self.detail = detail
+
+
+def offset_key(topic: str, group: str) -> str:
+    """The name of a group's offsets in a topic, as RocketMQ writes it."""
+    return f"{topic}{OFFSET_KEY_SEPARATOR}{group}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """Values to set; None removes.
+
+    Attributes:
+        offsets: by `topic@group`, then queue id: the next queue offset to read.
+        forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+        users: by name.
+        acls: what users may do, by subject.
+    """
+
+    topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
+    groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
+    forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pop: PopChange = field(default_factory=PopChange)
+    users: Mapping[str, User | None] = field(default_factory=dict)
+    acls: Mapping[str, Acl | None] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The body of the state record."""
+        tables = {
+            "topics": _configs(self.topics),
+            "groups": _configs(self.groups),
+            "offsets": self.offsets,
+            "forbidden": self.forbidden,
+            "pop": self.pop.to_json() if self.pop else None,
+            "users": _configs(self.users),
+            "acls": _configs(self.acls),
+        }
+        return orjson.dumps({name: table for name, table in tables.items() if table}, option=orjson.OPT_NON_STR_KEYS)
+
+    @classmethod
+    def decode(cls, body: bytes | memoryview, place: str) -> "StateChange":
+        """Read the body of a state record; `place` is where it lies, for the error.
+
+        Raises:
+            StateFormatError: not a change this release can read.
+        """
+        try:
+            tables = orjson.loads(body)
+            return cls(
+                topics={name: value and TopicConfig.from_json(value) for name, value in _table(tables, "topics")},
+                groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
+                offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
+                forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
+                pop=PopChange.from_json(tables.get("pop", {})),
+                users={name: value and User.from_json(value) for name, value in _table(tables, "users")},
+                acls={name: value and Acl.from_json(value) for name, value in _table(tables, "acls")},
+            )
+        except (orjson.JSONDecodeError, Refusal, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise StateFormatError(place, str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class NewerNames:
+    """Names whose values on disk are newer than the log's records, because another program wrote the files since.
+
+    Attributes:
+        offsets: by `topic@group` and queue id.
+    """
+
+    topics: Set[str] = frozenset()
+    groups: Set[str] = frozenset()
+    offsets: Set[tuple[str, int]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.groups or self.offsets)
+
+    def without(self, change: StateChange) -> StateChange:
+        """What `change` says of other names only."""
+        keys = {key for key, _ in self.offsets}
+        offsets: dict[str, Mapping[int, int] | None] = {}
+        for key, queues in change.offsets.items():
+            if queues is not None:
+                offsets[key] = {number: value for number, value in queues.items() if (key, number) not in self.offsets}
+            elif key not in keys:
+                offsets[key] = None
+        return StateChange(
+            topics={name: value for name, value in change.topics.items() if name not in self.topics},
+            groups={name: value for name, value in change.groups.items() if name not in self.groups},
+            offsets=offsets,
+            forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
+            pop=change.pop,
+            users=change.users,
+            acls=change.acls,
+        )
+
+
+class ReplicatedState:
+    """The tables as of the last applied change.
+
+    Attributes:
+        topics, groups: by name.
+        offsets: by `topic@group`, then queue id.
+        forbidden: by group, then topic: bits of what the group may not do there.
+        pop: what POP took and did not get acknowledged, and who takes by POP.
+        users, acls: who may do what, by name and by subject.
+        removed: topics that were removed, and the physical offset of the record that says so: what lies before it
+            belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
+        applied_offset: physical offset behind the last applied record; records that start before it need no replay.
+        topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
+            same.
+        is_foreign: a Java broker wrote the files last, so that other members may have other values.
+        newer: what the files had that the log's records must not take back; empty when they are written anew.
+        file_extras: by file, members that this release gives no meaning, to be written back.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicConfig] = {}
+        self.groups: dict[str, GroupConfig] = {}
+        self.offsets: dict[str, dict[int, int]] = {}
+        self.forbidden: dict[str, Mapping[str, int]] = {}
+        self.pop = PopTables()
+        self.users: dict[str, User] = {}
+        self.acls: dict[str, Acl] = {}
+        self.removed: dict[str, int] = {}
+        self.topic_version = DataVersion()
+        self.group_version = DataVersion()
+        self.auth_version = DataVersion()
+        self.applied_offset = 0
+        self.is_foreign = False
+        self.newer = NewerNames()
+        self.file_extras: dict[str, Mapping[str, Any]] = {}
+
+    def copy(self) -> "ReplicatedState":
+        """The tables as they are now, for another thread."""
+        copy = ReplicatedState()
+        copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
+        copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
+        copy.forbidden = dict(self.forbidden)
+        copy.pop = self.pop.copy()
+        copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
+        copy.topic_version, copy.group_version = self.topic_version, self.group_version
+        copy.applied_offset, copy.file_extras = self.applied_offset, self.file_extras
+        return copy
+
+    def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:
+        """Set what `change` says; `timestamp` (ms) and `physical_offset` are its record's."""
+        if change.topics:
+            self.topic_version = self.topic_version.next(timestamp)
+            update_table(self.topics, change.topics)
+            self._forget_topics({name for name, value in change.topics.items() if value is None}, physical_offset)
+        if change.groups or change.forbidden:
+            self.group_version = self.group_version.next(timestamp)
+            update_table(self.groups, change.groups)
+            removed = {name: None for name, value in change.groups.items() if value is None}
+            update_table(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
+            self.pop.forget_groups(removed.keys())
+        if change.users or change.acls:
+            self.auth_version = self.auth_version.next(timestamp)
+            update_table(self.users, change.users)
+            update_table(self.acls, change.acls)
+        for key, queues in change.offsets.items():
+            if queues is None:
+                self.offsets.pop(key, None)
+            else:
+                self.offsets.setdefault(key, {}).update(queues)
+        self.pop.apply(change.pop)
+
+    def user(self, name: str) -> User | None:
+        """The user, if there is one."""
+        return self.users.get(name)
+
+    def acl(self, subject: str) -> Acl | None:
+        """What the subject may do, if anything is said of it."""
+        return self.acls.get(subject)
+
+    def snapshot(self) -> bytes:
+        """Everything here, for a node that is too far behind for the log."""
+        return orjson.dumps(
+            {
+                "format": 1,
+                "appliedOffset": self.applied_offset,
+                "topics": _configs(self.topics),
+                "groups": _configs(self.groups),
+                "offsets": self.offsets,
+                "forbidden": self.forbidden,
+                "pop": self.pop.whole().to_json(),
+                "users": _configs(self.users),
+                "acls": _configs(self.acls),
+                "removed": self.removed,
+                "topicVersion": self.topic_version.to_json(),
+                "groupVersion": self.group_version.to_json(),
+                "authVersion": self.auth_version.to_json(),
+            },
+            option=orjson.OPT_NON_STR_KEYS,
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become what `snapshot` says; on an error nothing has changed.
+
+        Raises:
+            StateFormatError: not a snapshot this release can read.
+        """
+        place = "state snapshot"
+        change = StateChange.decode(snapshot, place)
+        values = orjson.loads(snapshot)
+        if values.get("format") != 1:
+            raise StateFormatError(place, f"format {values.get('format')!r} is not known, 1 is")
+        try:
+            applied = int(values["appliedOffset"])
+            removed = {str(name): int(offset) for name, offset in values["removed"].items()}
+            versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
+            auth_version = DataVersion.from_json(values.get("authVersion", {}))
+        except (KeyError, TypeError, ValueError, AttributeError, Refusal) as error:
+            raise StateFormatError(place, repr(error)) from error
+        self.topics = {name: value for name, value in change.topics.items() if value is not None}
+        self.groups = {name: value for name, value in change.groups.items() if value is not None}
+        self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
+        self.forbidden = dict(change.forbidden)
+        self.pop.replace(change.pop)
+        self.users = {name: value for name, value in change.users.items() if value is not None}
+        self.acls = {name: value for name, value in change.acls.items() if value is not None}
+        self.auth_version = auth_version
+        self.removed = removed
+        self.topic_version, self.group_version = versions
+        self.applied_offset = applied
+        self.is_foreign = False
+
+    def _forget_topics(self, removed: set[str], physical_offset: int) -> None:
+        for name in removed:
+            self.removed.pop(name, None)
+            self.removed[name] = physical_offset
+        while len(self.removed) > REMOVED_MAX:
+            del self.removed[next(iter(self.removed))]
+        for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
+            del self.offsets[key]
+        self.pop.forget_topics(removed)
+
+
+def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:
+    return {name: value and value.to_json() for name, value in table.items()}
+
+
+def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
+    return list(tables.get(name, {}).items())
+
+
+def forbidden_bits(value: Any) -> dict[str, int]:
+    """A group's bits by topic, from JSON; topics without any are left out."""
+    return {str(topic): int(bits) for topic, bits in value.items() if int(bits)}
+
+
+def _queue_offsets(value: Any) -> dict[int, int] | None:
+    return None if value is None else {int(queue): int(offset) for queue, offset in value.items()}

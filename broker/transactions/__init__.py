@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, the decisions about them, and questions to producers."""

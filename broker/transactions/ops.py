@@ -1,0 +1,98 @@
+"""Op records: which half messages are decided, gathered for a while into one record.
+
+    decided(offset) --gather--> "17,18,21," in the op topic, tag `d`     sooner when the record would grow too long
+
+Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (deletePrepareMessage,
+batchSendOpMessage), 5.3.3.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.send.appender import Appender
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
+from broker.state import names
+from broker.transactions.halves import OP_SEPARATOR
+from ledgermq.remoting.refusal import Refusal
+from store.replicated_log import AppendReceipt
+
+_TAG = "d"
+_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
+_RETRY_SECONDS = 0.5
+
+
+class OpWriter:
+    """Gathers and writes.
+
+    Args:
+        on_written: told the half offsets whose op record is in the log.
+        clock_ms: wall clock.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        appender: Appender,
+        loop: asyncio.AbstractEventLoop,
+        on_written: Callable[[list[int]], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._targets = targets
+        self._drafts = drafts
+        self._appender = appender
+        self._loop = loop
+        self._on_written = on_written
+        self._clock_ms = clock_ms
+        self._gathered: list[int] = []
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._run = 0
+
+    def decided(self, queue_offset: int) -> None:
+        """The half message at this queue offset is decided."""
+        self._gathered.append(queue_offset)
+        self._size += len(str(queue_offset)) + 1
+        if self._size > self._config.transaction_op_size_bytes:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self._config.transaction_op_interval_ms / 1000, self.flush)
+
+    def flush(self) -> None:
+        """Write what is gathered, now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        gathered, self._gathered, self._size = self._gathered, [], 0
+        if not gathered:
+            return
+        run = self._run
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if run != self._run:
+                return
+            if isinstance(outcome, Refusal):
+                self._loop.call_later(_RETRY_SECONDS, self._again, run, gathered)
+            else:
+                self._on_written(gathered)
+
+        body = "".join(f"{offset}{OP_SEPARATOR}" for offset in gathered).encode()
+        target = self._targets.target(names.OP_HALF_TOPIC, 0)
+        self._appender.add(self._drafts.own(target, body, _PROPERTIES, born_ms=self._clock_ms(), tags=_TAG), done)
+
+    def forget(self) -> None:
+        """No longer leading: what is not written, the next leader finds out, or asks about."""
+        self._run += 1
+        self._gathered, self._size = [], 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _again(self, run: int, offsets: list[int]) -> None:
+        if run == self._run:
+            for offset in offsets:
+                self.decided(offset)

@@ -1,0 +1,203 @@
+"""END_TRANSACTION (37): a producer decides about a half message, at once or when it was asked. 323 asks once more.
+
+    0 not yet: nothing, no answer | 8 commit: the message into its topic, then an op record | 12 rollback: an op record
+
+A message is decided once: another decision about it, or about an earlier copy, is answered with success and changes
+nothing.
+
+Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3.3).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.delay.parking import Parking
+from broker.metrics.events import Events
+from broker.role import Role
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
+from broker.state import names
+from broker.state.metadata import Metadata
+from broker.transactions.halves import Half, half_of
+from broker.transactions.service import TransactionService
+from ledgermq.message.errors import InvalidMessageIdError
+from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.message.properties import (
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from ledgermq.message.record import Record
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import integer, long, text
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.log.queued_draft import QueuedDraft
+from store.replicated_log import AppendReceipt
+
+_DECISIONS: Final = (0, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK)
+_NOT_FOUND = "Find prepared transaction message failed"
+_NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+
+
+class TransactionRequests:
+    """Serves it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        role: Role,
+        service: TransactionService,
+        parking: Parking,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        clock_ms: Callable[[], int],
+        events: Events,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._role = role
+        self._service = service
+        self._parking = parking
+        self._targets = targets
+        self._drafts = drafts
+        self._clock_ms = clock_ms
+        self._events = events
+
+    def end(self, connection: Connection, command: Command) -> None:
+        """37: answered when the decision is carried out, if it asks for an answer at all."""
+        fields = command.ext
+        for name in ("producerGroup", "msgId"):
+            text(fields, name)
+        long(fields, "tranStateTableOffset")
+        long(fields, "commitLogOffset")
+        decision = integer(fields, "commitOrRollback")
+        if decision not in _DECISIONS:
+            raise Refusal(Cause.MALFORMED_FIELD, f"field commitOrRollback is {decision}, none of {_DECISIONS}")
+        if not self._role.writable:
+            refusal = self._role.refusal()
+            connection.respond(command, ResponseCode.SLAVE_NOT_AVAILABLE, refusal.ext, remark=refusal.remark)
+        elif decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            self._service.when_ready(lambda: self._decide(connection, command, decision))
+        elif not command.is_oneway:
+            connection.answer((), 1)  # as upstream: the producer is asked later
+
+    def resume(self, connection: Connection, command: Command) -> None:
+        """323: a message that was given up goes back among those whose producers are asked.
+
+        Raises:
+            Refusal: SYSTEM_ERROR, the id names no such message.
+        """
+        self._role.check_writable()
+        try:
+            _, offset = parse_offset_message_id(text(command.ext, "msgId"))
+        except InvalidMessageIdError as error:
+            raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} {error}") from error
+        self._service.when_ready(lambda: self._resume(connection, command, offset))
+
+    def _resume(self, connection: Connection, command: Command, offset: int) -> None:
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                connection.refuse(command, outcome)
+            else:
+                connection.respond(command, ResponseCode.SUCCESS)
+
+        try:
+            record = self._service.look_up(offset)
+            if record is None or record.topic != names.CHECKED_OUT_TOPIC:
+                topic = "nothing" if record is None else f"a message of {record.topic}"
+                raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} At {offset} lies {topic}")
+            if self._service.is_open(record):
+                connection.respond(command, ResponseCode.SUCCESS)
+            elif not self._service.ask_again(record, done):
+                raise Refusal(Cause.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _decide(self, connection: Connection, command: Command, decision: int) -> None:
+        try:
+            self._carry_out(connection, command, decision)
+        except Refusal as refusal:
+            connection.refuse(command, refusal)
+
+    def _carry_out(self, connection: Connection, command: Command, decision: int) -> None:
+        fields = command.ext
+        self._role.check_writable()
+        record = self._service.look_up(long(fields, "commitLogOffset"))
+        if record is None or record.topic != names.HALF_TOPIC:
+            raise Refusal(Cause.SYSTEM_ERROR, _NOT_FOUND)
+        if fields.get("fromTransactionCheck", "false").lower() != "true" and self._is_too_late(record):
+            remark = "the time for a decision of its own is over, the producer will be asked"
+            connection.respond(command, ResponseCode.ILLEGAL_OPERATION, remark=remark)
+            return
+        self._check(record, fields)
+        again = partial(self._decide, connection, command, decision)
+        if self._service.is_busy(record, lambda: self._service.when_ready(again)):
+            return
+        half = self._service.begin_decision(record)
+        if half is None:
+            connection.respond(command, ResponseCode.SUCCESS)
+        elif decision == TRANSACTION_ROLLBACK:
+            self._service.roll_back(half)
+            self._events.rollbacks.add((half.topic,))
+            connection.respond(command, ResponseCode.SUCCESS)
+        else:
+            self._commit(connection, command, half, record)
+
+    def _commit(self, connection: Connection, command: Command, half: Half, record: Record) -> None:
+        try:
+            draft = self._final(record, half)
+        except Refusal:
+            self._service.give_back(half)
+            raise
+
+        def done(is_stored: bool) -> None:
+            if is_stored:
+                self._events.commits.add((half.topic,))
+                age_s = max(0, self._clock_ms() - record.born_timestamp) // 1000
+                self._events.finish_ms.of((half.topic,)).observe(age_s)
+                connection.respond(command, ResponseCode.SUCCESS)
+            else:
+                connection.respond(command, ResponseCode.SYSTEM_ERROR, remark="the message was not stored")
+
+        self._service.commit(half, draft, done)
+
+    def _is_too_late(self, record: Record) -> bool:
+        immunity_ms = half_of(record, self._config.transaction_timeout_ms).immunity_ms
+        return immunity_ms is not None and self._clock_ms() - record.born_timestamp > immunity_ms
+
+    def _check(self, record: Record, fields: dict[str, str]) -> None:
+        """The decision must name the message as it lies."""
+        if record.property_map.get(PRODUCER_GROUP) != fields["producerGroup"]:
+            raise Refusal(Cause.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != long(fields, "tranStateTableOffset"):
+            raise Refusal(Cause.SYSTEM_ERROR, "The transaction state table offset wrong")
+
+    def _final(self, record: Record, half: Half) -> QueuedDraft:
+        """The message as consumers see it; parked once more when it is delayed."""
+        properties = dict(record.property_map)
+        name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        topic = self._metadata.existing_topic(name)
+        if not queue_id.isascii() or not queue_id.isdigit():
+            raise Refusal(
+                Cause.SYSTEM_ERROR, f"half message at {record.physical_offset}: {name}/{queue_id} is no queue"
+            )
+        properties[WAIT] = "false"
+        target = self._targets.target_after_waiting(topic, int(queue_id))
+        parked = self._parking.delay(target, encode_properties(properties))
+        if parked is not None:
+            target, properties = parked.target, decode_properties(parked.properties)
+        draft = self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
+        if parked is not None and parked.tags_code is not None:
+            draft.tags_code = parked.tags_code
+        draft.sys_flag |= TRANSACTION_COMMIT
+        draft.prepared_transaction_offset = half.physical_offset
+        return draft

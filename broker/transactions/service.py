@@ -1,0 +1,372 @@
+"""Transactions on the node that leads: which half messages are open, when their producers are asked, when given up.
+
+    half, op topics --`TransactionTopics`--> OpenHalves --every round, in order--> too often asked, too old: given up
+                                                 |                            '--> old enough: put back, producer asked
+    END_TRANSACTION --decide---------------------'  commit: message and op record; rollback: op record
+
+Progress rides as consumer offsets of CID_RMQ_SYS_TRANS, as upstream; what was committed behind it is found by
+`timer_deliveries`, so that a commit is stored once.
+
+Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (check),
+`DefaultTransactionalMessageCheckListener.java` (5.3.3). Ours: a message with a long immunity stays where it is.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.config import BrokerConfig
+from broker.delay.deliveries import PLACED, WAIT_SECONDS, Deliveries, Kind
+from broker.role import Role
+from broker.send.appender import Appender
+from broker.send.drafts import DraftMaker
+from broker.send.target import SendTargets
+from broker.state import names
+from broker.state.tables import ReplicatedState, offset_key
+from broker.transactions.copies import TransactionCopies
+from broker.transactions.halves import Half, half_of
+from broker.transactions.ops import OpWriter
+from broker.transactions.topics import TransactionTopics
+from ledgermq.message.record import Record
+from ledgermq.remoting.refusal import Refusal
+from store.log.queued_draft import QueuedDraft
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+from store.replicated_log import AppendReceipt
+from store.timer.metrics import TopicCounts
+
+log = logging.getLogger(__name__)
+
+_GROUP: Final = "CID_RMQ_SYS_TRANS"
+HALF_KEY: Final = offset_key(names.HALF_TOPIC, _GROUP)
+OP_KEY: Final = offset_key(names.OP_HALF_TOPIC, _GROUP)
+
+_SLICE_S: Final = 0.005
+_RETRY_SECONDS: Final = 1.0
+
+
+class TransactionService:
+    """Keeps the table of open half messages, and asks.
+
+    Args:
+        counts: by topic, for the file `config/transactionMetrics`.
+        clock_ms: wall clock, the one of store times.
+
+    Attributes:
+        checks, given_up: producers asked, and messages moved to TRANS_CHECK_MAX_TIME_TOPIC.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        deliveries: Deliveries,
+        copies: TransactionCopies,
+        role: Role,
+        store: MessageStore,
+        targets: SendTargets,
+        drafts: DraftMaker,
+        appender: Appender,
+        counts: TopicCounts,
+        loop: asyncio.AbstractEventLoop,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._deliveries = deliveries
+        self._copies = copies
+        self._role = role
+        self._store = store
+        self._appender = appender
+        self._loop = loop
+        self._clock_ms = clock_ms
+        self._ops = OpWriter(config, targets, drafts, appender, loop, self._on_ops_written, clock_ms)
+        self._topics = TransactionTopics(
+            config,
+            store,
+            on_added=lambda half: self._count(half, 1),
+            on_replaced=self._free,
+            on_ended=lambda half: self._count(half, -1),
+        )
+        self._busy: dict[int, list[Callable[[], None]]] = {}  # half offsets being decided, put back or given up
+        self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
+        self._told: tuple[int, int] | None = None
+        self._run = 0
+        self._is_ready = False
+        self._is_leading = False
+        self.counts = counts
+        self.checks = 0
+        self.given_up = 0
+
+    # ---- the table
+
+    def expect(self) -> None:
+        """This node leads now; `resume` follows soon. Decisions that come before wait for it."""
+        self._is_leading, self._is_ready = True, False
+
+    def resume(self) -> None:
+        """This node leads now, and what the leader before has committed is known: load the table, then go on."""
+        self._run += 1
+        progress = self._state.offsets
+        half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
+        self._topics.restart(half_start, op_start)
+        self._free_all()
+        self._told = (half_start, op_start)
+        self.expect()
+        self._load(self._run)
+
+    def stop(self) -> None:
+        """No longer leading, or closing: decisions are recorded if that is still possible."""
+        if self._is_leading and self._role.writable:
+            self._ops.flush()
+            self._record()
+        else:
+            self._ops.forget()
+        self._run += 1
+        self._is_leading = self._is_ready = False
+        waiting, self._waiting = self._waiting, deque()
+        for decide in waiting:
+            decide()
+        if not self._role.writable:
+            self._free_all()
+
+    def wake(self, queues: Iterable[ConsumeQueue]) -> None:
+        """These queues have new messages, some of them perhaps half messages or op records."""
+        if self._is_ready and any(queue.topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC) for queue in queues):
+            self._follow_on()
+
+    def _follow_on(self) -> None:
+        try:
+            self._topics.follow(None)
+        except Refusal as refusal:  # read again with the next message, or the next round
+            log.error("transactions are behind: %s", refusal.remark)
+
+    def when_ready(self, decide: Callable[[], None]) -> None:
+        """Call `decide` when the table is loaded: now, or soon; at once, too, when this node stops leading."""
+        if self._is_ready or not self._is_leading:
+            decide()
+        else:
+            self._waiting.append(decide)
+
+    @property
+    def open_count(self) -> int:
+        """Half messages that nobody has decided."""
+        return len(self._topics.table)
+
+    def _load(self, run: int) -> None:
+        if run != self._run:
+            return
+        try:
+            is_loaded = self._topics.follow(time.monotonic() + _SLICE_S)
+        except Refusal as refusal:
+            log.error("transactions are not loaded yet: %s", refusal.remark)
+            self._loop.call_later(_RETRY_SECONDS, self._load, run)
+            return
+        if not is_loaded:
+            self._loop.call_soon(self._load, run)
+            return
+        decided = self._deliveries.committed | self._deliveries.origins
+        for half in self._topics.table.halves():
+            if half.physical_offset in decided:
+                self._topics.table.end(half)
+                self._ops.decided(half.queue_offset)
+        self._is_ready = True
+        self._count_anew()
+        self._check_later(self._config.transaction_check_interval_ms / 1000)
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def look_up(self, physical_offset: int) -> Record | None:
+        """See `TransactionTopics.look_up`."""
+        return self._topics.look_up(physical_offset)
+
+    # ---- decisions
+
+    def is_open(self, record: Record) -> bool:
+        """Whether the message of which this is a copy waits for its decision."""
+        return self._topics.table.find(half_of(record, 0)) is not None
+
+    def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
+        """Put a message that was given up back among those whose producers are asked; False when it has grown too long.
+
+        Raises:
+            Refusal: it cannot be appended now.
+        """
+        draft = self._copies.put_back(record, 0)
+        if draft is not None:
+            self._appender.add(draft, done)
+        return draft is not None
+
+    def is_busy(self, record: Record, decide: Callable[[], None]) -> bool:
+        """Whether the open message of which this is a copy is being decided or put back; then `decide` is called soon.
+
+        That is when this is done, or this node stops leading.
+        """
+        half = self._topics.table.find(half_of(record, 0))
+        waiting = self._busy.get(half.queue_offset) if half is not None else None
+        if waiting is not None:
+            waiting.append(decide)
+        return waiting is not None
+
+    def begin_decision(self, record: Record) -> Half | None:
+        """The open message of which this is a copy, to be decided now; None when it is decided already."""
+        half = self._topics.table.find(half_of(record, 0))
+        if half is not None:
+            self._busy[half.queue_offset] = []
+        return half
+
+    def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
+        """Store the decided message; `done` hears whether it is."""
+
+        def settle(is_stored: bool) -> None:
+            if is_stored:
+                self._decided(half)
+            else:
+                self._deliveries.end(Kind.TRANSACTION, half.queue_offset)
+                self._free(half)
+            done(is_stored)
+
+        self._deliveries.deliver(Kind.TRANSACTION, half.queue_offset, [draft], settle)
+
+    def give_back(self, half: Half) -> None:
+        """The decision cannot be carried out; the message stays open."""
+        self._free(half)
+
+    def roll_back(self, half: Half) -> None:
+        """Nothing is stored but the op record."""
+        self._decided(half)
+
+    def _decided(self, half: Half) -> None:
+        self._topics.table.end(half)
+        self._free(half)
+        self._count(half, -1)
+        self._ops.decided(half.queue_offset)
+
+    def _free(self, half: Half) -> None:
+        for decide in self._busy.pop(half.queue_offset, ()):
+            self._loop.call_soon(decide)
+
+    def _free_all(self) -> None:
+        busy, self._busy = self._busy, {}
+        for waiting in busy.values():
+            for decide in waiting:
+                self._loop.call_soon(decide)
+
+    def _on_ops_written(self, queue_offsets: list[int]) -> None:
+        for queue_offset in queue_offsets:
+            self._deliveries.end(Kind.TRANSACTION, queue_offset)
+        self._record()
+
+    def _record(self) -> None:
+        """Put progress into the log when there is some."""
+        half_offset, op_offset = self._topics.table.progress()
+        if self._told != (half_offset, op_offset) and self._role.writable:
+            self._told = (half_offset, op_offset)
+            progress = {HALF_KEY: {0: half_offset}, OP_KEY: {0: op_offset}}
+            self._deliveries.record(Kind.TRANSACTION, progress, refused=self._forget_told)
+
+    def _forget_told(self) -> None:
+        self._told = None
+
+    # ---- asking
+
+    def _check_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._check, self._run)
+
+    def _check(self, run: int) -> None:
+        """One round, in slices."""
+        if run != self._run or not self._is_ready:
+            return
+        self._follow_on()
+        self._check_some(run, deque(self._topics.table.halves()))
+        self._check_later(self._config.transaction_check_interval_ms / 1000)
+
+    def _check_some(self, run: int, halves: deque[Half]) -> None:
+        deadline = time.monotonic() + _SLICE_S
+        while halves and run == self._run:
+            half = halves.popleft()
+            if half.queue_offset not in self._busy and self._topics.table.is_open(half):
+                try:
+                    self._look_at(half)
+                except Refusal as refusal:
+                    log.error("transaction %s is looked at again: %s", half.unique_key, refusal.remark)
+            if time.monotonic() > deadline:
+                self._loop.call_soon(self._check_some, run, halves)
+                return
+        if run == self._run:
+            self._record()
+
+    def _look_at(self, half: Half) -> None:
+        age_ms = self._clock_ms() - half.born_ms
+        if half.check_times >= self._config.transaction_check_max or age_ms > self._config.file_reserved_ms:
+            self._give_up(half)
+            return
+        immunity_ms = self._config.transaction_timeout_ms if half.immunity_ms is None else half.immunity_ms
+        if age_ms >= immunity_ms or age_ms < 0:
+            self._put_back(half)
+
+    def _put_back(self, half: Half) -> None:
+        """Store the half message anew with one more check in it; then ask about the new copy."""
+        record = self.look_up(half.physical_offset)
+        if record is None:
+            self._topics.table.end(half)  # the log has dropped it
+            self._count(half, -1)
+            return
+        draft = self._copies.put_back(record, half.check_times + 1)
+        if draft is None:  # no room to count in: its producer is asked about it as it lies
+            self.checks += self._copies.ask(record, half.group)
+            return
+
+        run = self._run
+
+        def done(outcome: AppendReceipt | Refusal) -> None:
+            if run != self._run:
+                return
+            if isinstance(outcome, Refusal):
+                if outcome.cause not in PLACED:
+                    self._free(half)
+                    return
+                if self._store.log.confirm_offset < draft.physical_offset + draft.size:
+                    self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may come yet
+                    return
+            if (
+                self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset
+            ):  # its copy took the place of another one with its key
+                self._topics.table.end(half)
+                self._count(half, -1)
+                self._free(half)
+            with contextlib.suppress(Refusal):  # else it is asked about in the next round
+                copy = self.look_up(draft.physical_offset)
+                self.checks += copy is not None and self._copies.ask(copy, half.group)
+
+        self._busy[half.queue_offset] = []
+        self._appender.add(draft, done)
+
+    def _give_up(self, half: Half) -> None:
+        record = self.look_up(half.physical_offset)
+        log.warning(
+            "transaction %s of topic %s given up after %d checks", half.unique_key, half.topic, half.check_times
+        )
+        draft = self._copies.given_up(record) if record is not None else None
+        if draft is None:
+            self._decided(half)
+            return
+        self._busy[half.queue_offset] = []
+        self.given_up += 1
+        self.commit(half, draft, lambda _: None)
+
+    # ---- counts
+
+    def _count(self, half: Half, change: int) -> None:
+        if self._is_ready:
+            self.counts.add(half.topic, change)
+
+    def _count_anew(self) -> None:
+        found = Counter(half.topic for half in self._topics.table.halves())
+        for topic in self.counts.counts.keys() | found.keys():
+            if change := found[topic] - self.counts.counts.get(topic, 0):
+                self.counts.add(topic, change)

@@ -1,0 +1,105 @@
+"""The half and the op topic, read on into the table of open half messages: whole when a node begins to lead, then live.
+
+half topic --> added, or in the place of its earlier copy        op topic --> those that each record names are ended
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.state import names
+from broker.transactions.halves import Half, OpenHalves, half_of
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import Record, decode_record
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
+from store.message_store import MessageStore
+from store.queues.consume_queue import ConsumeQueue
+
+log = logging.getLogger(__name__)
+
+
+class TransactionTopics:
+    """Follows both.
+
+    Args:
+        on_added: told of a new half message.
+        on_replaced: told of an earlier copy whose place another took.
+        on_ended: told of one that an op record ended.
+
+    Attributes:
+        table: what is open.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        *,
+        on_added: Callable[[Half], None],
+        on_replaced: Callable[[Half], None],
+        on_ended: Callable[[Half], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._on_added = on_added
+        self._on_replaced = on_replaced
+        self._on_ended = on_ended
+        self.table = OpenHalves()
+
+    def restart(self, half_start: int, op_start: int) -> None:
+        """Begin with an empty table, and read from these queue offsets on."""
+        self.table = OpenHalves(half_start, op_start)
+
+    def follow(self, deadline: float | None) -> bool:
+        """Read both topics on; False when the deadline, of the monotonic clock, came first.
+
+        Raises:
+            Refusal: DISK_FAILED, a record cannot be read now; what came before it is in the table.
+        """
+        table = self.table
+        halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
+        while halves is not None and table.half_end < halves.max_offset:
+            position = max(table.half_end, halves.min_offset)
+            self._take_half(self._record_at(halves, position))
+            table.half_end = position + 1
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        while ops is not None and table.op_end < ops.max_offset:
+            position = max(table.op_end, ops.min_offset)
+            record = self._record_at(ops, position)
+            for half in table.end_all(position, record.body if record is not None else b""):
+                self._on_ended(half)
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        return True
+
+    def look_up(self, physical_offset: int) -> Record | None:
+        """The record at a physical offset; None when there is none, or a damaged one.
+
+        Raises:
+            Refusal: DISK_FAILED, it cannot be read now.
+        """
+        try:
+            found = self._store.look_up(physical_offset)
+            return decode_record(found) if found is not None else None
+        except StoreError as error:
+            raise Refusal(Cause.DISK_FAILED, str(error)) from error
+        except CorruptRecordError as error:
+            log.error("record at %d: %s", physical_offset, error)
+            return None
+
+    def _take_half(self, record: Record | None) -> None:
+        if record is None:
+            return
+        half = half_of(record, self._config.transaction_timeout_ms)
+        earlier = self.table.add(half)
+        if earlier is None:
+            self._on_added(half)
+        else:
+            self._on_replaced(earlier)
+
+    def _record_at(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        unit = queue.unit(queue_offset)
+        return self.look_up(unit[0]) if unit is not None else None

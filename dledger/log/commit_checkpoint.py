@@ -1,0 +1,75 @@
+"""The `checkpoint` file: how far this node knew its log to be committed when it last wrote that down.
+
+    committedIndex=203      entries up to here are committed and durable on this node
+    endIndex=203            last entry at that time
+    durablePosition=110593  ours: end of what was durable; recovery trusts the files before it, scans after it
+
+A missing or unreadable file costs nothing but time: the committed index is learned again from the leader. Java's keys
+stay Java's (`DLedgerMmapFileStore`, keys of `DLedgerServer`); Java ignores ours.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dledger.log.small_file import write_durably
+from ledgermq.message.java_properties import parse_properties
+from store.errors import StoreFormatError
+
+FILE_NAME = "checkpoint"
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a node knew of itself; -1 where it knew nothing.
+
+    Attributes:
+        committed_index: last entry known committed and durable here.
+        end_index: last entry of the log.
+        durable_position: absolute end of the durable data; -1 in files that Java wrote.
+    """
+
+    committed_index: int = NONE
+    end_index: int = NONE
+    durable_position: int = NONE
+
+    @property
+    def is_java_s(self) -> bool:
+        """A file is there that Java's DLedger wrote: it drops our member, and it was the last to write the log."""
+        return self.committed_index != NONE and self.durable_position == NONE
+
+
+def load_checkpoint(directory: Path) -> Checkpoint:
+    """Read `directory/checkpoint`; all -1 when there is none.
+
+    Raises:
+        StoreFormatError: it is there and cannot be parsed.
+    """
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text("ascii")
+    except FileNotFoundError:
+        return Checkpoint()
+    except UnicodeDecodeError as error:
+        raise StoreFormatError(path, f"not text: {error}") from error
+    try:
+        values = parse_properties(text)
+        return Checkpoint(
+            committed_index=int(values.get("committedIndex", NONE)),
+            end_index=int(values.get("endIndex", NONE)),
+            durable_position=int(values.get("durablePosition", NONE)),
+        )
+    except ValueError as error:
+        raise StoreFormatError(path, str(error)) from error
+
+
+def save_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    """Replace `directory/checkpoint`; durable on return. Blocks on the disk: call it from the background thread.
+
+    Raises:
+        DiskFullError, DiskFailedError: as `write_durably`.
+    """
+    lines = [f"committedIndex={checkpoint.committed_index}", f"endIndex={checkpoint.end_index}"]
+    if checkpoint.durable_position >= 0:
+        lines.append(f"durablePosition={checkpoint.durable_position}")
+    write_durably(directory / FILE_NAME, ("\n".join(lines) + "\n").encode())

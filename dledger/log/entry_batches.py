@@ -1,0 +1,116 @@
+"""Records of a Raft log by the thousand, for the recovery of its queues; the rules are those of `walk_records`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE, MAGIC
+from dledger.log.reader import entry_position
+from ledgermq.message.errors import CorruptRecordError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.queues.dispatch import unit_fields
+from store.recovery.batch_fields import RecordSource
+from store.recovery.record_batches import LIKE_MIN, RecordBatch, batch_at, like_that
+
+_WINDOW_BYTES = 4 << 20
+
+
+class EntryBatches(RecordSource):
+    """A Raft log.
+
+    Args:
+        data: its files.
+    """
+
+    def __init__(self, data: MappedFileQueue) -> None:
+        self._data = data
+
+    def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+        """See `RecordSource.batches`; bodies are not looked at, as whoever reads them has their CRCs checked.
+
+        Raises:
+            CorruptRecordError: no entry where one must be, or its record cannot be taken apart.
+            DiskReadError: the disk cannot read it.
+        """
+        position: int | None = entry_position(self._data, start)
+        while position is not None and position < end and (file := self._data.file_at(position)) is not None:
+            found = _chain(file, position - file.start_offset, min(end - file.start_offset, file.write_position))
+            batch = batch_at(file, found.starts, found.ends)
+            count = _parsable(file, batch)
+            if count:
+                yield file, batch.until(count)
+            if count < len(found.starts):
+                raise CorruptRecordError(file.start_offset + found.starts[count], "it cannot be taken apart")
+            if found.fault is not None:
+                raise found.fault
+            position = found.goes_on_at
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Entries, one behind the other.
+
+    Attributes:
+        starts, ends: of their records, in the file.
+        goes_on_at: absolute position of the next one; None where no further one is asked for.
+        fault: what is there instead.
+    """
+
+    starts: list[int]
+    ends: list[int]
+    goes_on_at: int | None = None
+    fault: CorruptRecordError | None = None
+
+
+def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
+    """The entries from `offset` on that end by `limit`, some MiB of them.
+
+    Raises:
+        DiskReadError: the disk cannot read it.
+    """
+    window_end = min(offset + _WINDOW_BYTES, limit)
+    readable = file.ensure_window(offset, limit, window_end)
+    view, unpack = file.view, FILLER.unpack_from
+    starts: list[int] = []
+    ends: list[int] = []
+    last_size, patience = 0, offset
+    while offset + FILLER_SIZE <= limit:
+        if offset >= window_end:
+            return _Chain(starts, ends, file.start_offset + offset)
+        if offset + FILLER_SIZE > readable:
+            readable = file.ensure_window(offset, limit)
+        magic, size = unpack(view, offset)
+        if magic == FILLER_MAGIC:
+            break
+        after = offset + size
+        if magic != MAGIC or size <= HEADER_SIZE or after > file.size_bytes:
+            detail = f"magic {magic}, size {size} where an entry must be"
+            return _Chain(starts, ends, fault=CorruptRecordError(file.start_offset + offset, detail))
+        if after > limit:
+            return _Chain(starts, ends)
+        if after > readable:
+            readable = file.ensure_window(offset, limit, after)
+        starts.append(offset + HEADER_SIZE)
+        ends.append(after)
+        offset = after
+        if size == last_size and offset >= patience:
+            like = like_that(file, offset, min(readable, window_end), size, (MAGIC, size))
+            starts.extend(range(offset + HEADER_SIZE, like.stop + HEADER_SIZE, size))
+            ends.extend(range(offset + size, like.stop + size, size))
+            offset = like.stop
+            patience = offset if len(like) >= LIKE_MIN else offset + size * LIKE_MIN
+        last_size = size
+    return _Chain(starts, ends, file.end_offset)
+
+
+def _parsable(file: MappedFile, batch: RecordBatch) -> int:
+    """How many of the first records can be taken apart; rare ones are tried."""
+    for row in np.flatnonzero(~batch.common).tolist():
+        start, end = int(batch.starts[row]), int(batch.ends[row])
+        try:
+            unit_fields(file.start_offset + start, file.view[start:end])
+        except CorruptRecordError:
+            return int(row)
+    return len(batch.starts)

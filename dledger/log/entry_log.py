@@ -1,0 +1,328 @@
+"""The Raft log on mapped files: `data/` holds the entries, `index/` says where each lies.
+
+    data/   | header | record | header | record | ... | filler |      the commit log itself: nothing is written twice
+    index/  | unit | unit | unit ...                                  derived; made anew from the data when in doubt
+    start   first index kept, its position, the term before it        written before files are dropped
+
+A leader appends drafts, a follower its leader's bytes, at the same positions; replication and reads take views of the
+mapping. Appends are visible at once, durable when the flusher says so. Owned by the event loop's thread.
+
+Source: openmessaging/dledger 0.3.1.2 `store/file/DLedgerMmapFileStore.java`.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dledger.core.messages import NO_TERM, Span, TermRun
+from dledger.log.entry import INDEX_UNIT_SIZE, check_span, read_header
+from dledger.log.opening import OpenedLog
+from dledger.log.scrub import LogCare
+from dledger.log.start_file import LogStart, save_start
+from dledger.log.writer import LogWriter, misfit
+from ledgermq.message.draft import RecordDraft
+from store.errors import AllocationPendingError, DiskFailedError, DiskFullError, DiskReadError
+from store.files.mapped_file import MappedFile
+
+
+class FlushRequests(Protocol):
+    """What the log needs of a flusher: `store.log.flusher.Flusher`."""
+
+    def request(self, offset: int, done: Callable[[int], None]) -> None:
+        """Call `done(flushed_offset)` once everything below `offset` is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFiles:
+    """Files that are the log's no more and still lie on the disk, oldest first."""
+
+    data: list[MappedFile]
+    index: list[MappedFile]
+
+
+class EntryLog:
+    """`dledger.ports.EntryLog` on disk.
+
+    Args:
+        directory: the node's Raft directory, where `start` is kept.
+        opened: what `open_log` found.
+        store_host: this node's address as records carry it: 8 or 20 bytes.
+        term_start: makes the record that opens a term.
+
+    Attributes:
+        data: the data files, for the flusher.
+        units: the index.
+        care: which entries are damaged.
+    """
+
+    def __init__(
+        self, directory: Path, opened: OpenedLog, *, store_host: bytes, term_start: Callable[[int], RecordDraft]
+    ) -> None:
+        self.data = opened.data
+        self.units = opened.units
+        self.care = LogCare(
+            opened.data,
+            opened.units,
+            opened.found.damages,
+            records=opened.records,
+            verified_from=opened.verified_from,
+        )
+        self._directory = directory
+        self._start = opened.start
+        self._term_start = term_start
+        self._term_runs = list(opened.term_runs)
+        self._last_index = self._flushed_index = opened.found.last_index
+        self._generation = 0
+        self._marks: deque[tuple[int, int]] = deque()  # (end position, last index) of what is not durable yet
+        self._flusher: FlushRequests | None = None
+        self._checked: tuple[Span, bytearray] | None = None
+        self._writer = LogWriter(opened.data, opened.units, store_host)
+
+    def attach(self, flusher: FlushRequests) -> None:
+        """Flushes are asked of `flusher` from here on."""
+        self._flusher = flusher
+
+    # ---- where things are
+
+    @property
+    def first_index(self) -> int:
+        return self._start.first_index
+
+    @property
+    def first_position(self) -> int:
+        return self._start.start_position
+
+    @property
+    def prev_term(self) -> int:
+        return self._start.prev_term
+
+    @property
+    def last_index(self) -> int:
+        return self._last_index
+
+    @property
+    def durable_index(self) -> int:
+        """Newest entry that a flush covers; a damaged entry, and what follows it, does not count as held."""
+        damaged = self.care.first_blocking
+        return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def term_runs(self) -> Sequence[TermRun]:
+        return tuple(self._term_runs)
+
+    @property
+    def max_position(self) -> int:
+        """Absolute end of the last entry, or of the filler behind it."""
+        return self.data.max_offset
+
+    def term_at(self, index: int) -> int:
+        """Term of an entry, or of the one before the first; `NO_TERM` for any other."""
+        if self.first_index <= index <= self._last_index:
+            return self._term_runs[self._run_of(index)].term
+        return self.prev_term if index == self.first_index - 1 else NO_TERM
+
+    def end_position(self, index: int) -> int:
+        """Absolute end of the entry `index`; where the log starts, for an index before the first."""
+        if index < self.first_index:
+            return self.first_position
+        position, size, _ = self.units[index]
+        return position + size
+
+    def read(self, first_index: int, size_limit_bytes: int) -> Span | None:
+        """Entries from `first_index` on, of one term and file; at least one; None past the end or at a damaged one."""
+        if first_index > self._last_index:
+            return None
+        run = self._run_of(first_index)
+        last = self._last_index if run + 1 == len(self._term_runs) else self._term_runs[run + 1].first_index - 1
+        start, _, term = self.units[first_index]
+        file = self.data.file_at(start)
+        assert file is not None, f"entry {first_index} is kept, its file at {start} is not"
+        last = self.units.last_ending_by(first_index, last, min(start + size_limit_bytes, file.end_offset))
+        last = self.care.sound_until(first_index, last)
+        if last < first_index:
+            return None
+        end = self.end_position(last)
+        try:
+            return Span(term, first_index, last, start, end, self.data.slice(start, end - start))
+        except DiskReadError:
+            self.care.examine(first_index, last)
+            return None
+
+    # ---- the leader writes
+
+    def append_drafts(self, drafts: Sequence[RecordDraft], term: int, now_ms: int) -> None:
+        """Encode the drafts behind the last entry, all or none, and stamp their time and physical offsets.
+
+        Raises:
+            RecordTooLargeError: one of them fits into no file.
+            DiskFullError, DiskFailedError, AllocationPendingError: no room; nothing was changed.
+        """
+        self._writer.append_drafts(drafts, self._last_index + 1, term, now_ms)
+        self._grow(term, self._last_index + len(drafts))
+
+    def append_term_start(self, index: int, term: int) -> None:
+        """As a new leader, write the entry that opens `term` at `index`.
+
+        Raises:
+            DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
+        """
+        assert index == self._last_index + 1, f"term start at {index}, the log ends at {self._last_index}"
+        draft = self._term_start(term)
+        try:
+            self.append_drafts([draft], term, draft.born_timestamp)
+        except AllocationPendingError as error:
+            raise DiskFullError(error.file, self.data.file_size) from error
+
+    def _grow(self, term: int, last_index: int) -> None:
+        """Entries up to `last_index`, the new ones of `term`, are in the files: let them be seen."""
+        runs = self._term_runs
+        if not runs or runs[-1].term != term:
+            runs.append(TermRun(term, self._last_index + 1))
+        self._last_index = last_index
+        self._marks.append((self.data.max_offset, last_index))
+
+    # ---- a follower copies
+
+    def check(self, span: Span) -> None:
+        """Check a peer's span before the core hears of it; what was computed is kept for `append_span`.
+
+        Raises:
+            EntryFormatError: its headers are no chain of entries of its term.
+        """
+        units = check_span(span.data, span.first_index, span.last_index, span.term, span.start_position)
+        self._checked = (span, units)
+
+    def append_span(self, span: Span) -> None:
+        """Copy a leader's entries to the same position; those held already are skipped.
+
+        Raises:
+            EntryFormatError: it does not join the log: the leader's files have another size.
+            DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
+        """
+        if span.last_index <= self._last_index:
+            return
+        if self._checked is None or self._checked[0] is not span:
+            self.check(span)
+        assert self._checked is not None
+        units = memoryview(self._checked[1])
+        self._checked = None
+        skipped = self._last_index + 1 - span.first_index
+        start = self.max_position if skipped else span.start_position
+        if skipped < 0 or not span.start_position <= start < span.end_position:
+            raise misfit(span, self.data)
+        self._writer.append_span(span, start, self._last_index + 1, units[skipped * INDEX_UNIT_SIZE :])
+        self._grow(span.term, span.last_index)
+
+    # ---- durable
+
+    def request_flush(self, done: Callable[[int, int], None]) -> None:
+        """Make what is written durable; then call `done(durable_index, generation at this call)`."""
+        assert self._flusher is not None, "attach() comes first"
+        generation = self._generation
+
+        def flushed(offset: int) -> None:
+            self.note_flushed(offset)
+            done(self.durable_index, generation)
+
+        self._flusher.request(self.data.max_offset, flushed)
+
+    def note_flushed(self, offset: int) -> None:
+        """Everything below `offset` is durable."""
+        marks = self._marks
+        while marks and marks[0][0] <= offset:
+            self._flushed_index = marks.popleft()[1]
+
+    # ---- dropping
+
+    def truncate_after(self, last_index: int) -> None:
+        """Drop the entries above `last_index`. Durable on return.
+
+        A power cut must not bring an old entry back behind a new one of the same size: nothing chains them.
+
+        Raises:
+            DiskFailedError: the disk refused the sync; it is not to be trusted any more.
+        """
+        if last_index >= self._last_index:
+            return
+        self._generation += 1
+        end = self.end_position(last_index)
+        self.data.truncate_to(end)
+        self._sync_file_at(end)
+        self.units.truncate_after(last_index)
+        self.care.forget_after(last_index)
+        while self._term_runs and self._term_runs[-1].first_index > last_index:
+            self._term_runs.pop()
+        self._last_index = last_index
+        self._flushed_index = min(self._flushed_index, last_index)
+        self._marks = deque(mark for mark in self._marks if mark[1] < last_index)
+        if self._flushed_index < last_index:
+            self._marks.append((end, last_index))
+
+    def _sync_file_at(self, position: int) -> None:
+        file = self.data.file_at(position)
+        if file is None:
+            return
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync after a truncation failed: {error}") from error
+
+    def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
+        """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""
+        self._generation += 1
+        save_start(self._directory, LogStart(first_index, start_position, prev_term, resetting=True))
+        self.data.reset_to(start_position)
+        self.units.reset(first_index)
+        self._start = LogStart(first_index, start_position, prev_term)
+        save_start(self._directory, self._start)
+        self.care.forget_after(-1)
+        self._term_runs.clear()
+        self._marks.clear()
+        self._last_index = self._flushed_index = first_index - 1
+
+    def take_before(self, position: int) -> TakenFiles | None:
+        """Drop the data files that end at or before `position`, never the last one; None when there is none.
+
+        They are gone from the log, and its new start is durable; the caller deletes them (`MappedFileQueue.remove`),
+        and has made sure that everything in them is committed and needed no more.
+
+        Raises:
+            DiskFailedError: the new start cannot be written; nothing was dropped.
+        """
+        doomed = [file for file in self.data.files[:-1] if file.end_offset <= position]
+        if not doomed or not self.data.files[len(doomed)].write_position:
+            return None
+        kept = self.data.files[len(doomed)]
+        first = read_header(kept.view, 0).entry_index
+        prev_term = self.term_at(first - 1)
+        run = self._run_of(first)
+        start = LogStart(first, kept.start_offset, prev_term)
+        save_start(self._directory, start)
+        self._start = start
+        self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
+        self.care.forget_before(first)
+        return TakenFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
+
+    def look(self) -> None:
+        """Call every few seconds: see `MappedFileQueue.look`."""
+        self.data.look()
+        self.units.look()
+
+    def close(self) -> None:
+        """Close the files; flushing is the flusher's business."""
+        self.data.close()
+        self.units.close()
+
+    def _run_of(self, index: int) -> int:
+        """Which of `term_runs` holds the entry `index`."""
+        runs = self._term_runs
+        if runs[-1].first_index <= index:
+            return len(runs) - 1
+        return bisect_right(runs, index, key=lambda run: run.first_index) - 1

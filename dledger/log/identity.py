@@ -1,0 +1,174 @@
+"""Whose data directory this is, and how its last owner stopped.
+
+    <storeBaseDir>/dledger-n0/
+        identity      format version, cluster, group, node id, incarnation: written once, when the directory is made
+        running       boot id and pid: there while a process has the log open, gone after a clean stop
+        peers         incarnation last seen of each peer
+
+The incarnation is drawn when the directory is made. A node that comes back with another one has lost its disk, and
+with it votes and acknowledgements; a node that comes back with another address and the same incarnation is itself.
+"""
+
+import enum
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dledger.errors import WrongDirectoryError
+from dledger.log.small_file import remove_durably, write_durably
+from store.errors import StoreFormatError
+from store.files.folders import make_folder
+from store.log.flusher import FlushMode
+
+FORMAT_VERSION = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class PreviousStop(enum.Enum):
+    """How the last process that had this directory open ended."""
+
+    CLEAN = "clean"
+    PROCESS_CRASH = "process crash"  # same boot: the page cache was kept
+    MACHINE_CRASH = "machine crash"  # another boot: what was not flushed may be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who owns a data directory."""
+
+    cluster: str
+    group: str
+    node_id: str
+    incarnation: str
+
+
+def directory_of(store_dir: Path, node_id: str) -> Path:
+    """Where a node keeps its Raft log, as Java's DLedger does."""
+    return store_dir / f"dledger-{node_id}"
+
+
+def make_directory(store_dir: Path, node_id: str) -> Path:
+    """The node's Raft directory, made when missing.
+
+    Raises:
+        WrongDirectoryError: the store belongs to another node.
+        DiskFailedError: it cannot be made.
+    """
+    for other in sorted(store_dir.glob("dledger-*")):
+        if other.is_dir() and other.name != f"dledger-{node_id}":
+            raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
+    directory = directory_of(store_dir, node_id)
+    make_folder(directory)
+    return directory
+
+
+def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
+    """Read the identity of a locked directory, or make it when the directory is new or Java's; whether it was made.
+
+    Raises:
+        WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
+        StoreFormatError: the identity file cannot be parsed.
+        DiskFullError, DiskFailedError: it could not be written.
+    """
+    path = directory / "identity"
+    if not path.exists():
+        identity = Identity(cluster, group, node_id, secrets.token_hex(16))
+        write_durably(path, _to_json(identity))
+        return identity, True
+    found = _load_json(path)
+    expected = {"format version": FORMAT_VERSION, "cluster": cluster, "group": group, "node id": node_id}
+    for field, value in expected.items():
+        if found.get(field) != value:
+            raise WrongDirectoryError(directory, field, found.get(field), value)
+    incarnation = found.get("incarnation")
+    if not isinstance(incarnation, str) or not incarnation:
+        raise StoreFormatError(path, f"incarnation is {incarnation!r}")
+    return Identity(cluster, group, node_id, incarnation), False
+
+
+def _to_json(identity: Identity) -> bytes:
+    fields = {
+        "format version": FORMAT_VERSION,
+        "cluster": identity.cluster,
+        "group": identity.group,
+        "node id": identity.node_id,
+        "incarnation": identity.incarnation,
+    }
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StoreFormatError(path, f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise StoreFormatError(path, f"expected an object, found {type(found).__name__}")
+    return found
+
+
+class RunningMarker:
+    """The `running` file: tells a clean stop from a crash, and a crash of the process from one of the machine.
+
+    Args:
+        directory: the node's Raft directory.
+        boot_id: of this boot of the machine; None asks the kernel.
+    """
+
+    def __init__(self, directory: Path, boot_id: str | None = None) -> None:
+        self._path = directory / "running"
+        self._boot_id = boot_id or _BOOT_ID.read_text("ascii").strip()
+        found: dict[str, Any] | None = None
+        if self._path.exists():
+            try:
+                found = _load_json(self._path)
+            except StoreFormatError:
+                found = {}  # a crash of the machine came before the marker itself was whole
+        self.previous_stop = PreviousStop.CLEAN
+        if found is not None:
+            is_same_boot = found.get("boot id") == self._boot_id
+            self.previous_stop = PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
+        self.was_async = found is not None and found.get("flush mode") != FlushMode.SYNC.value
+        """Whether the run that crashed acknowledged before it flushed, or did not say."""
+
+    def set(self, mode: FlushMode) -> None:
+        """The log is open from here on. Durable on return."""
+        fields = {"boot id": self._boot_id, "pid": os.getpid(), "flush mode": mode.value}
+        write_durably(self._path, json.dumps(fields).encode() + b"\n")
+
+    def clear(self) -> None:
+        """Everything is flushed and nothing more will be written."""
+        remove_durably(self._path)
+
+
+class KnownPeers:
+    """The `peers` file: which incarnation of each peer this node has talked to."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "peers"
+        self._incarnations: dict[str, str] = {}
+        if self._path.exists():
+            self._incarnations = {str(k): str(v) for k, v in _load_json(self._path).items()}
+
+    @property
+    def incarnations(self) -> Mapping[str, str]:
+        """Node id to incarnation."""
+        return self._incarnations
+
+    def learn(self, node_id: str, incarnation: str) -> bool:
+        """Remember `incarnation`; whether the node was known under another, so that its disk is a new one."""
+        before = self._incarnations.get(node_id)
+        self._incarnations[node_id] = incarnation
+        return before is not None and before != incarnation
+
+    def picture(self) -> bytes:
+        """What is known now, for `save`."""
+        return json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n"
+
+    def save(self, picture: bytes) -> None:
+        """Make what was learned durable. Blocks on the disk: for a thread, one at a time."""
+        write_durably(self._path, picture)

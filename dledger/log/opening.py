@@ -1,0 +1,187 @@
+"""Opens an entry log: loads its files, finishes what a crash cut short, chooses where to scan from, and scans.
+
+    load files -> finish a reset or deletion -> scan from the checkpoint, or as far back as Java does -> cut -> sync
+
+Blocks on the disk: call it before the loop serves, or from a thread.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dledger.core.messages import NO_TERM, TermRun
+from dledger.log.commit_checkpoint import Checkpoint
+from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, body_fault, header_fault, read_header
+from dledger.log.recovery import LogScan, Recovered
+from dledger.log.start_file import LogStart, load_start, save_start
+from dledger.log.unit_index import UnitIndex
+from store.errors import DiskFailedError, StoreFormatError
+from store.files.allocator import FileAllocator
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapping_limit import Mappings
+
+_JAVA_FILES_BACK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """Files and what lies in them. `verified_from`: entries from there on were checked against their CRCs."""
+
+    data: MappedFileQueue
+    units: UnitIndex
+    start: LogStart
+    found: Recovered
+    term_runs: list[TermRun]
+    verified_from: int
+    records: bool
+
+
+def open_log(
+    directory: Path,
+    *,
+    data_file_size: int,
+    index_file_size: int,
+    allocator: FileAllocator | None,
+    checkpoint: Checkpoint,
+    intact: bool,
+    records: bool = True,
+) -> OpenedLog:
+    """Open `directory/data` and `directory/index`; on return what was found is durable and the bad tail is gone.
+
+    Args:
+        directory: made when missing.
+        data_file_size: bytes of each data file, as configured.
+        index_file_size: bytes of each index file, as configured.
+        allocator: makes files ahead; None makes them when needed.
+        checkpoint: what this node last wrote down of itself.
+        intact: no machine crash lay between, so that files hold all that was written.
+        records: entry bodies are RocketMQ records, to be checked as such where Java left no entry CRC.
+
+    Raises:
+        StoreFormatError: files of other lengths or names, gaps, or a newer format; nothing was changed.
+        DiskFullError, DiskFailedError: the disk refused.
+    """
+    data = MappedFileQueue(directory / "data", data_file_size, allocator, ahead_max=1)
+    scattered = Mappings(reads_ahead=False)  # a store into a fresh page would wait for what is read around it
+    index = MappedFileQueue(directory / "index", index_file_size, allocator, mappings=scattered, ahead_max=1)
+    data.load()
+    index.load()
+    units = UnitIndex(index)
+    start = _settle_start(directory, data, units)
+    begin = _Begin(start.start_position, start.first_index, NO_TERM)
+    if units.covers(start.first_index):
+        begin = _choose_begin(data, units, start, checkpoint)
+    else:
+        units.reset(start.first_index)
+    older = _term_runs(units, start.first_index, begin.entry_index)
+    if older is None:
+        begin, older = _Begin(start.start_position, start.first_index, NO_TERM), []
+    scan = LogScan(data, units, committed_index=checkpoint.committed_index, intact=intact, records=records)
+    found = scan.run(begin.position, begin.entry_index, begin.prev_term)
+    data.truncate_to(found.end_position)
+    units.truncate_after(found.last_index)
+    _sync(data, begin.position)
+    _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
+    runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
+    return OpenedLog(data, units, start, found, runs, begin.entry_index, records)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """Where a scan starts: a position, the entry that lies there, and a term it is not below."""
+
+    position: int
+    entry_index: int
+    prev_term: int
+
+
+def _settle_start(directory: Path, data: MappedFileQueue, units: UnitIndex) -> LogStart:
+    """Where the log starts, after finishing a reset or a deletion that was under way."""
+    start = load_start(directory)
+    if start is None or (data.files and start.start_position < data.min_offset and not start.resetting):
+        return _infer_start(data)  # Java's directory, or Java or a hand deleted files since
+    if start.resetting or not data.files or start.start_position >= data.max_offset:
+        data.reset_to(start.start_position)
+        units.reset(start.first_index)
+        start = replace(start, resetting=False)
+        save_start(directory, start)
+    data.delete_before(start.start_position)
+    return start
+
+
+def _infer_start(data: MappedFileQueue) -> LogStart:
+    if data.min_offset == 0:
+        return LogStart(0, 0, NO_TERM)
+    file = data.files[0]
+    header = read_header(file.view, 0)
+    fault = header_fault(header, file.start_offset, file.size_bytes)
+    if fault is not None:
+        raise StoreFormatError(file.path, f"the oldest entry kept cannot be read, so its index is not known: {fault}")
+    return LogStart(header.entry_index, file.start_offset, NO_TERM)
+
+
+def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: Checkpoint) -> _Begin:
+    """The committed entry of our own checkpoint if it is whole, else the start of the third last file that is."""
+    if checkpoint.durable_position >= 0 and checkpoint.committed_index >= start.first_index:
+        unit = units.find(checkpoint.committed_index)
+        file = None if unit is None else data.file_at(unit[0])
+        if unit is not None and file is not None:
+            begin = _whole_entry(file, unit[0], units)
+            if begin is not None and begin.entry_index == checkpoint.committed_index:
+                return begin
+    in_use = [file for file in data.files if any(file.view[:INDEX_UNIT_SIZE])]
+    for file in reversed(in_use[: max(len(in_use) - _JAVA_FILES_BACK + 1, 0)]):
+        begin = _whole_entry(file, file.start_offset, units)
+        if begin is not None and begin.entry_index > start.first_index:
+            return begin
+    return _Begin(start.start_position, start.first_index, NO_TERM)
+
+
+def _whole_entry(file: MappedFile, position: int, units: UnitIndex) -> _Begin | None:
+    """The entry at `position`, if its header, its body and its index unit agree."""
+    offset = position - file.start_offset
+    if offset + HEADER_SIZE > file.size_bytes:
+        return None
+    header: EntryHeader = read_header(file.view, offset)
+    if header_fault(header, position, file.size_bytes - offset) is not None:
+        return None
+    if units.find(header.entry_index) != (position, header.size, header.term):
+        return None
+    if body_fault(file.view, offset, header, records=False) is not None:
+        return None
+    return _Begin(position, header.entry_index, header.term)
+
+
+def _term_runs(units: UnitIndex, first_index: int, end_index: int) -> list[TermRun] | None:
+    """Runs of the entries `[first_index, end_index)` by the index alone; None when a unit is missing."""
+    runs: list[TermRun] = []
+    at = first_index
+    while at < end_index:
+        unit = units.find(at)
+        if unit is None:
+            return None
+        term = unit[2]
+        runs.append(TermRun(term, at))
+        low, high = at + 1, end_index
+        while low < high:
+            middle = (low + high) // 2
+            unit = units.find(middle)
+            if unit is None or unit[2] < term:
+                return None
+            if unit[2] == term:
+                low = middle + 1
+            else:
+                high = middle
+        at = low
+    return runs
+
+
+def _sync(queue: MappedFileQueue, offset: int) -> None:
+    """Make everything from `offset` on durable: after a crash of the process it may only be in the page cache."""
+    for file in queue.unflushed(offset, queue.max_offset):
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync failed at start: {error}") from error
+        file.flush_position = file.write_position
+    queue.flushed_offset = queue.max_offset

@@ -1,0 +1,114 @@
+"""What a Raft node keeps on disk, opened in the one order that is safe, and whether it may have forgotten something.
+
+lock -> identity (whose is it?) -> running marker (how did it end?) -> checkpoint -> entries and index -> marker set
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from dledger.config import RaftConfig
+from dledger.log.commit_checkpoint import Checkpoint, load_checkpoint
+from dledger.log.hard_state import read_hard_state
+from dledger.log.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
+from dledger.log.opening import OpenedLog, open_log
+from store.directory.lock_file import LockFile
+from store.errors import StoreFormatError
+from store.files.allocator import FileAllocator
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RaftFiles:
+    """Open files of one node. `doubt`: why it may have forgotten what it acknowledged; None when it has not."""
+
+    identity: Identity
+    known_peers: KnownPeers
+    marker: RunningMarker
+    checkpoint: Checkpoint
+    opened: OpenedLog
+    allocator: FileAllocator
+    doubt: str | None
+    _lock: LockFile
+
+    def close(self, *, is_clean: bool) -> None:
+        """Let go of everything; `is_clean`: all that was acknowledged is durable."""
+        self.opened.data.close()
+        self.opened.units.close()
+        self.allocator.close()
+        if is_clean:
+            self.marker.clear()
+        self._lock.release()
+
+
+def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
+    """Open the node's directory. Blocks on the disk.
+
+    Raises:
+        WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
+        StoreLockedError: another process has it.
+        StoreFormatError: files that are not ours, or newer, or of a wrong length.
+        DiskFullError, DiskFailedError: the disk refused.
+    """
+    directory = make_directory(config.store_dir, config.self_id)
+    lock = LockFile(directory)
+    allocator = FileAllocator()
+    try:
+        identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
+        read_hard_state(directory)  # a damaged one is refused before anything is changed
+        marker = RunningMarker(directory, boot_id)
+        checkpoint = _checkpoint(directory)
+        opened = open_log(
+            directory,
+            data_file_size=config.data_file_size_bytes,
+            index_file_size=config.index_file_size_bytes,
+            allocator=allocator,
+            checkpoint=checkpoint,
+            intact=marker.previous_stop is not PreviousStop.MACHINE_CRASH,
+        )
+        is_foreign = is_new or checkpoint.is_java_s
+        doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)
+        _report(opened, marker, doubt)
+        marker.set(config.flush_mode)
+        return RaftFiles(identity, KnownPeers(directory), marker, checkpoint, opened, allocator, doubt, lock)
+    except BaseException:
+        allocator.close()
+        lock.release()
+        raise
+
+
+def _checkpoint(directory: Path) -> Checkpoint:
+    try:
+        return load_checkpoint(directory)
+    except StoreFormatError as error:
+        _log.warning("%s; the committed index will be learned from the leader", error)
+        return Checkpoint()
+
+
+def _doubt(marker: RunningMarker, opened: OpenedLog, *, is_foreign: bool) -> str | None:
+    lost = opened.found.lost
+    if lost is not None:
+        return f"committed entries {lost[0]} to {lost[1]} are not in the log"
+    if marker.previous_stop is PreviousStop.MACHINE_CRASH and marker.was_async:
+        return "the machine crashed while entries were acknowledged before they were flushed"
+    if is_foreign:
+        return "the log was written by Java's DLedger, which acknowledges before it flushes"
+    return None
+
+
+def _report(opened: OpenedLog, marker: RunningMarker, doubt: str | None) -> None:
+    found = opened.found
+    _log.info(
+        "log %d to %d, up to %d; previous stop: %s",
+        opened.start.first_index,
+        found.last_index,
+        found.end_position,
+        marker.previous_stop.value,
+    )
+    if found.cut is not None:
+        _log.warning("bad tail cut: %s", found.cut)
+    for damage in found.damages:
+        _log.error("damaged, waits for a peer's copy: %s", damage)
+    if doubt is not None:
+        _log.error("this node votes and counts only after a leader has brought it up: %s", doubt)

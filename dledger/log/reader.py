@@ -1,0 +1,74 @@
+"""Records out of the entry log: one by its physical offset, or one after the other, without a copy.
+
+physical offset of a record = position of its entry + 48; the next entry starts where the record ends, or in the
+next file behind the filler
+"""
+
+from collections.abc import Iterator
+
+from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE, MAGIC, read_header
+from dledger.log.entry_log import EntryLog
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import MAGIC_V1, MAGIC_V2
+from store.errors import DiskReadError
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield `(physical_offset, record)` of each record at or after `start` that ends by `end`.
+
+    `start` is a record's start, a record's end, or where a file's first entry is.
+
+    Raises:
+        CorruptRecordError: what must be an entry's header is none.
+        DiskReadError: the disk cannot read it.
+    """
+    unpack = FILLER.unpack_from
+    position = entry_position(data, start)
+    while position < end and (file := data.file_at(position)) is not None:
+        view, base = file.view, file.start_offset
+        offset, limit = position - base, min(end - base, file.write_position)
+        readable = offset
+        while offset + FILLER_SIZE <= limit:
+            if offset + FILLER_SIZE > readable:
+                readable = file.ensure_window(offset, limit)
+            magic, size = unpack(view, offset)
+            if magic == FILLER_MAGIC:
+                break
+            after = offset + size
+            if magic != MAGIC or size <= HEADER_SIZE or after > file.size_bytes:
+                raise CorruptRecordError(base + offset, f"magic {magic}, size {size} where an entry must be")
+            if after > limit:
+                return
+            if after > readable:
+                readable = file.ensure_window(offset, limit, after)
+            yield base + offset + HEADER_SIZE, view[offset + HEADER_SIZE : after]
+            offset = after
+        position = file.end_offset
+
+
+def entry_position(data: MappedFileQueue, start: int) -> int:
+    """Where the entry at or behind `start` lies: a record starts with its size, then a magic no entry has there."""
+    file = data.file_at(start)
+    if file is None or file.end_offset - start < FILLER_SIZE:
+        return start
+    offset = start - file.start_offset
+    file.ensure_readable(offset, offset + FILLER_SIZE)
+    _, second = FILLER.unpack_from(file.view, offset)
+    return start - HEADER_SIZE if second in (MAGIC_V1, MAGIC_V2) else start
+
+
+def is_sound(log: EntryLog, physical_offset: int) -> bool:
+    """Whether the entry of this record, which this process did not write, passes its CRC."""
+    position = physical_offset - HEADER_SIZE
+    file = log.data.file_at(position)
+    if file is None or file.end_offset - position < HEADER_SIZE:
+        return False
+    offset = position - file.start_offset
+    try:
+        file.ensure_readable(offset, offset + HEADER_SIZE)
+    except DiskReadError:
+        return False
+    index = read_header(file.view, offset).entry_index
+    unit = log.units.find(index)
+    return unit is not None and unit[0] == position and log.care.is_sound(index)

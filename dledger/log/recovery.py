@@ -1,0 +1,254 @@
+"""Finds out what an entry log holds after a restart: a scan, its verdict on each bad place, and the index made anew.
+
+    trusted (older files)          scanned, CRC checked                      the end
+    |=============================|====================X=================C=====x.....
+                                    damaged, index unit or header      committed  bad tail: cut
+                                    still says what lay there: kept,
+                                    to be fetched from a peer
+
+A bad entry *behind* what may be committed is a torn write and is cut, with everything after it. A bad entry *inside*
+is never cut while its place can be told: it stays as a `Damage`. If its place cannot be told, the log ends before it
+and `Recovered.lost` says so; the node must then not vote or count until a leader has brought it up.
+
+Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dledger.core.messages import TermRun
+from dledger.log.entry import (
+    FILLER,
+    FILLER_MAGIC,
+    FILLER_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    INDEX_UNIT,
+    INDEX_UNIT_SIZE,
+    MAGIC,
+    NEWER_MAGICS,
+    EntryHeader,
+    body_fault,
+    header_fault,
+    read_header,
+)
+from dledger.log.unit_index import UnitIndex
+from ledgermq.message.crc import crc32
+from store.errors import DiskReadError, StoreFormatError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+_WINDOW_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A bad entry whose place and term are known, so that a peer's copy can be put there.
+
+    `file` and `file_offset` are where an operator looks; `position` is absolute. `size_bytes` has the header in it.
+    """
+
+    index: int
+    term: int
+    position: int
+    size_bytes: int
+    file: Path
+    file_offset: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.file_offset}: entry {self.index} of term {self.term}: {self.detail}"
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a scan found.
+
+    Attributes:
+        last_index: newest entry kept, damaged or not; one before the scan's first when there is none.
+        end_position: absolute end of that entry.
+        term_runs: of the scanned entries.
+        damages: in rising order of index.
+        cut: the bad place at which the log was ended, or None when it ends in zeros.
+        lost: entries `[first, last]` that were committed or acknowledged and are not here any more, or None.
+    """
+
+    last_index: int
+    end_position: int
+    term_runs: list[TermRun] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    cut: Damage | None = None
+    lost: tuple[int, int] | None = None
+
+
+class LogScan:
+    """One scan, from an entry to the log's end. Writes index units, changes no data.
+
+    Args:
+        data, units: loaded; units are written as entries are found.
+        committed_index: entries up to here are known committed; -1 when unknown.
+        intact: the page cache was not lost, so what is bad before a good entry was not torn but has rotted.
+        records: entry bodies are RocketMQ records.
+    """
+
+    def __init__(
+        self, data: MappedFileQueue, units: UnitIndex, *, committed_index: int, intact: bool, records: bool
+    ) -> None:
+        self._data = data
+        self._units = units
+        self._committed_index = committed_index
+        self._intact = intact
+        self._records = records
+
+    def run(self, start_position: int, first_index: int, prev_term: int) -> Recovered:
+        """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must lie.
+
+        Raises:
+            StoreFormatError: an entry of a newer DLedger, which this program cannot keep.
+            DiskReadError: the disk cannot read an entry's header.
+        """
+        found = Recovered(first_index - 1, start_position)
+        self._term = prev_term
+        for file in self._data.files:
+            if file.end_offset > found.end_position and not self._scan_file(file, found):
+                break
+        if found.last_index < self._committed_index:
+            found.lost = (found.last_index + 1, self._committed_index)
+        return found
+
+    def _scan_file(self, file: MappedFile, found: Recovered) -> bool:
+        """Take in the entries of one file; whether the log goes on in the next one."""
+        view = file.view
+        offset = found.end_position - file.start_offset
+        while True:
+            left = file.size_bytes - offset
+            file.ensure_readable(offset, min(offset + HEADER_SIZE, file.size_bytes))
+            magic, length = FILLER.unpack_from(view, offset) if left >= FILLER_SIZE else (0, 0)
+            if magic == FILLER_MAGIC and length == left and offset:
+                found.end_position = file.end_offset
+                return True
+            if left < HEADER_SIZE:
+                return False
+            header = read_header(view, offset)
+            fault = self._fault(file, offset, header, found.last_index + 1)
+            if fault is None:
+                self._take(found, header.term, file.start_offset + offset, header.size)
+                offset = self._take_run(file, offset + header.size, found)
+                continue
+            size = self._judge(file, offset, header, fault, found)
+            if size == 0:
+                return False
+            offset += size
+
+    def _fault(self, file: MappedFile, offset: int, header: EntryHeader, index: int) -> str | None:
+        fault = header_fault(header, file.start_offset + offset, file.size_bytes - offset)
+        if fault is None and header.entry_index != index:
+            fault = f"index is {header.entry_index}, expected {index}"
+        if fault is None and header.term < self._term:
+            fault = f"term is {header.term}, after an entry of term {self._term}"
+        if fault is None:
+            try:
+                file.ensure_readable(offset, offset + header.size)
+            except DiskReadError as error:
+                return str(error)
+            return body_fault(file.view, offset, header, records=self._records)
+        if (
+            header.magic in NEWER_MAGICS
+            and header.entry_index == index
+            and header.size == header.body_size + HEADER_SIZE
+        ):
+            raise StoreFormatError(
+                file.path, f"entry {index} at {offset} has magic {header.magic}: written by DLedger 0.4 or newer"
+            )
+        return fault
+
+    def _take(self, found: Recovered, term: int, position: int, size: int) -> None:
+        index = found.last_index + 1
+        runs = found.term_runs
+        if not runs or runs[-1].term != term:
+            runs.append(TermRun(term, index))
+            self._term = term
+        self._units.put(index, term, position, size)
+        found.last_index = index
+        found.end_position = position + size
+
+    def _take_run(self, file: MappedFile, offset: int, found: Recovered) -> int:
+        """Take in good entries of the present term from `offset` on; where the first other is.
+
+        What is not plainly good, and what lies at the edge of a window, is for `_scan_file` to look at.
+        """
+        window_end = min(offset + _WINDOW_BYTES, file.size_bytes)
+        index = found.last_index + 1
+        units = self._units.files.file_at(index * INDEX_UNIT_SIZE)
+        if units is None or not _is_readable(file, offset, window_end):
+            return offset
+        view, base, term, limit = file.view, file.start_offset, self._term, window_end - FILLER_SIZE
+        at, at_end, buffer = index * INDEX_UNIT_SIZE - units.start_offset, units.size_bytes, units.buffer
+        unpack, pack, crc_of = HEADER.unpack_from, INDEX_UNIT.pack_into, crc32
+        while offset + HEADER_SIZE <= limit and at < at_end:
+            magic, size, entry_index, entry_term, position, _, _, crc, body_size = unpack(view, offset)
+            end = offset + size
+            if magic != MAGIC or entry_index != index or entry_term != term or position != base + offset:
+                break
+            if body_size <= 0 or size != body_size + HEADER_SIZE or end > limit:
+                break
+            if not crc or crc_of(view[offset + HEADER_SIZE : end]) != crc:
+                break
+            pack(buffer, at, MAGIC, position, size, index, term)
+            index, at, offset = index + 1, at + INDEX_UNIT_SIZE, end
+        if index > found.last_index + 1:
+            units.write_position = max(units.write_position, at)
+            found.last_index, found.end_position = index - 1, base + offset
+        return offset
+
+    def _judge(self, file: MappedFile, offset: int, header: EntryHeader, fault: str, found: Recovered) -> int:
+        """What becomes of a bad place: the size of the damaged entry that is kept there, or 0 for the log's end."""
+        index = found.last_index + 1
+        position = file.start_offset + offset
+        guess = self._guess(file, offset, header, index)
+        keep = guess is not None and (
+            index <= self._committed_index or (self._intact and self._goes_on(file, offset + guess[1], index + 1))
+        )
+        if keep and guess is not None:
+            term, size = guess
+            found.damages.append(Damage(index, term, position, size, file.path, offset, fault))
+            self._take(found, term, position, size)
+            return size
+        if header.magic or header.size:
+            found.cut = Damage(index, max(header.term, 0), position, 0, file.path, offset, fault)
+        return 0
+
+    def _guess(self, file: MappedFile, offset: int, header: EntryHeader, index: int) -> tuple[int, int] | None:
+        """Term and size of the bad entry at `offset`: by its own header, its index unit, or the unit behind it."""
+        position = file.start_offset + offset
+        room = file.size_bytes - offset - FILLER_SIZE
+        is_plausible = header_fault(header, position, room + FILLER_SIZE) is None and header.entry_index == index
+        if is_plausible and header.term >= self._term:
+            return header.term, header.size
+        unit = self._units.find(index)
+        if unit is not None and unit[0] == position and HEADER_SIZE < unit[1] <= room and unit[2] >= self._term:
+            return unit[2], unit[1]
+        following = self._units.find(index + 1)
+        if following is not None and following[2] == self._term and HEADER_SIZE < following[0] - position <= room:
+            return self._term, following[0] - position
+        return None
+
+    def _goes_on(self, file: MappedFile, offset: int, index: int) -> bool:
+        """Whether a good header of entry `index` lies at `offset`."""
+        if offset + HEADER_SIZE > file.size_bytes:
+            return False
+        file.ensure_readable(offset, offset + HEADER_SIZE)
+        header = read_header(file.view, offset)
+        return (
+            header_fault(header, file.start_offset + offset, file.size_bytes - offset) is None
+            and header.entry_index == index
+        )
+
+
+def _is_readable(file: MappedFile, start: int, end: int) -> bool:
+    """Whether the disk can read all of it; else each entry is asked for on its own."""
+    try:
+        file.ensure_readable(start, end)
+    except DiskReadError:
+        return False
+    return True

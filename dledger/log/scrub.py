@@ -1,0 +1,175 @@
+"""Keeps old entries honest: verifies what was not written by this process, and puts a peer's copy where one has rotted.
+
+    scrub -->  entry, entry, entry, X ...          X is a Damage: not sent, not served, reported with file and offset
+                                    '-- a peer's bytes of the same (index, term) are written to the same place
+
+Two logs that hold an entry of one index and term hold the same bytes there (Raft's log matching), so any peer's copy
+that passes its CRC will do; no leader is needed.
+"""
+
+from collections.abc import Callable
+
+from dledger.errors import EntryFormatError
+from dledger.log.entry import body_fault, header_fault, read_header
+from dledger.log.recovery import Damage
+from dledger.log.unit_index import UnitIndex
+from store.errors import DiskReadError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+class LogCare:
+    """Knows which entries of a log are damaged.
+
+    Args:
+        data, units: of the log.
+        damages: what recovery found.
+        records: entry bodies are RocketMQ records.
+        verified_from: entries from there on were checked, or written, by this process.
+    """
+
+    def __init__(
+        self, data: MappedFileQueue, units: UnitIndex, damages: list[Damage], *, records: bool, verified_from: int
+    ) -> None:
+        self._data = data
+        self._units = units
+        self._damages = {damage.index: damage for damage in damages}
+        self._blocking = set(self._damages)
+        self._records = records
+        self._verified_from = verified_from
+        self._scrubbed_to = -1
+        self.verified_position = self._position_of(verified_from)
+        self.on_damage: Callable[[Damage], None] | None = None
+
+    @property
+    def damages(self) -> list[Damage]:
+        """Entries that wait for a peer's copy, in rising order."""
+        return [self._damages[index] for index in sorted(self._damages)]
+
+    @property
+    def first_blocking(self) -> int | None:
+        """The lowest that recovery found: this node neither counts nor serves what follows it until it is repaired.
+
+        One that rots later does not block: everything behind it is served already, and counted.
+        """
+        return min(self._blocking) if self._blocking else None
+
+    def is_damaged(self, index: int) -> bool:
+        """Whether the entry waits for a peer's copy."""
+        return index in self._damages
+
+    def sound_until(self, first: int, last: int) -> int:
+        """The last entry of `first .. last` before the first damaged one; `first - 1` when that is the first."""
+        for index in range(first, min(last + 1, self._verified_from)):
+            self.is_sound(index)
+        if self._damages:
+            bad = [index for index in self._damages if first <= index <= last]
+            return min(bad) - 1 if bad else last
+        return last
+
+    def scrub(self, first_index: int, size_limit_bytes: int) -> bool:
+        """Verify about `size_limit_bytes` more of what was there at start; whether everything is verified now."""
+        index = max(self._scrubbed_to + 1, first_index)
+        left = size_limit_bytes
+        while index < self._verified_from and left > 0:
+            if index not in self._damages:
+                self._verify(index)
+            left -= self._units[index][1]
+            self._scrubbed_to = index
+            index += 1
+        if index >= self._verified_from:
+            self._verified_from, self.verified_position = first_index, 0
+            return True
+        return False
+
+    @property
+    def scrubbed_position(self) -> int:
+        """Absolute position of the entry that `scrub` looked at last; 0 before the first."""
+        unit = self._units.find(self._scrubbed_to)
+        return 0 if unit is None else unit[0]
+
+    def write_copy(self, index: int, term: int, entry: memoryview) -> MappedFile:
+        """Put a peer's copy of the damaged entry `index` in place; the file to sync before `clear`.
+
+        Raises:
+            EntryFormatError: the copy is not that entry, or is damaged itself; nothing was changed.
+        """
+        damage = self._damages.get(index)
+        if damage is None or damage.term != term or damage.size_bytes != len(entry):
+            raise EntryFormatError(
+                damage.position if damage else -1, f"{len(entry)} bytes are no copy of entry {index}"
+            )
+        header = read_header(entry, 0)
+        fault = header_fault(header, damage.position, len(entry) + damage.size_bytes)
+        if fault is None and (header.entry_index, header.term, header.size) != (index, term, len(entry)):
+            fault = f"header is of entry {header.entry_index}, term {header.term}, size {header.size}"
+        fault = fault or body_fault(entry, 0, header, records=self._records)
+        if fault is not None:
+            raise EntryFormatError(damage.position, f"a peer's copy of entry {index} cannot be used: {fault}")
+        file = self._data.file_at(damage.position)
+        assert file is not None, f"entry {index} is kept, its file at {damage.position} is not"
+        offset = damage.position - file.start_offset
+        file.write_over(offset, entry)
+        self._units.put(index, term, damage.position, damage.size_bytes)
+        return file
+
+    def clear(self, index: int) -> None:
+        """The copy of `index` is durable."""
+        self._damages.pop(index, None)
+        self._blocking.discard(index)
+
+    def forget_after(self, last_index: int) -> None:
+        """The log was cut there."""
+        self._keep(lambda index: index <= last_index)
+        if self._verified_from > last_index:
+            self._verified_from, self.verified_position = last_index + 1, self._data.max_offset
+
+    def forget_before(self, first_index: int) -> None:
+        """Older entries were deleted."""
+        self._keep(lambda index: index >= first_index)
+
+    def is_sound(self, index: int) -> bool:
+        """Verify an entry that was there at start, now that it is asked for."""
+        if index < self._verified_from and index not in self._damages:
+            self._verify(index)
+        return index not in self._damages
+
+    def examine(self, first_index: int, last_index: int) -> None:
+        """Verify entries again: the disk could not read one of them."""
+        for index in range(first_index, last_index + 1):
+            if index not in self._damages:
+                self._verify(index)
+
+    def _keep(self, is_kept: Callable[[int], bool]) -> None:
+        self._damages = {index: damage for index, damage in self._damages.items() if is_kept(index)}
+        self._blocking.intersection_update(self._damages)
+
+    def _position_of(self, index: int) -> int:
+        unit = self._units.find(index)
+        return self._data.max_offset if unit is None else unit[0]
+
+    def _verify(self, index: int) -> None:
+        position, size, term = self._units[index]
+        file = self._data.file_at(position)
+        if file is None:
+            return
+        offset = position - file.start_offset
+        fault = self._fault(file, index, position, size, term)
+        if fault is not None:
+            damage = Damage(index, term, position, size, file.path, offset, fault)
+            self._damages[index] = damage
+            if self.on_damage is not None:
+                self.on_damage(damage)
+
+    def _fault(self, file: MappedFile, index: int, position: int, size: int, term: int) -> str | None:
+        """What is wrong with an entry, if anything; one that the disk cannot read is as damaged as a torn one."""
+        offset = position - file.start_offset
+        try:
+            file.ensure_readable(offset, offset + size)
+        except DiskReadError as error:
+            return str(error)
+        header = read_header(file.view, offset)
+        fault = header_fault(header, position, file.size_bytes - offset)
+        if fault is None and (header.entry_index, header.term, header.size) != (index, term, size):
+            fault = f"header is of entry {header.entry_index}, term {header.term}, size {header.size}"
+        return fault or body_fault(file.view, offset, header, records=self._records)

@@ -1,0 +1,165 @@
+"""Puts entries at the end of the data files: a leader's drafts, encoded, or a leader's bytes, as they came.
+
+    drafts --encode--> buffer, used again and again --one write a batch--> data file       index units alongside
+    span's bytes ------------------------------------one write----------->                  as `check_span` made them
+
+A write of a batch costs half of what the page faults of storing it into fresh mapped pages would; both are the same
+pages of the page cache, and readers take views of the mapping.
+"""
+
+from collections.abc import Sequence
+
+from dledger.core.messages import Span
+from dledger.errors import EntryFormatError
+from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER, HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, MAGIC
+from dledger.log.unit_index import UnitIndex
+from ledgermq.message.crc import crc32
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.record import write_draft
+from store.errors import AllocationPendingError, DiskFullError, RecordTooLargeError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+_SCRATCH_BYTES = 1 << 20
+
+
+class LogWriter:
+    """Writes behind the last entry. Knows files, not what the log has promised.
+
+    Args:
+        data, units: of the log.
+        store_host: this node's address as records carry it: 8 or 20 bytes.
+    """
+
+    def __init__(self, data: MappedFileQueue, units: UnitIndex, store_host: bytes) -> None:
+        self._data = data
+        self._units = units
+        self._store_host = store_host
+        self._scratch = bytearray(_SCRATCH_BYTES)
+        self._scratch_view = memoryview(self._scratch)
+
+    def append_drafts(self, drafts: Sequence[RecordDraft], first_index: int, term: int, now_ms: int) -> None:
+        """Encode and write the drafts, all or none, and stamp their time and physical offsets.
+
+        Raises:
+            RecordTooLargeError: one of them fits into no file.
+            DiskFullError, DiskFailedError, AllocationPendingError: no room; nothing was changed.
+        """
+        file, size_bytes = self._prepare(drafts)
+        start = self._data.max_offset
+        try:
+            self._encode(drafts, first_index, term, now_ms, file, size_bytes)
+        except BaseException:
+            if self._data.max_offset != start:  # some of it went into a file that was left behind
+                self._data.truncate_to(start)
+            raise
+
+    def append_span(self, span: Span, start: int, first_index: int, units: memoryview) -> None:
+        """Write the bytes of `span` from absolute `start` on, which are the entries from `first_index` on.
+
+        Raises:
+            EntryFormatError: it does not join the log: the leader's files have another size.
+            DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
+        """
+        try:
+            self._units.prepare(span.last_index + 1 - first_index)
+            file = self._file_for(span, start)
+        except AllocationPendingError as error:
+            raise DiskFullError(error.file, self._data.file_size) from error
+        file.write(memoryview(span.data)[start - span.start_position :])
+        self._units.copy(first_index, units)
+
+    def _encode(
+        self, drafts: Sequence[RecordDraft], index: int, term: int, now_ms: int, file: MappedFile, size_bytes: int
+    ) -> None:
+        """Encode prepared drafts, one after the other, and write them once for each file they go to."""
+        units, at = self._units.slot(index)
+        unit_buffer = units.buffer
+        store_host, pack_header, pack_unit = self._store_host, HEADER.pack_into, INDEX_UNIT.pack_into
+        buffer, view = self._room(size_bytes)
+        base, limit = file.start_offset + file.write_position, file.end_offset - FILLER_SIZE
+        position = 0
+        for draft in drafts:
+            body_size = draft.size
+            body = position + HEADER_SIZE
+            end = body + body_size
+            if base + end > limit:
+                file = self._next_file(file, view[:position])
+                base, limit = file.start_offset, file.end_offset - FILLER_SIZE
+                position, body, end = 0, HEADER_SIZE, HEADER_SIZE + body_size
+            absolute = base + position
+            draft.store_timestamp = now_ms
+            draft.physical_offset = base + body
+            write_draft(buffer, body, draft, store_host)
+            crc = crc32(view[body:end])
+            pack_header(buffer, position, MAGIC, end - position, index, term, absolute, 0, 0, crc, body_size)
+            if at == units.size_bytes:
+                units, at = self._units.slot(index)
+                unit_buffer = units.buffer
+            pack_unit(unit_buffer, at, MAGIC, absolute, end - position, index, term)
+            at += INDEX_UNIT_SIZE
+            units.write_position = at
+            position = end
+            index += 1
+        file.write(view[:position])
+
+    def _prepare(self, drafts: Sequence[RecordDraft]) -> tuple[MappedFile, int]:
+        """The file for the first draft, with room behind it for all of them; and their size with headers."""
+        size_bytes = sum([draft.size for draft in drafts]) + len(drafts) * HEADER_SIZE
+        file = self._data.last()
+        self._units.prepare(len(drafts))
+        if file is not None and file.write_position + size_bytes + FILLER_SIZE <= file.size_bytes:
+            file.ensure_allocated()
+            return file, size_bytes
+        limit = self._data.file_size - FILLER_SIZE
+        position = limit if file is None else file.write_position
+        rolls = 0
+        for draft in drafts:
+            size = draft.size + HEADER_SIZE
+            if size > limit:
+                raise RecordTooLargeError(draft.size, limit - HEADER_SIZE)
+            if position + size > limit:
+                rolls += 1
+                position = 0
+            position += size
+        self._data.prepare(rolls)
+        return file or self._data.roll(), size_bytes
+
+    def _room(self, size_bytes: int) -> tuple[bytearray, memoryview]:
+        """A buffer to encode in: the one that is kept, unless the batch is larger."""
+        if size_bytes <= len(self._scratch):
+            return self._scratch, self._scratch_view
+        buffer = bytearray(size_bytes)
+        return buffer, memoryview(buffer)
+
+    def _next_file(self, file: MappedFile, data: memoryview) -> MappedFile:
+        """Write `data` at the end of `file`, fill the rest, and go on in the next one, which is prepared."""
+        if data:
+            file.write(data)
+        left = file.size_bytes - file.write_position
+        if left:
+            file.write_over(file.write_position, memoryview(FILLER.pack(FILLER_MAGIC, left)))
+        return self._data.roll()
+
+    def _file_for(self, span: Span, start: int) -> MappedFile:
+        """The file that takes the bytes of `span` from `start` on: the last one, or the next."""
+        file = self._data.last()
+        if file is not None and start == self._data.max_offset < file.end_offset:
+            if span.end_position + FILLER_SIZE > file.end_offset:
+                raise misfit(span, self._data)
+            file.ensure_allocated()
+            return file
+        next_start = self._data.max_offset if file is None else file.end_offset
+        if start != next_start or len(span.data) + FILLER_SIZE > self._data.file_size:
+            raise misfit(span, self._data)
+        self._data.prepare(1)
+        return self._data.roll() if file is None else self._next_file(file, memoryview(b""))
+
+
+def misfit(span: Span, data: MappedFileQueue) -> EntryFormatError:
+    """What is wrong with a span that does not join the log."""
+    return EntryFormatError(
+        span.start_position,
+        f"entries {span.first_index} to {span.last_index}, up to {span.end_position}, do not join a log that ends at "
+        f"{data.max_offset}, in files of {data.file_size} bytes",
+    )

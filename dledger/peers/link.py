@@ -1,0 +1,318 @@
+"""The two connections to one peer: the one this node dials and speaks on, the one the peer dials and is heard on.
+
+Dialed:    connect, say hello, hear hello, then only write
+Accepted:  hear hello (or be closed), answer it, then only read
+Link:      both; dials again and again; joined while both stand
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from dataclasses import replace
+from typing import Final, Protocol
+
+from dledger.config import PeerAddress
+from dledger.errors import PeerError, PeerProtocolError, StrangerError
+from dledger.peers.frame_stream import FrameStream
+from dledger.peers.hello import SIZE_LIMIT, Hello, Refused, decode_hello
+from dledger.peers.wire import HELLO, seal, unseal
+
+_FRAME_LIMIT: Final = 64 << 20
+_HANDSHAKE_S: Final = 3.0
+_BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+_UNACKED_MS: Final = 5000
+
+_log = logging.getLogger(__name__)
+
+
+class LinkOwner(Protocol):
+    """What a link needs of the transport."""
+
+    hello: Hello
+    live: "set[Dialed | Accepted]"  # open connections, whoever is behind them
+    is_closing: bool
+
+    def complain(self, error: PeerError) -> None:
+        """Log what a peer did wrong, once for each text."""
+
+    def welcome(self, accepted: "Accepted", other: Hello, address: str) -> "Link":
+        """The link that an accepted connection belongs to, after its hello. Raises `StrangerError`."""
+
+    def forget(self, accepted: "Accepted") -> None:
+        """A connection closed before it said who it was."""
+
+    def deliver(self, peer_id: str, code: int, body: memoryview) -> None:
+        """One frame of a peer."""
+
+    def joined(self, peer_id: str, hello: Hello) -> None:
+        """Both connections stand."""
+
+    def lost(self, peer_id: str) -> None:
+        """One of them does not any more."""
+
+
+class Link:
+    """Both connections to one peer."""
+
+    def __init__(self, owner: LinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
+        self._owner = owner
+        self._address = address
+        self._queue_limit_bytes = queue_limit_bytes
+        self._dialed: Dialed | None = None
+        self._accepted: Accepted | None = None
+        self._hello: Hello | None = None
+        self._is_joined = False
+        self._is_closing = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.is_open = False
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._dial_forever())
+
+    async def close(self) -> None:
+        self._is_closing = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._dialed is not None:
+            self._dialed.close()
+        if self._accepted is not None:
+            self._accepted.abort()
+
+    def write(self, frame: list[bytes | memoryview]) -> None:
+        """Queue a frame; a peer for which too much waits is cut off."""
+        dialed = self._dialed
+        assert dialed is not None and dialed.transport is not None
+        dialed.transport.writelines(frame)
+        if dialed.transport.get_write_buffer_size() > self._queue_limit_bytes:
+            _log.warning("peer %s does not read: %d bytes wait", self._address, self._queue_limit_bytes)
+            dialed.abort()
+            self.dialed_closed(dialed)
+
+    def accepted_from(self, accepted: "Accepted", hello: Hello) -> None:
+        """The peer dialed this node; an older connection of it is of no use any more."""
+        older, self._accepted = self._accepted, accepted
+        if older is not None:
+            older.abort()
+        if self._dialed is not None and self._dialed.session not in (None, hello.session):
+            self._dialed.abort()  # it leads to a process that is gone
+            self.dialed_closed(self._dialed)
+        if self._is_joined:
+            self._is_joined = False  # what was under way over the older one is lost
+            self._owner.lost(self._address.node_id)
+        self._hello = hello
+        self._wake.set()
+        asyncio.get_running_loop().call_soon(self._check_joined)  # its hello is answered first
+
+    def hears(self, accepted: "Accepted") -> bool:
+        """Whether this is the peer's latest connection: nothing of an earlier one counts any more."""
+        return accepted is self._accepted
+
+    def accepted_closed(self, accepted: "Accepted") -> None:
+        if accepted is self._accepted:
+            self._accepted = None
+            self._check_joined()
+
+    def dialed_closed(self, dialed: "Dialed") -> None:
+        if dialed is self._dialed:
+            self._dialed = None
+            self.is_open = False
+            self._check_joined()
+
+    def _check_joined(self) -> None:
+        is_joined = self.is_open and self._accepted is not None
+        if is_joined == self._is_joined or self._is_closing:
+            return
+        self._is_joined = is_joined
+        if is_joined and self._hello is not None:
+            self._owner.joined(self._address.node_id, self._hello)
+        else:
+            self._owner.lost(self._address.node_id)
+
+    async def _dial_forever(self) -> None:
+        failures = 0
+        while True:
+            self._wake.clear()
+            dialed = await self._dial()
+            if dialed is not None:
+                failures = 0
+                await dialed.closed.wait()
+            back_off_s = _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
+            failures += 1
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(back_off_s):  # `wait_for` of Python 3.11 can swallow a cancellation
+                    await self._wake.wait()
+
+    async def _dial(self) -> "Dialed | None":
+        """A connection whose hello was answered, or None."""
+        dialed = Dialed(self, self._owner, str(self._address))
+        answer: Hello | None = None
+        try:
+            answer = await self._shake_hands(dialed)
+        except PeerError as error:
+            self._owner.complain(error)
+        except (OSError, TimeoutError) as error:
+            _log.debug("peer %s cannot be reached: %s", self._address, error)
+        finally:
+            if answer is None:
+                dialed.abort()
+        if answer is None or dialed.transport is None:  # it may have closed behind its hello
+            return None
+        self._dialed, self.is_open = dialed, True
+        dialed.session = answer.session
+        self._check_joined()
+        return dialed
+
+    async def _shake_hands(self, dialed: "Dialed") -> Hello:
+        """Connect, say hello, hear one that is the peer's."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_HANDSHAKE_S):
+            await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
+            dialed.say(self._owner.hello, self._address.node_id)
+            answer = await dialed.answer
+        self._owner.hello.check(answer, str(self._address), frozenset({self._address.node_id}))
+        return answer
+
+
+class Dialed:
+    """The connection that this node made: it says hello, hears one, and from then on only writes."""
+
+    def __init__(self, link: Link, owner: LinkOwner, address: str) -> None:
+        self._link = link
+        self._owner = owner
+        self._address = address
+        self.stream = FrameStream(self, SIZE_LIMIT)
+        self.transport: asyncio.Transport | None = None
+        self.answer: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self.closed = asyncio.Event()
+        self.session: str | None = None
+
+    def say(self, hello: Hello, to: str) -> None:
+        if self.transport is None:
+            raise ConnectionResetError("closed as soon as it stood")
+        self.transport.write(seal(HELLO, replace(hello, to=to).encode()))
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close(self) -> None:
+        """Send what waits, then close."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def on_open(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self._owner.live.add(self)
+        _watch(transport)
+
+    def on_frame(self, code: int, body: memoryview) -> None:
+        if code != HELLO or self.answer.done():
+            raise PeerProtocolError(f"peer {self._address} sent code {code} where only one hello may come")
+        said = decode_hello(unseal(code, body)[1])
+        if isinstance(said, Refused):
+            self.answer.set_exception(
+                StrangerError(self._address, f"{said.field} (it says)", said.expected, said.actual)
+            )
+        else:
+            self.answer.set_result(said)
+
+    def on_closed(self, error: Exception | None) -> None:
+        self.transport = None
+        self._owner.live.discard(self)
+        if isinstance(error, PeerError):
+            self._owner.complain(error)
+        if not self.answer.done():
+            self.answer.set_exception(error or ConnectionResetError("closed before its hello"))
+            self.answer.exception()  # whoever dialed may have given up waiting
+        self._link.dialed_closed(self)
+        self.closed.set()
+
+
+class Accepted:
+    """A connection that somebody made to this node: it must say hello before anything else counts."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self._link: Link | None = None
+        self._peer_id = ""
+        self._address = "?"
+        self._transport: asyncio.Transport | None = None
+        self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_S, self._time_out)
+        self.stream = FrameStream(self, SIZE_LIMIT)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def on_open(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._owner.live.add(self)
+        name = transport.get_extra_info("peername")
+        self._address = f"{name[0]}:{name[1]}" if name else "?"
+        _watch(transport)
+        if self._owner.is_closing:
+            transport.abort()
+
+    def on_frame(self, code: int, body: memoryview) -> None:
+        if self._link is not None:
+            if self._link.hears(self):
+                self._owner.deliver(self._peer_id, code, body)
+            return
+        if code != HELLO:
+            raise PeerProtocolError(f"{self._address} sent code {code} before a hello")
+        said = decode_hello(unseal(code, body)[1])
+        if isinstance(said, Refused):
+            raise PeerProtocolError(f"{self._address} refused a hello that was not said")
+        self._greet(said)
+
+    def on_closed(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        self._transport = None
+        self._owner.live.discard(self)
+        if isinstance(error, PeerProtocolError):
+            self._owner.complain(PeerProtocolError(f"{self._address.rpartition(':')[0]}: {error}"))
+        elif isinstance(error, PeerError):
+            self._owner.complain(error)
+        if self._link is None:
+            self._owner.forget(self)
+        else:
+            self._link.accepted_closed(self)
+
+    def _greet(self, said: Hello) -> None:
+        assert self._transport is not None
+        self._timer.cancel()
+        try:
+            self._link = self._owner.welcome(self, said, self._address.rpartition(":")[0])
+        except StrangerError as error:
+            self._transport.write(seal(HELLO, Refused(error.field, str(error.actual), str(error.expected)).encode()))
+            self._owner.complain(error)
+            self._transport.close()
+            return
+        self._peer_id = said.node_id
+        self.stream.frame_limit = _FRAME_LIMIT
+        self._transport.write(seal(HELLO, replace(self._owner.hello, to=said.node_id).encode(), is_response=True))
+
+    def _time_out(self) -> None:
+        self._owner.complain(PeerProtocolError(f"{self._address.rpartition(':')[0]} said no hello in {_HANDSHAKE_S} s"))
+        self.abort()
+
+
+def _watch(transport: asyncio.Transport) -> None:
+    """Let the kernel notice a peer whose machine is gone: unanswered bytes, or silence while nothing is sent."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    options = (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKED_MS),
+    )
+    for option in options:
+        sock.setsockopt(*option)

@@ -1,0 +1,261 @@
+"""Raft's messages as frames between peers: private request codes, binary bodies, one CRC over each body.
+
+    body:  | crc u32 | meta size u16 | meta (fixed fields of the code) | data: the log's own bytes, or nothing |
+
+| code | message | meta |
+|---|---|---|
+| 52001 | hello | none; data is JSON, see `dledger.peers.hello` |
+| 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
+| 52003 | AppendResponse | its fields in order, the term runs last |
+| 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
+| 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the state |
+| 52008 | TransferRequest | term |
+| 52009, 52010 | CopyRequest, CopyResponse | index, term; data is the entry |
+
+The CRC is that of the data, continued over the meta: so a span that goes to many peers is summed once. Who a message is
+from is the connection's business, so ids are not in it. Every integer is signed 64 bit, big-endian.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from dledger.core.messages import (
+    NO_INDEX,
+    AppendRequest,
+    AppendResponse,
+    InstallRequest,
+    InstallResponse,
+    Message,
+    Span,
+    TermRun,
+    TransferRequest,
+    VoteCause,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.errors import PeerProtocolError
+from dledger.peers.frame_stream import frame_header, frame_prefix
+from ledgermq.message.crc import crc32
+
+HELLO: Final = 52001
+APPEND_REQUEST: Final = 52002
+APPEND_RESPONSE: Final = 52003
+VOTE_REQUEST: Final = 52004
+VOTE_RESPONSE: Final = 52005
+INSTALL_REQUEST: Final = 52006
+INSTALL_RESPONSE: Final = 52007
+TRANSFER_REQUEST: Final = 52008
+COPY_REQUEST: Final = 52009
+COPY_RESPONSE: Final = 52010
+
+_ENVELOPE: Final = Struct(">IH")
+_APPEND_REQUEST: Final = Struct(">10q")
+_APPEND_RESPONSE: Final = Struct(">q?4q?")
+_RUN: Final = Struct(">qq")
+_VOTE_REQUEST: Final = Struct(">qqq???")
+_VOTE_RESPONSE: Final = Struct(">q??Bqq?")
+_INSTALL_REQUEST: Final = Struct(">5q")
+_INSTALL_RESPONSE: Final = Struct(">q?qq?")
+_TERM: Final = Struct(">q")
+_COPY: Final = Struct(">qq")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """Send the entry `index`, if yours is of `term` too: this node's copy is damaged."""
+
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResponse:
+    """The whole entry; empty when the peer has none of that term, or a damaged one."""
+
+    index: int
+    term: int
+    entry: bytes | memoryview
+
+
+PeerMessage = Message | CopyRequest | CopyResponse
+Frame = list[bytes | memoryview]
+
+
+class Encoder:
+    """Makes frames. Remembers the last span and its CRC: the same one usually goes to every peer."""
+
+    def __init__(self) -> None:
+        self._headers = {code: frame_header(code) for code in range(HELLO, COPY_RESPONSE + 1)}
+        self._span: Span | None = None
+        self._span_crc = 0
+
+    def encode(self, message: PeerMessage) -> Frame:
+        """The frame as buffers to be written side by side; a span's data is not copied."""
+        if type(message) is AppendRequest:
+            return self._append_request(message)
+        code, meta, data = _FIELDS[type(message)](message)
+        return self._frame(code, meta, data, crc32(data))
+
+    def _append_request(self, request: AppendRequest) -> Frame:
+        span = request.span
+        fields = (
+            request.term,
+            request.prev_index,
+            request.prev_term,
+            request.commit_index,
+            request.recover_index,
+            request.sequence,
+        )
+        if span is None:
+            return self._frame(APPEND_REQUEST, _APPEND_REQUEST.pack(*fields, 0, NO_INDEX, 0, 0), b"", 0)
+        if span is not self._span:
+            self._span, self._span_crc = span, crc32(span.data)
+        meta = _APPEND_REQUEST.pack(*fields, span.term, span.first_index, span.last_index, span.start_position)
+        return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc)
+
+    def _frame(self, code: int, meta: bytes, data: bytes | memoryview, data_crc: int) -> Frame:
+        prefix = frame_prefix(self._headers[code], _ENVELOPE.size + len(meta) + len(data))
+        head = prefix + _ENVELOPE.pack(crc32(meta, data_crc), len(meta)) + meta
+        return [head, data] if data else [head]
+
+
+def seal(code: int, data: bytes, *, is_response: bool = False) -> bytes:
+    """A frame of data alone, for the handshake."""
+    header = frame_header(code, is_response=is_response)
+    return frame_prefix(header, _ENVELOPE.size + len(data)) + _ENVELOPE.pack(crc32(data), 0) + data
+
+
+def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:
+    """Meta and data of a frame's body.
+
+    Raises:
+        PeerProtocolError: too short, or another CRC.
+    """
+    if len(body) < _ENVELOPE.size:
+        raise PeerProtocolError(f"body of code {code} has {len(body)} bytes")
+    crc, meta_size = _ENVELOPE.unpack_from(body)
+    meta_end = _ENVELOPE.size + meta_size
+    if meta_end > len(body):
+        raise PeerProtocolError(f"body of code {code} has {len(body)} bytes, its meta would end at {meta_end}")
+    meta, data = body[_ENVELOPE.size : meta_end], body[meta_end:]
+    actual = crc32(meta, crc32(data) if data else 0)
+    if actual != crc:
+        raise PeerProtocolError(f"code {code}, {len(body)} bytes: CRC is {actual:#010x}, the frame says {crc:#010x}")
+    return meta, data
+
+
+def decode(code: int, body: memoryview, peer_id: str) -> PeerMessage:
+    """The message in a frame's body, from `peer_id`; a span's data is a view of `body`.
+
+    Raises:
+        PeerProtocolError: unknown code, wrong CRC, or fields that do not fit.
+    """
+    reader = _READERS.get(code)
+    if reader is None:
+        raise PeerProtocolError(f"code {code} is none of this protocol's")
+    meta, data = unseal(code, body)
+    try:
+        return reader(meta, data, peer_id)
+    except (struct.error, ValueError) as error:
+        raise PeerProtocolError(f"meta of code {code} has {len(meta)} bytes: {error}") from error
+
+
+def _read_append_request(meta: memoryview, data: memoryview, peer_id: str) -> AppendRequest:
+    fields = _APPEND_REQUEST.unpack(meta)
+    term, prev_index, prev_term, commit_index, recover_index, sequence, span_term, first, last, start = fields
+    span = None if first == NO_INDEX else Span(span_term, first, last, start, start + len(data), data)
+    return AppendRequest(term, peer_id, prev_index, prev_term, span, commit_index, recover_index, sequence)
+
+
+def _read_append_response(meta: memoryview, data: memoryview, peer_id: str) -> AppendResponse:
+    term, accepted, prev_index, received, durable, sequence, recovering = _APPEND_RESPONSE.unpack_from(meta)
+    rest = meta[_APPEND_RESPONSE.size :]
+    runs = tuple(TermRun(*run) for run in _RUN.iter_unpack(rest)) if rest else ()
+    return AppendResponse(term, accepted, prev_index, received, durable, sequence, recovering, runs)
+
+
+def _read_vote_request(meta: memoryview, data: memoryview, peer_id: str) -> VoteRequest:
+    term, *fields = _VOTE_REQUEST.unpack(meta)
+    return VoteRequest(term, peer_id, *fields)
+
+
+def _read_vote_response(meta: memoryview, data: memoryview, peer_id: str) -> VoteResponse:
+    term, granted, pre_vote, cause, last_index, last_term, recovering = _VOTE_RESPONSE.unpack(meta)
+    return VoteResponse(term, granted, pre_vote, VoteCause(cause), last_index, last_term, recovering)
+
+
+def _read_install_request(meta: memoryview, data: memoryview, peer_id: str) -> InstallRequest:
+    term, first_index, start_position, prev_term, sequence = _INSTALL_REQUEST.unpack(meta)
+    return InstallRequest(term, peer_id, first_index, start_position, prev_term, bytes(data), sequence)
+
+
+def _read_install_response(meta: memoryview, data: memoryview, peer_id: str) -> InstallResponse:
+    return InstallResponse(*_INSTALL_RESPONSE.unpack(meta))
+
+
+def _read_transfer(meta: memoryview, data: memoryview, peer_id: str) -> TransferRequest:
+    return TransferRequest(_TERM.unpack(meta)[0], peer_id)
+
+
+def _read_copy_request(meta: memoryview, data: memoryview, peer_id: str) -> CopyRequest:
+    return CopyRequest(*_COPY.unpack(meta))
+
+
+def _read_copy_response(meta: memoryview, data: memoryview, peer_id: str) -> CopyResponse:
+    index, term = _COPY.unpack(meta)
+    return CopyResponse(index, term, data)
+
+
+_READERS: Final[dict[int, Callable[[memoryview, memoryview, str], PeerMessage]]] = {
+    APPEND_REQUEST: _read_append_request,
+    APPEND_RESPONSE: _read_append_response,
+    VOTE_REQUEST: _read_vote_request,
+    VOTE_RESPONSE: _read_vote_response,
+    INSTALL_REQUEST: _read_install_request,
+    INSTALL_RESPONSE: _read_install_response,
+    TRANSFER_REQUEST: _read_transfer,
+    COPY_REQUEST: _read_copy_request,
+    COPY_RESPONSE: _read_copy_response,
+}
+
+_Fields = tuple[int, bytes, bytes | memoryview]
+
+
+def _append_response_fields(m: AppendResponse) -> _Fields:
+    fixed = (m.term, m.accepted, m.prev_index, m.received_index, m.durable_index, m.sequence, m.recovering)
+    return APPEND_RESPONSE, _APPEND_RESPONSE.pack(*fixed) + b"".join(_RUN.pack(*run) for run in m.term_runs), b""
+
+
+def _vote_request_fields(m: VoteRequest) -> _Fields:
+    fields = (m.term, m.last_index, m.last_term, m.pre_vote, m.transfer, m.salvage)
+    return VOTE_REQUEST, _VOTE_REQUEST.pack(*fields), b""
+
+
+def _vote_response_fields(m: VoteResponse) -> _Fields:
+    fields = (m.term, m.granted, m.pre_vote, m.cause, m.last_index, m.last_term, m.recovering)
+    return VOTE_RESPONSE, _VOTE_RESPONSE.pack(*fields), b""
+
+
+def _install_request_fields(m: InstallRequest) -> _Fields:
+    fields = (m.term, m.first_index, m.start_position, m.prev_term, m.sequence)
+    return INSTALL_REQUEST, _INSTALL_REQUEST.pack(*fields), m.state
+
+
+def _install_response_fields(m: InstallResponse) -> _Fields:
+    fields = (m.term, m.accepted, m.last_index, m.sequence, m.recovering)
+    return INSTALL_RESPONSE, _INSTALL_RESPONSE.pack(*fields), b""
+
+
+_FIELDS: Final[dict[type, Callable[..., _Fields]]] = {
+    AppendResponse: _append_response_fields,
+    VoteRequest: _vote_request_fields,
+    VoteResponse: _vote_response_fields,
+    InstallRequest: _install_request_fields,
+    InstallResponse: _install_response_fields,
+    TransferRequest: lambda m: (TRANSFER_REQUEST, _TERM.pack(m.term), b""),
+    CopyRequest: lambda m: (COPY_REQUEST, _COPY.pack(m.index, m.term), b""),
+    CopyResponse: lambda m: (COPY_RESPONSE, _COPY.pack(m.index, m.term), m.entry),
+}

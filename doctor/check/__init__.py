@@ -1,0 +1,1 @@
+"""`check`: every file of a store against what it must hold."""

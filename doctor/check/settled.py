@@ -1,0 +1,51 @@
+"""Which records must be in the queues and the index: in DLedger only the committed ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from doctor.check.columns import Columns
+from doctor.check.small_check import raft_checkpoint
+from doctor.read.directory import StoreLayout
+from doctor.read.queues import BATCH_DIR, QUEUE_DIR, list_queues, open_queues
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The last entry known committed, and the first physical offset that nothing is known of; None: no bound."""
+
+    last_index: int | None = None
+    end_offset: int | None = None
+
+    def optional(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """True for the records that may have no unit and no keys yet."""
+        found = np.zeros(len(columns), np.bool_)
+        if self.last_index is not None and len(columns.entry_indexes) == len(columns):
+            found |= columns.entry_indexes > self.last_index
+        if self.end_offset is not None:
+            found |= columns.physical_offsets >= self.end_offset
+        return found
+
+
+def find_settled(layout: StoreLayout) -> Settled:
+    """By DLedger's checkpoint; without one, what the queues have is all that must be there."""
+    if layout.raft_dir is None or layout.is_bare:
+        return Settled()
+    checkpoint = raft_checkpoint(layout.raft_dir)
+    if checkpoint is not None and checkpoint.committed_index >= 0:
+        return Settled(last_index=checkpoint.committed_index)
+    return Settled(end_offset=_dispatched_end(layout) + 1)
+
+
+def _dispatched_end(layout: StoreLayout) -> int:
+    """The largest physical offset in any queue."""
+    queues = open_queues(layout.root)
+    last = -1
+    for kind, is_batch in ((QUEUE_DIR, False), (BATCH_DIR, True)):
+        for name in list_queues(layout.root, kind):
+            units = queues.get(name, batch=is_batch)
+            end = units.used_end()
+            if end:
+                last = max(last, int(units.read(end - 1, 1)["physical"][0]))
+    return last

@@ -1,0 +1,1 @@
+"""Reading store directories without changing them."""

@@ -1,0 +1,1 @@
+"""`repair`: logs made readable again, and what follows from them made anew."""

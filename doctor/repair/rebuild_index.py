@@ -1,0 +1,153 @@
+"""The key index, and DLedger's index of entries, made again from the log."""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dledger.log.entry import HEADER_SIZE, MAGIC
+from doctor.check.columns import Columns, Ints
+from doctor.check.index_check import ENTRY, key_hashes, link, list_index, open_index
+from doctor.check.unit_check import open_index_units
+from doctor.read.directory import StoreLayout
+from doctor.read.unit_files import INDEX_UNIT
+from doctor.repair.copying import sync_path
+from doctor.repair.rebuild_queues import swap
+from ledgermq.message.index_unit import FIRST_ENTRY, HEADER, SECONDS_MAX, IndexLayout
+from store.directory.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+
+
+def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout | None:
+    """The sizes of the index files from before; `otherwise` where only a checkpoint knows of any; else None."""
+    if old.is_bare:
+        return None
+    for path in list_index(old.root):
+        try:
+            return open_index(path).layout
+        except (ValueError, OSError):
+            continue
+    path = old.root / CHECKPOINT_NAME
+    was_there = path.exists() and decode_checkpoint(path.read_bytes()[:4096]).index_timestamp > 0
+    return (otherwise or IndexLayout()) if was_there or (old.root / "index").is_dir() else None
+
+
+class IndexBuilder:
+    """Builds `root/index` anew, a whole file at a time. Files are named by the store time of their first record."""
+
+    def __init__(self, root: Path, layout: IndexLayout) -> None:
+        self._folder = root / "index.new"
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        self._layout = layout
+        self._waiting: list[tuple[Ints, Ints, Ints]] = []
+        self._count = 0
+        self._end_ms = 0
+        self._name = ""
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self._name)
+
+    def put(self, columns: Columns, optional: npt.NDArray[np.bool_]) -> None:
+        """Add the keys of one log file's records, but not of those that are `optional`."""
+        keep = ~optional[columns.key_owners]
+        owners = columns.key_owners[keep]
+        part = key_hashes(columns)[keep], columns.physical_offsets[owners], columns.timestamps[owners]
+        room = self._layout.entries - FIRST_ENTRY
+        while len(part[0]):
+            take = min(len(part[0]), room - self._count)
+            self._waiting.append((part[0][:take], part[1][:take], part[2][:take]))
+            self._count += take
+            part = part[0][take:], part[1][take:], part[2][take:]
+            if self._count == room:
+                self._write()
+
+    def finish(self) -> None:
+        """Make it durable, and put it in the place of the old one."""
+        if self._count:
+            self._write()
+        sync_path(self._folder)
+        swap(self._folder.with_name("index"))
+
+    def _write(self) -> None:
+        """One file, as RocketMQ would have filled it."""
+        hashes, offsets, times = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+        previous, heads = link(hashes % self._layout.slots, self._layout.slots)
+        entries = np.zeros(len(hashes), ENTRY)
+        entries["hash"], entries["offset"], entries["previous"] = hashes, offsets, previous
+        begins = np.full(len(times), times[0])
+        begins[0] = self._end_ms or times[0]  # the first entry counts from what the file before ended with
+        entries["seconds"] = np.clip((times - begins) // 1000, 0, SECONDS_MAX)
+        ends = int(times[0]), int(times[-1]), int(offsets[0]), int(offsets[-1])
+        header = HEADER.pack(*ends, int(np.count_nonzero(heads)), len(hashes) + FIRST_ENTRY)
+        path = self._folder / self._next_name(int(times[0]))
+        with path.open("wb") as file:
+            file.truncate(self._layout.file_size)
+            os.pwrite(file.fileno(), header + heads.astype(">i4").tobytes(), 0)
+            file.seek(self._layout.entry_at(FIRST_ENTRY))
+            file.write(entries.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        self._waiting, self._count, self._end_ms = [], 0, int(times[-1])
+
+    def _next_name(self, time_ms: int) -> str:
+        """Local time, yyyyMMddHHmmssSSS, behind the name before."""
+        while True:
+            name = f"{datetime.fromtimestamp(time_ms // 1000):%Y%m%d%H%M%S}{time_ms % 1000:03d}"
+            if name > self._name:
+                self._name = name
+                return name
+            time_ms += 1
+
+
+@dataclass(slots=True)
+class UnitBuilder:
+    """Builds DLedger's index files anew. `file_size` in bytes."""
+
+    folder: Path
+    file_size: int
+    _files: set[Path] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, layout: StoreLayout, old: StoreLayout) -> "UnitBuilder":
+        """For the store at `layout`, with files as long as those of `old`."""
+        assert layout.unit_dir is not None, "a classic store has none"
+        folder = layout.unit_dir.with_name(layout.unit_dir.name + ".new")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return cls(folder, open_index_units(old).file_size)
+
+    def put(self, columns: Columns) -> None:
+        """Write the units of one data file's entries."""
+        units = np.zeros(len(columns.entry_indexes), INDEX_UNIT)
+        if not len(units):
+            return
+        units["magic"], units["position"] = MAGIC, columns.physical_offsets - HEADER_SIZE
+        units["size"], units["index"] = columns.sizes + HEADER_SIZE, columns.entry_indexes
+        units["term"] = columns.terms
+        data = units.tobytes()
+        position = int(columns.entry_indexes[0]) * INDEX_UNIT.itemsize
+        while data:
+            start = position - position % self.file_size
+            piece = data[: start + self.file_size - position]
+            self._write(self.folder / f"{start:020d}", position - start, piece)
+            data, position = data[len(piece) :], position + len(piece)
+
+    def _write(self, path: Path, position: int, data: bytes) -> None:
+        with path.open("r+b" if path in self._files else "wb") as file:
+            if path not in self._files:
+                file.truncate(self.file_size)
+                self._files.add(path)
+            os.pwrite(file.fileno(), data, position)
+
+    def finish(self) -> None:
+        """Make it durable, and put it in the place of the old one."""
+        for path in self._files:
+            sync_path(path)
+        sync_path(self.folder)
+        swap(self.folder.with_suffix(""))

@@ -1,0 +1,95 @@
+"""The small files after a repair: they say what is true now, and never more.
+
+What Raft promised is not made up: a committed index that is not known stays unknown, a term without its vote is one in
+which this node votes for nobody, and our own nodes are told that they may have forgotten something.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dledger.core.messages import HardState
+from dledger.log.commit_checkpoint import Checkpoint as RaftCheckpoint
+from dledger.log.commit_checkpoint import save_checkpoint
+from dledger.log.hard_state import read_hard_state, write_hard_state
+from dledger.log.small_file import write_durably
+from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
+from doctor.read.directory import StoreLayout
+from doctor.repair.copying import copy_file, sync_path
+from store.directory.abort_file import ABORT_NAME
+from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from store.errors import StoreFormatError
+
+_NOBODY = "forgotten"
+
+
+def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool) -> list[str]:
+    """Write them; sentences about what was lost."""
+    said: list[str] = []
+    if not layout.is_bare:
+        _write_checkpoint(layout.root, facts, has_index=has_index)
+        said += _restore_json(layout)
+    if layout.raft_dir is not None:
+        said += _repair_raft(layout.raft_dir, facts)
+    (layout.root / ABORT_NAME).unlink(missing_ok=True)
+    sync_path(layout.root)
+    return said
+
+
+def _write_checkpoint(root: Path, facts: LogFacts, *, has_index: bool) -> None:
+    path = root / CHECKPOINT_NAME
+    before = decode_checkpoint(path.read_bytes()[:CHECKPOINT_SIZE]) if path.exists() else Checkpoint()
+    now = Checkpoint(
+        log_timestamp=facts.last_timestamp,
+        queues_timestamp=facts.last_timestamp,
+        index_timestamp=facts.last_timestamp if has_index else 0,
+        master_flushed_offset=min(before.master_flushed_offset, facts.max_offset),
+        confirm_offset=min(before.confirm_offset, facts.max_offset),
+    )
+    write_durably(path, now.encode())
+
+
+def _restore_json(layout: StoreLayout) -> list[str]:
+    said = []
+    for path in sorted((layout.root / "config").glob("*.json")):
+        backup = path.with_name(path.name + ".bak")
+        if json_fault(path) is None:
+            if backup.exists() and json_fault(backup) is not None:
+                copy_file(path, backup)
+            continue
+        if backup.exists() and json_fault(backup) is None:
+            path.rename(path.with_name(path.name + ".damaged"))
+            copy_file(backup, path)
+            said.append(f"{layout.name(path)} was unreadable: its .bak took its place, it is kept as .damaged")
+        else:
+            said.append(f"{layout.name(path)} is unreadable and has no good .bak")
+    return said
+
+
+def _repair_raft(folder: Path, facts: LogFacts) -> list[str]:
+    said = []
+    found = raft_checkpoint(folder)
+    is_short = found is not None and found.committed_index > facts.last_index
+    if facts.last_index >= 0 or found is not None:
+        committed = min(found.committed_index, facts.last_index) if found is not None else -1
+        position = min(found.durable_position, facts.max_offset) if found is not None else -1
+        save_checkpoint(folder, RaftCheckpoint(committed, facts.last_index, position))
+    if found is None and facts.last_index >= 0:
+        said.append("which entries are committed is not known: shown again when the group commits a new one")
+    if is_short:
+        said.append("committed entries are missing: this node must not vote before a leader has brought it up")
+    return said + _repair_term(folder, facts, is_short=is_short)
+
+
+def _repair_term(folder: Path, facts: LogFacts, *, is_short: bool) -> list[str]:
+    try:
+        state = read_hard_state(folder)
+    except StoreFormatError:
+        state = None
+    if facts.last_index < 0 and state is None:
+        return []
+    if state is not None and state.term >= facts.last_term:
+        if is_short:
+            write_hard_state(folder, replace(state, recovering=True))
+        return []
+    write_hard_state(folder, HardState(term=max(facts.last_term, 0), voted_for=_NOBODY, recovering=True))
+    return [f"term and vote were lost: in term {facts.last_term}, the last entry's, this node votes for nobody"]

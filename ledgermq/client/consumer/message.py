@@ -1,0 +1,121 @@
+"""A message as it was read: a light view on the record that came from the broker."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ledgermq.client.core.compression import decompress
+from ledgermq.client.core.json_body import decode_json
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.message.flags import COMPRESSED
+from ledgermq.message.hosts import Host
+from ledgermq.message.properties import RETRY_TOPIC
+from ledgermq.message.record import Record
+
+
+class Message:
+    """One stored message. Made once per message read; what is seldom asked for is computed when asked.
+
+    Attributes:
+        queue: where it was read: topic, broker name, queue id.
+        record: the record itself, for what is not named here.
+    """
+
+    __slots__ = ("_inflated", "queue", "record")
+
+    def __init__(self, record: Record, queue: MessageQueue) -> None:
+        self.record = record
+        self.queue = queue
+        self._inflated: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<Message {self.message_id} {self.queue}@{self.queue_offset} {len(self.record.body)} bytes>"
+
+    @property
+    def body(self) -> bytes:
+        """The bytes that were sent.
+
+        Raises:
+            CompressionUnavailableError: compressed with a codec whose module is not installed; names it.
+            UndecodableError: compressed and corrupt.
+        """
+        record = self.record
+        if not record.sys_flag & COMPRESSED:
+            return record.body
+        if self._inflated is None:
+            self._inflated = decompress(record.body, record.sys_flag)
+        return self._inflated
+
+    def json(self) -> Any:
+        """What the body says, as JSON.
+
+        Raises:
+            UndecodableError: it is not JSON, or as in `body`.
+        """
+        return decode_json(self.body)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All properties, RocketMQ's own among them."""
+        return self.record.property_map
+
+    @property
+    def message_id(self) -> str:
+        """The id that the sender gave (UNIQ_KEY): the same on every copy that a retried send has stored.
+
+        The offset message id when the sender gave none.
+        """
+        return self.record.unique_id or self.record.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The id of this stored copy: the storing broker's address and the physical offset."""
+        return self.record.offset_message_id
+
+    @property
+    def topic(self) -> str:
+        """The topic it was first sent to, also when it comes back through the group's retry topic."""
+        return self.record.property_map.get(RETRY_TOPIC) or self.record.topic
+
+    @property
+    def tags(self) -> str | None:
+        """The tag; None without one."""
+        return self.record.tags
+
+    @property
+    def keys(self) -> list[str]:
+        """The business keys."""
+        return self.record.keys
+
+    @property
+    def queue_id(self) -> int:
+        return self.queue.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """Its number in the queue."""
+        return self.record.queue_offset
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """When it was sent, by the sender's clock: Unix ms."""
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        """When it was stored, by the broker's clock: Unix ms."""
+        return self.record.store_timestamp
+
+    @property
+    def expects_reply(self) -> bool:
+        """Whether it was sent by `Producer.request`, and can be given to `Producer.reply`."""
+        return "REPLY_TO_CLIENT" in self.record.property_map
+
+    @property
+    def born_host(self) -> Host:
+        """The sender's address as the broker saw it."""
+        return self.record.born_host
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was sent back for another try."""
+        return self.record.reconsume_times

@@ -1,0 +1,235 @@
+"""The wire of taking without owning: POP (200050), and what is said of a message that was taken.
+
+A broker gives each message to one consumer of the group, for a time in which nobody else sees it. Its handle says
+which taking it was (`message/pop_handle`); whoever shows it may acknowledge the message, or change the time.
+
+Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (processPopResponse), `BatchAck.java`.
+"""
+
+import base64
+import collections
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.errors import UndecodableError
+from ledgermq.client.group.subscription import Subscription
+from ledgermq.message import pop_handle
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.pop_handle import POP_CK, retry_flag
+from ledgermq.message.record import Record, decode_records
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+
+ANY_QUEUE: Final = "-1"
+COUNT_MAX: Final = 32
+BATCH_SPAN_MAX: Final = 4096  # offsets; what a broker says of a message is not trusted to be near
+POP_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.POLLING_FULL,
+        ResponseCode.POLLING_TIMEOUT,
+    }
+)
+
+
+class Handle(NamedTuple):
+    """Which taking of which message it was."""
+
+    start: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    retry: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    @property
+    def fits_batch(self) -> bool:
+        """Whether it lies near enough to its taking's begin for a bit of its own."""
+        return 0 <= self.offset - self.start < BATCH_SPAN_MAX
+
+    def real_topic(self, topic: str, group: str) -> str:
+        """Where the broker keeps the message: the topic, or the group's retry topic of it."""
+        return pop_handle.real_topic(topic, group, self.retry)
+
+
+class PoppedMessage(Message):
+    """A message that was taken for a time.
+
+    Attributes:
+        handle: which taking it was; a change of the time gives it a new one.
+    """
+
+    __slots__ = ("_times", "handle")
+
+    def __init__(self, record: Record, queue: MessageQueue, handle: Handle, times: int | None) -> None:
+        super().__init__(record, queue)
+        self.handle = handle
+        self._times = times
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was given before."""
+        return super().reconsume_times if self._times is None else self._times
+
+    @property
+    def invisible_until_ms(self) -> int:
+        """When others may get it, by the broker's clock: Unix ms."""
+        return self.handle.pop_ms + self.handle.invisible_ms
+
+
+def pop_command(
+    group: str, subscription: Subscription, count_max: int, invisible_s: float, poll_s: float, *,
+    from_end: bool, is_ordered: bool, attempt_id: str,
+) -> Command:  # fmt: skip
+    """Request 200050 for messages of all queues of a topic at one broker."""
+    ext = {
+        "consumerGroup": group,
+        "topic": subscription.topic,
+        "queueId": ANY_QUEUE,
+        "maxMsgNums": str(count_max),
+        "invisibleTime": str(int(invisible_s * 1000)),
+        "pollTime": str(int(poll_s * 1000)),
+        "bornTime": str(_now_ms()),
+        "initMode": "1" if from_end else "0",
+        "expType": subscription.kind,
+        "exp": subscription.expression,
+        "order": str(is_ordered).lower(),
+    }
+    if is_ordered:
+        ext["attemptId"] = attempt_id
+    return Command(RequestCode.POP_MESSAGE, ext=ext)
+
+
+def notification_command(group: str, topic: str, poll_s: float, *, is_ordered: bool) -> Command:
+    """Request 200054: answered when there is something to take, or after `poll_s`."""
+    ext = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": ANY_QUEUE,
+        "pollTime": str(int(poll_s * 1000)),
+        "bornTime": str(_now_ms()),
+        "order": str(is_ordered).lower(),
+    }
+    return Command(RequestCode.NOTIFICATION, ext=ext)
+
+
+def read_popped(address: str, broker: str, subscription: Subscription, answer: Command) -> list[PoppedMessage]:
+    """The messages of an answer with one of `POP_CODES`, and their handles.
+
+    Raises:
+        UndecodableError: a corrupt record, or a message of which the answer does not say when it was taken.
+    """
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        records = decode_records(answer.body)
+        takings = _Takings(broker, answer.ext)
+        return [takings.message(record, subscription.topic) for record in records]
+    except (CorruptRecordError, KeyError, ValueError) as error:
+        raise UndecodableError(f"{address}: messages taken of {subscription.topic}: {error!r}") from error
+
+
+def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
+    """Header fields that name a message which was taken: of 200051 and 200053."""
+    handle = message.handle
+    return {
+        "consumerGroup": group,
+        "topic": handle.real_topic(message.topic, group),
+        "queueId": str(handle.queue_id),
+        "extraInfo": str(handle),
+        "offset": str(handle.offset),
+    }
+
+
+def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str]) -> Handle:
+    """The handle of a message from the answer to 200053.
+
+    Raises:
+        UndecodableError: the answer says too little.
+    """
+    old = message.handle
+    try:
+        return old._replace(
+            start=old.offset,
+            pop_ms=int(ext["popTime"]),
+            invisible_ms=int(ext["invisibleTime"]),
+            revive_queue=int(ext["reviveQid"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise UndecodableError(f"{address}: answer to a change of time is {dict(ext)!r}") from error
+
+
+def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
+    """The body of request 200151: an entry for each taking of a queue, with a bit for each message; all of them fit."""
+    offsets: dict[tuple[Handle, str], int] = collections.defaultdict(int)
+    for message in messages:
+        handle = message.handle
+        taking = handle._replace(offset=0), handle.real_topic(message.topic, group)
+        offsets[taking] |= 1 << (handle.offset - handle.start)
+    acks: list[dict[str, Any]] = [
+        {
+            "b": base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode(),
+            "c": group,
+            "it": handle.invisible_ms,
+            "pt": handle.pop_ms,
+            "q": handle.queue_id,
+            "r": handle.retry,
+            "rq": handle.revive_queue,
+            "so": handle.start,
+            "t": topic,
+        }
+        for (handle, topic), bits in offsets.items()
+    ]
+    return orjson.dumps({"acks": acks, "brokerName": broker})
+
+
+class _Takings:
+    """What the header of an answer says of the messages in it; lookups raise KeyError or ValueError."""
+
+    def __init__(self, broker: str, ext: Mapping[str, str]) -> None:
+        self._broker = broker
+        self._times = int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"])
+        self._starts = {(retry, int(queue)): int(start) for retry, queue, start in _triples(ext, "startOffsetInfo")}
+        self._counts = {(retry, place): int(n) for retry, place, n in _triples(ext, "orderCountInfo")}
+
+    def message(self, record: Record, topic: str) -> PoppedMessage:
+        queue = MessageQueue(topic, self._broker, record.queue_id)
+        text = record.property_map.get(POP_CK)
+        if text is not None:  # of a retry topic: the broker has written it into the record
+            return PoppedMessage(record, queue, parse_handle(text), None)
+        retry = retry_flag(record.topic)
+        start = self._starts.get((retry, record.queue_id), record.queue_offset)
+        handle = Handle(start, *self._times, retry, self._broker, record.queue_id, record.queue_offset)
+        times = self._counts.get((retry, f"qo{record.queue_id}%{record.queue_offset}"))
+        return PoppedMessage(record, queue, handle, times)
+
+
+def parse_handle(text: str) -> Handle:
+    """Read the property POP_CK.
+
+    Raises:
+        ValueError: not a handle.
+    """
+    taking, offset = pop_handle.parse_handle(text)
+    handle = Handle(*taking, int(offset))
+    handle.real_topic("", "")  # a flag that is none is found here, not when the message is acknowledged
+    return handle
+
+
+def _triples(ext: Mapping[str, str], name: str) -> list[list[str]]:
+    return [part.split(" ") for part in ext.get(name, "").split(";") if part]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

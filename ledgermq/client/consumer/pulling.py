@@ -1,0 +1,113 @@
+"""The wire of reading: request 11 and its answer.
+
+    sysFlag  2 hold the request until there is something   4 the subscription is in the request itself
+
+The subscription goes with every pull, so that a new leader need not have heard our heartbeat first.
+
+Source: apache/rocketmq `remoting/.../protocol/header/PullMessageRequestHeader.java`,
+`client/.../impl/MQClientAPIImpl.java` (processPullResponse).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.route import LEADER_ID, MessageQueue
+from ledgermq.client.errors import UndecodableError
+from ledgermq.client.group.subscription import Subscription
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import TAGS, find_property
+from ledgermq.message.record import decode_records
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+
+HOLD_S: Final = 15.0
+TIMEOUT_S: Final = 30.0
+MESSAGES_MAX: Final = 256
+BYTES_MAX: Final = 1024 * 1024
+RESET_REMARK: Final = "OFFSET_RESET"
+_HOLD: Final = 2
+_SUBSCRIPTION: Final = 4
+
+PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull has brought.
+
+    Attributes:
+        code: 0 found, 19 nothing new, 20 nothing that matches, 21 the offset is not in the queue.
+        next_offset: where to go on.
+        messages: those wanted, in order.
+        is_reset: an administrator has moved the group; said once, so it must be believed.
+        suggested_id: broker id of the replica to pull from next; 0 for the leader.
+    """
+
+    code: int
+    next_offset: int
+    messages: list[Message]
+    is_reset: bool = False
+    suggested_id: int = LEADER_ID
+
+
+def pull_command(
+    group: str, queue: MessageQueue, offset: int, subscription: Subscription, *, hold: bool = True
+) -> Command:
+    """Request 11 for messages from `offset` on; held, if there are none, unless told otherwise."""
+    ext = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(MESSAGES_MAX),
+        "maxMsgBytes": str(BYTES_MAX),
+        "sysFlag": str(_SUBSCRIPTION | _HOLD if hold else _SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(int(HOLD_S * 1000)),
+        "subscription": subscription.expression,
+        "subVersion": str(subscription.version),
+        "expressionType": subscription.kind,
+        "bname": queue.broker,
+    }
+    return Command(RequestCode.PULL_MESSAGE, ext=ext)
+
+
+def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Subscription, answer: Command) -> Pulled:
+    """Read an answer with one of `PULL_CODES`.
+
+    Raises:
+        UndecodableError: no next offset, or a corrupt record.
+    """
+    next_offset = _next_offset(address, answer.ext)
+    suggestion = answer.ext.get("suggestWhichBrokerId", "")
+    suggested_id = int(suggestion) if suggestion.isdecimal() else LEADER_ID
+    if answer.code != ResponseCode.SUCCESS:
+        return Pulled(answer.code, next_offset, [], answer.remark == RESET_REMARK, suggested_id)
+    try:
+        records = decode_records(answer.body)
+    except CorruptRecordError as error:
+        raise UndecodableError(f"{address}: messages of {queue} from {offset} on: {error}") from error
+    tags = TAGS.encode()
+    wants_all = not subscription.tags
+    messages = [
+        Message(record, queue)
+        for record in records
+        if record.queue_offset >= offset and (wants_all or subscription.wants(find_property(record.properties, tags)))
+    ]
+    return Pulled(answer.code, next_offset, messages, suggested_id=suggested_id)
+
+
+def _next_offset(address: str, ext: Mapping[str, str]) -> int:
+    try:
+        return int(ext["nextBeginOffset"])
+    except (KeyError, ValueError) as error:
+        raise UndecodableError(f"{address}: answer to a pull is {dict(ext)!r}") from error

@@ -1,0 +1,307 @@
+"""One queue, read ahead of the program, in order: from the group's offset, across leaders, without a gap.
+
+A pull goes to the leader, or to the replica that the leader suggests; when another node leads, it is asked again there
+from the same offset. A leader that calls our offset illegal because its queue ends before it is not believed at once:
+a node that has just been deposed, or not yet caught up, would send us back over messages that were committed long ago.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ledgermq.client.consumer.backlog import Backlog
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.prefetch import Prefetch
+from ledgermq.client.consumer.pull_call import PullCall
+from ledgermq.client.consumer.pulling import Pulled
+from ledgermq.client.consumer.topic_figures import TopicFigures
+from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.route import LEADER_ID, MessageQueue
+from ledgermq.client.core.routes import Routes
+from ledgermq.client.errors import Action, BusyError, LedgerMQError, RefusedError
+from ledgermq.client.group.subscription import SQL92, Subscription
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import ResponseCode
+
+_log: Final = logging.getLogger(__name__)
+
+LEADERLESS_WAIT_S: Final = 0.05
+LEADERLESS_PATIENCE_S: Final = 2.0  # a replica is read from after that
+EMPTY_PAUSE_S: Final = 0.02
+GIVE_UP_PAUSE_S: Final = 1.0
+PATIENCE_S: Final = 10.0
+GOING_BACK_PAUSE_S: Final = 0.5
+GOING_BACK_DOUBTS: Final = 3
+SPAN_MAX: Final = 2000
+STRANGER_CODES: Final = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+FindStart = Callable[[], Awaitable[int]]
+
+
+class Owner(Protocol):
+    """Whoever has the readers, as they see it."""
+
+    def on_ready(self, reader: "QueueReader") -> None:
+        """The reader's buffer was empty and is not any more."""
+
+    def on_emptied(self, reader: "QueueReader") -> None:
+        """What was in the reader's buffer is not wanted any more."""
+
+    def on_stranger(self, address: str) -> None:
+        """A broker does not know our subscription."""
+
+    def on_failed(self, failure: LedgerMQError) -> None:
+        """A queue cannot be read, and trying on has not helped."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Unix ms; 0 for never.
+
+    Attributes:
+        pulled_ms: when a broker last answered.
+        consumed_ms: when a handler last ended.
+    """
+
+    pulled_ms: int = 0
+    consumed_ms: int = 0
+
+
+class QueueReader:
+    """Reads one queue; `run` is its task.
+
+    Attributes:
+        queue: which.
+        backlog: its messages.
+        committed: what was last committed; None until the start is known.
+        times: when it was last active.
+        idle: set while no handler runs on one of its messages.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        subscription: Subscription,
+        group: str,
+        remoting: RemotingClient,
+        routes: Routes,
+        prefetch: Prefetch,
+        owner: Owner,
+        figures: TopicFigures,
+    ) -> None:
+        self.queue = queue
+        self.backlog = Backlog()
+        self.committed: int | None = None
+        self.times = Times()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._running = 0
+        self._subscription = subscription
+        self._routes = routes
+        self._prefetch = prefetch
+        self._owner = owner
+        self._figures = figures
+        self._loop = asyncio.get_running_loop()
+        self._failures_count = 0
+        self._failing_since: float | None = None
+        self._leaderless_since: float | None = None
+        self._doubts = 0
+        self._suggested_id = LEADER_ID
+        self._pull = PullCall(remoting, group, queue, subscription)
+
+    # -- for the owner
+
+    @property
+    def handled(self) -> int | None:
+        """What may be committed; None until it is known where to begin."""
+        return self.backlog.handled
+
+    def take(self) -> Message:
+        """The next message; there is one."""
+        message = self.backlog.take()
+        self._prefetch.free(message.record.size, len(self.backlog.buffer))
+        return message
+
+    def done(self, message: Message) -> None:
+        """One that was taken is handled."""
+        self.backlog.done(message)
+        self._prefetch.look()
+
+    def handler_began(self) -> None:
+        """A handler has one of its messages."""
+        self._running += 1
+        self.idle.clear()
+
+    def handler_ended(self) -> None:
+        """It has it no more."""
+        self._running -= 1
+        self.times.consumed_ms = time.time_ns() // 1_000_000
+        if not self._running:
+            self.idle.set()
+
+    def finish(self) -> None:
+        """What was taken is handled."""
+        self.backlog.all_done()
+        self._prefetch.look()
+
+    def drop(self) -> None:
+        """Forget what waits: the queue is no longer ours."""
+        self._free_buffer()
+        self.backlog.drop()
+
+    def move(self, offset: int) -> None:
+        """Go on at `offset`."""
+        self._free_buffer()
+        self.backlog.move(offset)
+        self._owner.on_emptied(self)
+        self._prefetch.look()
+        self._pull.break_off()
+
+    def leader_changed(self, leader: str | None) -> None:
+        """Do not wait for an answer of a node that does not lead any more."""
+        self._suggested_id = LEADER_ID
+        if leader is not None and self._pull.address != leader:
+            self._pull.break_off()
+
+    def _free_buffer(self) -> None:
+        for count, message in enumerate(reversed(self.backlog.buffer), 1):
+            self._prefetch.free(message.record.size, len(self.backlog.buffer) - count)
+
+    # -- the task
+
+    async def run(self, find_start: FindStart, pause_s: float) -> None:
+        """Read until cancelled.
+
+        Args:
+            find_start: asks where the group is; called until it succeeds.
+            pause_s: before that.
+        """
+        await asyncio.sleep(pause_s)
+        await self._begin(find_start)
+        while True:
+            await self._prefetch.wait_room(self._is_full)
+            address = self._source()
+            if address is None:
+                await self._routes.changed(LEADERLESS_WAIT_S)
+                self._routes.refresh(self.queue.topic)
+                continue
+            began_at = self._loop.time()
+            offset = self.backlog.next_offset
+            assert offset is not None, "it has begun"
+            outcome = await self._pull.run(address, offset)
+            if self.backlog.next_offset != offset:
+                continue  # we have moved
+            if outcome is not None:
+                self.times.pulled_ms = time.time_ns() // 1_000_000
+            if isinstance(outcome, LedgerMQError):
+                await self._after_failure(address, outcome)
+            elif outcome is not None:
+                self._failures_count, self._failing_since = 0, None
+                await self._take_in(outcome, began_at)
+
+    def _is_full(self) -> bool:
+        return self._prefetch.is_full(len(self.backlog.buffer)) or self.backlog.span > SPAN_MAX
+
+    def _source(self) -> str | None:
+        """The replica that was suggested, else the leader, else, when there has been none for long, any replica."""
+        route = self._routes.route(self.queue.topic)
+        addresses = route.brokers[self.queue.broker].addresses if route and self.queue.broker in route.brokers else {}
+        if self._suggested_id != LEADER_ID and self._suggested_id in addresses:
+            return addresses[self._suggested_id]
+        leader = self._routes.leader(self.queue.broker)
+        if leader is not None:
+            self._leaderless_since = None
+            return leader
+        now = self._loop.time()
+        self._leaderless_since = self._leaderless_since or now
+        if now < self._leaderless_since + LEADERLESS_PATIENCE_S:
+            return None
+        return next(iter(addresses.values()), None)
+
+    async def _begin(self, find_start: FindStart) -> None:
+        while self.backlog.next_offset is None:
+            try:
+                start = await find_start()
+            except LedgerMQError as failure:
+                _log.warning("%s: where to begin is not known yet: %s", self.queue, failure)
+                await self._pause_after_refusal(failure)
+            else:
+                self.committed = start
+                if self.backlog.next_offset is None:  # nobody has moved it meanwhile
+                    self.backlog.next_offset = start
+        self._failing_since = None
+
+    async def _take_in(self, pulled: Pulled, began_at: float) -> None:
+        self._suggested_id = pulled.suggested_id
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            await self._correct(pulled.next_offset, pulled.is_reset)
+            return
+        self._doubts = 0
+        self._figures.pulled(self.queue.topic, self._loop.time() - began_at, len(pulled.messages))
+        before = self.backlog.next_offset or 0
+        self.backlog.next_offset = max(before, pulled.next_offset)
+        if pulled.messages:
+            was_empty = not self.backlog.buffer
+            self.backlog.add(pulled.messages)
+            self._prefetch.add(sum(message.record.size for message in pulled.messages))
+            if was_empty:
+                self._owner.on_ready(self)
+        if self.backlog.next_offset == before and self._loop.time() < began_at + EMPTY_PAUSE_S:
+            await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold requests
+
+    async def _correct(self, offset: int, is_reset: bool) -> None:
+        """The leader says that our offset is not in the queue, or moved by an administrator, and where to go on."""
+        before = self.backlog.next_offset or 0
+        if is_reset:
+            _log.warning("%s: offset %d was reset, going on at %d", self.queue, before, offset)
+            self.move(offset)
+            return
+        if offset < before and self._doubts < GOING_BACK_DOUBTS:
+            self._doubts += 1
+            self._routes.refresh(self.queue.topic)
+            await asyncio.sleep(GOING_BACK_PAUSE_S)
+            return
+        _log.warning("%s: offset %d is not in the queue, going on at %d", self.queue, before, offset)
+        self._doubts = 0
+        self.backlog.next_offset = offset
+
+    async def _after_failure(self, address: str, failure: LedgerMQError) -> None:
+        self._suggested_id = LEADER_ID
+        if failure.code in STRANGER_CODES:
+            self._owner.on_stranger(address)
+        if failure.action is Action.GIVE_UP or self._is_unfilterable(failure):
+            await self._pause_after_refusal(failure)
+            return
+        self._failures_count += 1
+        if not isinstance(failure, BusyError):
+            self._routes.report_failure(self.queue.topic, self.queue.broker, address, failure)
+        pause_s = back_off_s(self._failures_count, random.random)
+        if isinstance(failure, RefusedError) and failure.retry_after_s is not None:
+            pause_s = max(pause_s, failure.retry_after_s)
+        await self._routes.leader_other_than(self.queue.broker, address, pause_s)
+
+    def _is_unfilterable(self, failure: LedgerMQError) -> bool:
+        """Java's broker answers SYSTEM_ERROR to a condition unless `enablePropertyFilter` is set."""
+        return self._subscription.kind == SQL92 and failure.code == ResponseCode.SYSTEM_ERROR
+
+    async def _pause_after_refusal(self, failure: LedgerMQError) -> None:
+        """A refusal for good may pass (a topic being created, a leader that is behind); if not, the program is told."""
+        now = self._loop.time()
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since > PATIENCE_S and (
+            failure.action is Action.GIVE_UP or self._is_unfilterable(failure)
+        ):
+            self._owner.on_failed(failure)
+        await asyncio.sleep(GIVE_UP_PAUSE_S)

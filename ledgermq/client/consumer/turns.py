@@ -1,0 +1,134 @@
+"""Whose turn it is: the messages of several queues, given one after another, some of each queue at a time."""
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.queue_reader import QueueReader
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.errors import InvalidArgumentError
+
+TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
+
+
+class Turns:
+    """Readers that have messages, in turn; but for what their `Owner` does about strangers."""
+
+    def __init__(self) -> None:
+        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
+        self._ready: collections.deque[QueueReader] = collections.deque()
+        self._turn_left = TURN_COUNT
+        self._held: set[QueueReader] = set()
+        self._paused: set[MessageQueue] = set()
+        self._more = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    def readers(self) -> list[QueueReader]:
+        """Of all queues."""
+        return [reader for reader, _ in self._readers.values()]
+
+    def reader(self, queue: MessageQueue) -> QueueReader:
+        """Of one queue.
+
+        Raises:
+            InvalidArgumentError: it is not ours.
+        """
+        if queue not in self._readers:
+            raise InvalidArgumentError(f"queue {queue} is not assigned to this consumer now")
+        return self._readers[queue][0]
+
+    # -- messages out
+
+    @property
+    def has_message(self) -> bool:
+        """Whether `take` has one to give."""
+        return bool(self._ready)
+
+    def take(self) -> tuple[QueueReader, Message]:
+        """The next message; there is one."""
+        reader = self._ready[0]
+        message = reader.take()
+        self._turn_left -= 1
+        if not reader.backlog.buffer:
+            self._ready.popleft()
+            self._turn_left = TURN_COUNT
+        elif self._turn_left <= 0:
+            self._ready.rotate(-1)
+            self._turn_left = TURN_COUNT
+        return reader, message
+
+    async def wait_more(self) -> None:
+        """Return when something may have changed.
+
+        Raises:
+            LedgerMQError: something cannot go on; it is told once.
+        """
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._more.clear()
+        await self._more.wait()
+
+    def wake(self) -> None:
+        """Something may have changed for those who wait."""
+        self._more.set()
+
+    def hold(self, reader: QueueReader) -> None:
+        """Give no more of this queue until `release`."""
+        self._held.add(reader)
+        self._withdraw(reader)
+
+    def release(self, reader: QueueReader) -> None:
+        """Give of it again."""
+        self._held.discard(reader)
+        self._offer(reader)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Give none of these until `resume`; they stay ours."""
+        for queue in queues:
+            self._paused.add(queue)
+            if queue in self._readers:
+                self._withdraw(self._readers[queue][0])
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Give of these again."""
+        for queue in queues:
+            self._paused.discard(queue)
+            if queue in self._readers:
+                self._offer(self._readers[queue][0])
+
+    def rewind(self) -> None:
+        """Read again what was taken and is not done: whoever had it in hand has ended."""
+        for reader in self.readers():
+            handled = reader.handled
+            if reader.backlog.in_hand and handled is not None:
+                reader.move(handled)
+            self.release(reader)
+
+    def _offer(self, reader: QueueReader) -> None:
+        may = reader.queue not in self._paused and reader not in self._held
+        if may and reader.backlog.buffer and reader not in self._ready:
+            self._ready.append(reader)
+            self._more.set()
+
+    def _withdraw(self, reader: QueueReader) -> None:
+        with contextlib.suppress(ValueError):
+            self._ready.remove(reader)
+
+    # -- what readers tell
+
+    def on_ready(self, reader: QueueReader) -> None:
+        """A reader has messages again."""
+        self._offer(reader)
+
+    def on_emptied(self, reader: QueueReader) -> None:
+        """A reader has none any more."""
+        self._withdraw(reader)
+
+    def on_failed(self, failure: BaseException) -> None:
+        """Something cannot go on: the program is told when it asks for more."""
+        self._failure = failure
+        self._more.set()

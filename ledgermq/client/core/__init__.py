@@ -1,0 +1,1 @@
+"""What producers, consumers and admins share: connections, routes, calls."""

@@ -1,0 +1,310 @@
+"""One request to whoever leads, tried until it is answered: retries, redirects and the deadline of the whole call.
+
+    choose a target -> request -> answer ............................................ done
+                                  refused for good .................................. raise it
+                                  not leader, lost, no answer, busy -> look where to go, back off, choose again
+
+What is asked, and of whom, is a `Plan`; it is asked anew for each try. One dict entry a call is kept while it is under
+way: `StallWatch` reads from it which leaders are silent.
+"""
+
+import asyncio
+import collections
+import random
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.routes import Routes
+from ledgermq.client.errors import (
+    Action,
+    BusyError,
+    ClosedError,
+    DeadlineExceededError,
+    LedgerMQError,
+    NoRouteError,
+    NotLeaderError,
+    PermissionDeniedError,
+    RefusedError,
+    TopicNotFoundError,
+    another,
+    refusal_from,
+    unreachable_from,
+)
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+
+UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
+SECOND_THOUGHTS: Final = 2  # further tries after an answer that may be due to a broker that is behind the others
+FAILURES_KEPT: Final = 8
+SUCCESS: Final = frozenset({0})
+ROUTE_WAIT_S: Final = 0.05
+
+Found = TypeVar("Found")
+
+
+class Target(NamedTuple):
+    """Where one try goes: the leader of a broker name; `queue_id` for plans that choose a queue, else -1."""
+
+    broker: str
+    queue_id: int
+    address: str
+
+
+class Plan(Protocol):
+    """A request, as a recipe for each try."""
+
+    @property
+    def topic(self) -> str:
+        """Whose route tells where to go."""
+
+    @property
+    def accepted(self) -> frozenset[int]:
+        """Response codes that answer the call."""
+
+    def choose(self, failed_broker: str | None) -> Target | None:
+        """Where to try, away from the broker that has just failed if there is a choice; None when nobody leads."""
+
+    def command(self, target: Target) -> Command:
+        """The request for that target."""
+
+    def describe(self) -> str:
+        """What it is, for error texts."""
+
+
+class Answered(NamedTuple):
+    """An answer, who gave it, and how many tries it took."""
+
+    response: Command
+    target: Target
+    attempts: int
+
+
+class FailedTry(NamedTuple):
+    """A try that has failed, and after which there will be another: for who wants to hear of it.
+
+    Attributes:
+        what: the call, in words.
+        topic: whose route it follows.
+        broker: name of the broker that was asked.
+        address: of its node.
+        attempts: tries so far.
+        failure: of the last one.
+    """
+
+    what: str
+    topic: str
+    broker: str
+    address: str
+    attempts: int
+    failure: LedgerMQError
+
+
+OnRetry = Callable[[FailedTry], None]
+OnTry = Callable[[Target, float, LedgerMQError | None], None]
+"""Told of each try: where it went, how long it took (s), how it failed."""
+
+
+class UnderWay(NamedTuple):
+    """One try that waits for its answer, since `began_at` (loop time, s)."""
+
+    began_at: float
+    topic: str
+    broker: str
+    address: str
+
+
+class _Course:
+    """How one call goes, once it has met a difficulty."""
+
+    __slots__ = ("attempts_max", "began_at", "deadline", "failures", "failures_count")
+
+    def __init__(self, began_at: float, deadline: float, attempts_max: int | None) -> None:
+        self.began_at = began_at
+        self.deadline = deadline
+        self.attempts_max = attempts_max
+        self.failures: collections.deque[LedgerMQError] = collections.deque(maxlen=FAILURES_KEPT)
+        self.failures_count = 0
+
+    def add(self, failure: LedgerMQError) -> None:
+        """Keep it; once the outcome of a try is unknown, so is that of the call."""
+        if self.failures and not all(earlier.outcome_known for earlier in self.failures):
+            failure.outcome_known = False
+        self.failures.append(failure)
+        self.failures_count += 1
+
+
+class Calls:
+    """Runs plans.
+
+    Args:
+        attempt_timeout_s: for one try.
+        deadline_s: for a whole call, unless the call says another.
+        on_retry: told of each try that is followed by another. Must not raise.
+        on_try: told of each try. Must not raise.
+    """
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        routes: Routes,
+        *,
+        attempt_timeout_s: float,
+        deadline_s: float,
+        on_retry: OnRetry | None = None,
+        on_try: OnTry | None = None,
+    ) -> None:
+        self.deadline_s = deadline_s
+        self.under_way: dict[int, UnderWay] = {}
+        self._remoting = remoting
+        self._routes = routes
+        self.attempt_timeout_s = attempt_timeout_s
+        self._on_retry = on_retry
+        self._on_try = on_try
+        self._loop = asyncio.get_running_loop()
+        self._number = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Let no call begin or go on."""
+        self._closed = True
+
+    async def run(self, plan: Plan, *, deadline_s: float | None = None, attempts_max: int | None = None) -> Answered:
+        """The accepted answer to the plan.
+
+        Args:
+            plan: what to ask, and of whom.
+            deadline_s: for the whole call.
+            attempts_max: give up after so many tries; the last failure is raised as it is.
+
+        Raises:
+            LedgerMQError: refused for good, out of time, or out of tries.
+        """
+        loop_time = self._loop.time
+        began_at = loop_time()
+        deadline = began_at + (self.deadline_s if deadline_s is None else deadline_s)
+        course: _Course | None = None
+        attempts = 0
+        failed_broker: str | None = None
+        while True:
+            if self._closed:
+                raise _closed(plan.describe, course)
+            target = plan.choose(failed_broker)
+            if target is None:
+                course = course or _Course(began_at, deadline, attempts_max)
+                await self._wait_for_routes(plan.topic, plan.describe, course, attempts)
+                continue
+            attempts += 1
+            outcome = await self._try(plan, target, deadline)
+            if type(outcome) is Command:
+                return Answered(outcome, target, attempts)
+            assert isinstance(outcome, LedgerMQError), "either answered or failed"
+            course = course or _Course(began_at, deadline, attempts_max)
+            course.add(outcome)
+            await self._after_failure(plan, target, outcome, course, attempts)
+            failed_broker = target.broker
+            if self._on_retry is not None:
+                self._on_retry(FailedTry(plan.describe(), plan.topic, target.broker, target.address, attempts, outcome))
+
+    async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
+        number = self._number = self._number + 1
+        now = self._loop.time()
+        self.under_way[number] = UnderWay(now, plan.topic, target.broker, target.address)
+        timeout_s = min(self.attempt_timeout_s, max(deadline - now, 0.001))
+        outcome: Command | LedgerMQError
+        try:
+            outcome = await self._remoting.request(target.address, plan.command(target), timeout_s)
+            if outcome.code not in plan.accepted:
+                outcome = refusal_from(target.address, outcome.code, outcome.remark, outcome.ext)
+        except RemotingError as error:
+            outcome = unreachable_from(target.address, error)
+        finally:
+            del self.under_way[number]
+        if self._on_try is not None:
+            self._on_try(target, self._loop.time() - now, outcome if isinstance(outcome, LedgerMQError) else None)
+        return outcome
+
+    async def found(self, topic: str, look: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
+        """What `look` finds in the routes, once it finds something; waits for no request.
+
+        Raises:
+            NoRouteError: the topic is not known to any nameserver.
+            DeadlineExceededError: nothing found in time.
+            ClosedError: closed meanwhile.
+        """
+        now = self._loop.time()
+        course = _Course(now, now + self.deadline_s, None)
+        while (thing := look()) is None:
+            if self._closed:
+                raise _closed(describe, course)
+            await self._wait_for_routes(topic, describe, course, 0)
+        return thing
+
+    async def _wait_for_routes(self, topic: str, describe: Callable[[], str], course: _Course, attempts: int) -> None:
+        """Until routes change; raises when that has lasted too long."""
+        now = self._loop.time()
+        failure = self._routes.failure(topic)
+        is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
+        if failure is not None and is_unknown and now >= course.began_at + UNKNOWN_TOPIC_PATIENCE_S:
+            raise _no_route(failure, course)
+        if now >= course.deadline:
+            if failure is not None and not course.failures:
+                course.add(failure)
+            raise _exceeded(describe, course, attempts)
+        await self._routes.changed(min(ROUTE_WAIT_S, course.deadline - now))
+        if course.failures:  # somebody led until just now
+            self._routes.refresh(topic)
+
+    async def _after_failure(
+        self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course, attempts: int
+    ) -> None:
+        """Return when the next try may begin; raises when there is to be none."""
+        if failure.action is Action.GIVE_UP and not _deserves_second_thought(failure, course):
+            raise failure
+        if not isinstance(failure, BusyError):
+            self._routes.report_failure(plan.topic, target.broker, target.address, failure)
+        if course.attempts_max is not None and attempts >= course.attempts_max:
+            raise failure
+        now = self._loop.time()
+        if now >= course.deadline:
+            raise _exceeded(plan.describe, course, attempts)
+        wait_s = min(self._wait_s(plan, target, failure, course), course.deadline - now)
+        if isinstance(failure, BusyError):
+            await asyncio.sleep(wait_s)
+        elif wait_s > 0:
+            await self._routes.leader_other_than(target.broker, target.address, wait_s)
+
+    def _wait_s(self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course) -> float:
+        if course.failures_count == 1:
+            elsewhere = plan.choose(target.broker)
+            if elsewhere is not None and elsewhere.address != target.address:
+                return 0.0
+        pause_s = back_off_s(course.failures_count, random.random)
+        retry_after_s = failure.retry_after_s if isinstance(failure, RefusedError) else None
+        if retry_after_s is None or isinstance(failure, NotLeaderError):
+            return pause_s
+        return max(pause_s, retry_after_s)
+
+
+def _exceeded(describe: Callable[[], str], course: _Course, attempts: int) -> DeadlineExceededError:
+    return DeadlineExceededError(describe(), course.deadline - course.began_at, attempts, tuple(course.failures))
+
+
+def _closed(describe: Callable[[], str], course: _Course | None) -> ClosedError:
+    known = course is None or all(failure.outcome_known for failure in course.failures)
+    doubt = "" if known else " (an attempt without an answer may have been carried out)"
+    return ClosedError(f"{describe()}: closed meanwhile{doubt}", outcome_known=known)
+
+
+def _no_route(failure: NoRouteError, course: _Course) -> LedgerMQError:
+    """The reason of a route, which is everybody's, for one call."""
+    mine = another(failure)
+    mine.outcome_known = all(earlier.outcome_known for earlier in course.failures)
+    return mine
+
+
+def _deserves_second_thought(failure: LedgerMQError, course: _Course) -> bool:
+    """A broker may not know a new topic yet, or be read-only for a moment; Java's producer tries again there too."""
+    is_doubtful = isinstance(failure, TopicNotFoundError | PermissionDeniedError)
+    return is_doubtful and course.failures_count <= SECOND_THOUGHTS

@@ -1,0 +1,103 @@
+"""Latency fault tolerance: brokers that answer late or not at all are passed over for a while. Pure: time comes in.
+
+    latency, ms at least     50   100    550   1800   3000    5000   15000
+    not available for, ms     0     0   2000   5000   6000   10000   30000        a failure counts as 10 000 ms
+
+A queue is chosen among those of available brokers, else of reachable ones, else of any; within each, not of the broker
+that this send has just failed at. Times are ms of any one clock.
+
+Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFaultToleranceImpl.java` (5.3.3).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ledgermq.client.core.checks import check_flag, listed
+from ledgermq.client.errors import InvalidArgumentError
+
+LATENCY_MAX_MS: Final = (50, 100, 550, 1800, 3000, 5000, 15000)
+NOT_AVAILABLE_MS: Final = (0, 0, 2000, 5000, 6000, 10000, 30000)
+ISOLATION_LATENCY_MS: Final = 10_000
+PROBE_INTERVAL_MS: Final = 2_000
+
+
+class _Fault:
+    """What is known of one broker name."""
+
+    __slots__ = ("available_from_ms", "is_reachable", "latency_ms", "probe_from_ms")
+
+    def __init__(self) -> None:
+        self.latency_ms = 0.0
+        self.available_from_ms = 0.0
+        self.probe_from_ms = 0.0
+        self.is_reachable = True
+
+
+class FaultStrategy:
+    """Which brokers to avoid, by what sends to them have met.
+
+    Args:
+        latency_max_ms: rising thresholds.
+        not_available_ms: how long a broker is avoided whose latency has reached the threshold of the same place.
+        probe: a broker that cannot be reached is not used until it answers a probe; without it, it is used again when
+            its time is over.
+
+    Raises:
+        InvalidArgumentError: the two tables differ in length, or the thresholds do not rise.
+    """
+
+    def __init__(
+        self,
+        *,
+        latency_max_ms: Sequence[int] = LATENCY_MAX_MS,
+        not_available_ms: Sequence[int] = NOT_AVAILABLE_MS,
+        probe: bool = False,
+    ) -> None:
+        check_flag(probe=probe)
+        least = listed((int, float), "latency_max_ms", latency_max_ms)
+        avoided = listed((int, float), "not_available_ms", not_available_ms)
+        if len(least) != len(avoided) or least != sorted(set(least)):
+            raise InvalidArgumentError(f"{latency_max_ms} and {not_available_ms} are no table of back-offs")
+        self._rows = list(zip(least, avoided, strict=True))[::-1]
+        self.probe = probe
+        self._faults: dict[str, _Fault] = {}
+
+    def not_available_ms(self, latency_ms: float, *, isolate: bool = False) -> int:
+        """How long a broker with that latency is avoided; `isolate`: as one that has failed."""
+        counted = ISOLATION_LATENCY_MS if isolate else latency_ms
+        return next((avoided for least, avoided in self._rows if counted >= least), 0)
+
+    def observe(self, broker: str, latency_ms: float, now_ms: float, *, isolate: bool, reachable: bool) -> None:
+        """A try at `broker` has taken so long. An avoidance is never shortened by a later, better one."""
+        fault = self._faults.setdefault(broker, _Fault())
+        fault.latency_ms = latency_ms
+        avoided_ms = self.not_available_ms(latency_ms, isolate=isolate)
+        if avoided_ms > 0:
+            fault.available_from_ms = max(fault.available_from_ms, now_ms + avoided_ms)
+        fault.is_reachable = reachable
+
+    def is_available(self, broker: str, now_ms: float) -> bool:
+        """Whether nothing speaks against it."""
+        fault = self._faults.get(broker)
+        return fault is None or now_ms >= fault.available_from_ms
+
+    def is_reachable(self, broker: str) -> bool:
+        """Whether it was last reached, or not yet found unreachable."""
+        fault = self._faults.get(broker)
+        return fault is None or fault.is_reachable
+
+    def to_probe(self, now_ms: float) -> list[str]:
+        """The brokers whose turn it is to be probed; each again after `PROBE_INTERVAL_MS`."""
+        due = [broker for broker, fault in self._faults.items() if now_ms >= fault.probe_from_ms]
+        for broker in due:
+            self._faults[broker].probe_from_ms = now_ms + PROBE_INTERVAL_MS
+        return due
+
+    def probed(self, broker: str) -> None:
+        """It has answered a probe."""
+        if broker in self._faults:
+            self._faults[broker].is_reachable = True
+
+    def forget(self, broker: str) -> None:
+        """No route names it any more."""
+        self._faults.pop(broker, None)

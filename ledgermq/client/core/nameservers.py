@@ -1,0 +1,129 @@
+"""The nameservers, asked in turn: they share nothing, so any of them may know, and any may be down or behind.
+
+One is asked as long as it answers; the next takes its place when it does not, or when `distrust` says that what it
+tells does not hold. LedgerMQ's nameserver holds a question until the answer changes (`waitMillis`, `knownVersion`,
+answered with `routeVersion`); others answer at once and without a version.
+
+Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (getTopicRouteInfoFromNameServer).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledgermq.client.core.route import TopicRoute, parse_route
+from ledgermq.client.errors import LedgerMQError, NoRouteError, refusal_from, unreachable_from
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+
+NEVER_SEEN = "-1"  # no route has this version: the answer comes at once
+NO_ROUTE = "0"
+ANSWER_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_OF_MANY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAnswer:
+    """What one nameserver said of a topic.
+
+    Attributes:
+        route: the route.
+        address: the nameserver.
+        version: of the route, at this nameserver; None when it cannot hold a question until the route changes.
+    """
+
+    route: TopicRoute
+    address: str
+    version: str | None
+
+
+class Nameservers:
+    """Requests to whichever nameserver answers.
+
+    Args:
+        addresses: at least one `host:port`.
+    """
+
+    def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
+        self.addresses = tuple(addresses)
+        self._remoting = remoting
+        self._current = 0
+        self._timeout_s = ANSWER_TIMEOUT_S if len(addresses) == 1 else ANSWER_TIMEOUT_OF_MANY_S
+
+    def distrust(self) -> None:
+        """Ask the next one first from now on."""
+        self._current = (self._current + 1) % len(self.addresses)
+
+    async def request(self, code: int, ext: dict[str, str]) -> Command:
+        """The first success that any nameserver answers.
+
+        Raises:
+            LedgerMQError: none did; the last one's failure.
+        """
+        failure: LedgerMQError | None = None
+        for _ in self.addresses:
+            try:
+                return await self.request_at(self.addresses[self._current], code, ext, self._timeout_s)
+            except LedgerMQError as error:
+                failure = error
+                self.distrust()
+        assert failure is not None, "there is at least one nameserver"
+        raise failure
+
+    async def request_at(self, address: str, code: int, ext: dict[str, str], timeout_s: float) -> Command:
+        """The answer of one nameserver.
+
+        Raises:
+            UnreachableError, RefusedError: it does not answer, or says no.
+        """
+        try:
+            answer = await self._remoting.request(address, Command(code, ext=ext), timeout_s)
+        except RemotingError as error:
+            raise unreachable_from(address, error) from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal_from(address, answer.code, answer.remark, answer.ext)
+        return answer
+
+    async def route(self, topic: str) -> RouteAnswer:
+        """Where a topic is, by the first nameserver that knows.
+
+        Raises:
+            NoRouteError: none knows; it lists what each has said.
+        """
+        failures: dict[str, LedgerMQError] = {}
+        for _ in self.addresses:
+            address = self.addresses[self._current]
+            try:
+                return await self._ask(address, topic, NEVER_SEEN, 0.001)
+            except LedgerMQError as error:
+                failures[address] = error
+                self.distrust()
+        raise NoRouteError(topic, failures)
+
+    async def next_route(self, known: RouteAnswer, wait_s: float) -> RouteAnswer:
+        """The route once it differs from the known one, or after `wait_s`; asked of the same nameserver.
+
+        Raises:
+            UnreachableError, RefusedError: it does not answer, or does not know the topic any more.
+        """
+        return await self._ask(known.address, known.route.topic, known.version or NEVER_SEEN, wait_s)
+
+    async def first_route(self, topic: str, wait_s: float) -> RouteAnswer:
+        """The route of a topic that was not known just now, once it is.
+
+        Raises:
+            UnreachableError, RefusedError: it is not known within `wait_s`, or the nameserver does not wait.
+        """
+        return await self._ask(self.addresses[self._current], topic, NO_ROUTE, wait_s)
+
+    async def _ask(self, address: str, topic: str, version: str, wait_s: float) -> RouteAnswer:
+        ext = {
+            "topic": topic,
+            "acceptStandardJsonOnly": "true",
+            "knownVersion": version,
+            "waitMillis": str(max(1, int(wait_s * 1000))),
+        }
+        timeout_s = self._timeout_s if version == NEVER_SEEN else wait_s + self._timeout_s
+        answer = await self.request_at(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, timeout_s)
+        return RouteAnswer(parse_route(topic, answer.body), address, answer.ext.get("routeVersion"))

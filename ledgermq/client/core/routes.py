@@ -1,0 +1,249 @@
+"""The routes of the topics in use, and who leads each broker name: always as new as can be known.
+
+    nameserver --(held question, else polling)--> route of a topic --> leader by broker name --> wake who waits
+    a failed request --(report_failure)--> ask again at once; a refusal's leader hint counts until a route says more
+
+A route that was known stays in use when no nameserver tells a newer one. One task a topic; on the loop's thread only.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from ledgermq.client.core.nameservers import Nameservers, RouteAnswer
+from ledgermq.client.core.route import TopicRoute
+from ledgermq.client.errors import LedgerMQError, NoRouteError, NotLeaderError
+
+_log: Final = logging.getLogger(__name__)
+
+POLL_S: Final = 30.0
+POLL_UNKNOWN_S: Final = 2.0
+HOLD_S: Final = 25.0
+FETCH_GAP_S: Final = 0.02
+FETCH_GAP_MAX_S: Final = 1.0  # while no nameserver tells a route
+
+OnLeader = Callable[[str, str | None], None]
+OnRoute = Callable[[TopicRoute], None]
+
+
+class _Watched:
+    """One topic that is followed."""
+
+    __slots__ = ("answer", "failure", "lent", "reports", "task", "topic", "wanted")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.answer: RouteAnswer | None = None
+        self.failure: NoRouteError | None = None
+        self.lent: TopicRoute | None = None
+        self.reports = 0  # failures reported since the route last changed
+        self.wanted = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Routes:
+    """Routes and leaders.
+
+    Args:
+        nameservers: whom to ask.
+        on_leader: called with a broker name and its new leader's address (None: it has none now).
+        on_route: called with each new route.
+
+    Attributes:
+        revision: grows with every change.
+    """
+
+    def __init__(self, nameservers: Nameservers, on_leader: OnLeader, on_route: OnRoute) -> None:
+        self._nameservers = nameservers
+        self._on_leader = on_leader
+        self._on_route = on_route
+        self._loop = asyncio.get_running_loop()
+        self._topics: dict[str, _Watched] = {}
+        self._routed: dict[str, str | None] = {}
+        self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the leader hinted at, and who hinted
+        self._leaders: dict[str, str | None] = {}
+        self._waiters: dict[asyncio.Future[None], None] = {}  # woken in the order in which they came
+        self.revision = 0
+
+    # -- asking
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """The newest route of a topic; None while none is known. Asking makes it followed from now on."""
+        watched = self._topics.get(topic) or self._follow(topic)
+        return watched.answer.route if watched.answer else None
+
+    def lent_route(self, topic: str, template: str, queue_count_max: int) -> TopicRoute | None:
+        """The topic's own route, else the template topic's lent to it; None while neither is known."""
+        own = self.route(topic)
+        if own is not None:
+            return own
+        lender = self.route(template)
+        watched = self._topics[topic]
+        if lender is None or watched.failure is None:  # not before the topic itself was asked for
+            return None
+        if watched.lent is None or watched.lent.brokers is not lender.brokers:
+            watched.lent = lender.for_topic(topic, queue_count_max)
+        return watched.lent
+
+    def failure(self, topic: str) -> NoRouteError | None:
+        """Why there is no route; None when there is one, or nobody has answered yet."""
+        watched = self._topics.get(topic)
+        return watched.failure if watched else None
+
+    def leader(self, broker: str) -> str | None:
+        """Address of who leads this broker name, as far as known."""
+        return self._leaders.get(broker)
+
+    def addresses(self) -> Mapping[str, str]:
+        """All brokers of the topics followed: their broker name by address."""
+        found = {}
+        for watched in self._topics.values():
+            for broker in watched.answer.route.brokers.values() if watched.answer else ():
+                found.update(dict.fromkeys(broker.addresses.values(), broker.name))
+        return found | {address: broker for broker, address in self._leaders.items() if address is not None}
+
+    # -- telling
+
+    def report_failure(self, topic: str, broker: str, address: str, failure: LedgerMQError) -> None:
+        """A request to the leader of `broker` at `address` failed: look at once where to go instead."""
+        if isinstance(failure, NotLeaderError) and failure.leader_hint not in (None, address):
+            assert failure.leader_hint is not None, "just compared"
+            self._hints[broker] = (failure.leader_hint, address)
+        elif self._hints.get(broker, ("",))[0] == address:
+            del self._hints[broker]
+        self._settle_leader(broker)
+        self.refresh(topic)
+
+    def refresh(self, topic: str) -> None:
+        """Ask the nameservers now."""
+        watched = self._topics.get(topic) or self._follow(topic)
+        watched.reports += 1
+        watched.wanted.set()
+
+    # -- waiting
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return at the next change of any route or leader, or after `timeout_s`."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters[waiter] = None
+        timer = self._loop.call_later(timeout_s, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            del self._waiters[waiter]
+
+    async def leader_other_than(self, broker: str, address: str, timeout_s: float) -> None:
+        """Return when another node leads `broker`, or after `timeout_s`."""
+        deadline = self._loop.time() + timeout_s
+        while self.leader(broker) in (None, address) and (left_s := deadline - self._loop.time()) > 0:
+            await self.changed(left_s)
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        tasks = [watched.task for watched in self._topics.values() if watched.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._wake_all()
+
+    # -- following
+
+    def _follow(self, topic: str) -> _Watched:
+        watched = self._topics[topic] = _Watched(topic)
+        watched.task = self._loop.create_task(self._watch(watched), name=f"route of {topic}")
+        return watched
+
+    async def _watch(self, watched: _Watched) -> None:
+        gap_s = FETCH_GAP_S
+        while True:
+            watched.wanted.clear()
+            await self._fetch(watched)
+            gap_s = min(2 * gap_s, FETCH_GAP_MAX_S) if watched.failure else FETCH_GAP_S
+            await asyncio.sleep(gap_s)
+            await self._wait_for_news(watched)
+
+    async def _fetch(self, watched: _Watched) -> None:
+        if watched.reports > 1:  # what it told last time did not help
+            self._nameservers.distrust()
+        try:
+            self._apply(watched, await self._nameservers.route(watched.topic))
+        except NoRouteError as failure:
+            watched.failure = failure
+            self._wake_all()
+
+    async def _wait_for_news(self, watched: _Watched) -> None:
+        """Until the route is wanted at once, or it is time to ask."""
+        while not watched.wanted.is_set():
+            known, began_at = watched.answer, self._loop.time()
+            answer: RouteAnswer | None = None
+            if known is None:
+                answer = await _first(self._nameservers.first_route(watched.topic, HOLD_S), watched.wanted.wait())
+            elif known.version is not None:
+                answer = await _first(self._nameservers.next_route(known, HOLD_S), watched.wanted.wait())
+            if answer is not None:
+                self._apply(watched, answer)
+                continue
+            if known is not None and known.version is None:
+                await _wait_for(watched.wanted, POLL_S)
+            elif known is None and self._loop.time() < began_at + POLL_UNKNOWN_S / 2:  # it does not hold questions
+                await _wait_for(watched.wanted, POLL_UNKNOWN_S)
+            return
+
+    def _apply(self, watched: _Watched, answer: RouteAnswer) -> None:
+        before = watched.answer.route if watched.answer else None
+        watched.answer = answer
+        watched.failure = None
+        if answer.route == before:
+            return
+        watched.reports = 0
+        for broker in answer.route.brokers.values():
+            self._routed[broker.name] = broker.leader
+            hint = self._hints.get(broker.name)
+            if hint is not None and broker.leader not in (None, hint[1]):
+                del self._hints[broker.name]
+            self._settle_leader(broker.name)
+        self._wake_all()
+        self._on_route(answer.route)
+
+    def _settle_leader(self, broker: str) -> None:
+        hint = self._hints.get(broker)
+        leader = hint[0] if hint else self._routed.get(broker)
+        if broker in self._leaders and self._leaders[broker] == leader:
+            return
+        self._leaders[broker] = leader
+        _log.info("broker %s is led by %s", broker, leader or "nobody")
+        self._on_leader(broker, leader)
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        self.revision += 1
+        for waiter in self._waiters:
+            _wake(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation that comes with the event (3.11)
+            await event.wait()
+
+
+async def _first(question: Coroutine[Any, Any, RouteAnswer], wanted: Coroutine[Any, Any, Any]) -> RouteAnswer | None:
+    """The answer if it comes before `wanted` ends; None when it does not, or is a failure."""
+    tasks = [asyncio.ensure_future(question), asyncio.ensure_future(wanted)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    except LedgerMQError:
+        return None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

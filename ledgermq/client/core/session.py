@@ -1,0 +1,255 @@
+"""What a producer, a consumer and an admin have in common: connections, nameservers, routes, calls, heartbeats.
+
+Producer | Consumer | Admin
+        Session ── Calls ── Routes ── Nameservers
+           └────── Heartbeats    └─────── RemotingClient: one connection per address, requests pipelined
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.calls import Calls, FailedTry, OnRetry, OnTry
+from ledgermq.client.core.checks import check_callable, check_seconds
+from ledgermq.client.core.heartbeats import Heartbeats
+from ledgermq.client.core.identity import local_address_towards, make_client_id
+from ledgermq.client.core.nameservers import Nameservers
+from ledgermq.client.core.routes import OnLeader, OnRoute, Routes
+from ledgermq.client.core.stall_watch import StallWatch
+from ledgermq.client.errors import ClosedError, InvalidArgumentError
+from ledgermq.remoting.client import NoRequests, RemotingClient
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls import ClientTls, ContextSource
+
+_log: Final = logging.getLogger(__name__)
+
+ATTEMPT_TIMEOUT_S: Final = 3.0
+DEADLINE_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 2.0
+
+Content = Callable[[str], dict[str, Any]]
+"""HeartbeatData of the client with this id, as JSON values."""
+
+OnRequest = Callable[[Connection, Command], None]
+"""Takes what a server asks or tells, and answers it on that connection, now or later; or raises Refusal."""
+
+Tls = bool | ssl.SSLContext
+"""Whether, and how, connections are encrypted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What an open session is made of."""
+
+    remoting: RemotingClient
+    nameservers: Nameservers
+    routes: Routes
+    calls: Calls
+    watch: StallWatch
+    heartbeats: Heartbeats | None
+
+
+class Session:
+    """Made unopened.
+
+    Args:
+        namesrv: addresses, see `parse_addresses`.
+        content: of heartbeats; None for a client that sends none.
+        on_request: takes what servers ask or tell, see `OnRequest`. None refuses all.
+        on_leader: told of each new leader: broker name, address or None.
+        on_route: told of each new route.
+        attempt_timeout_s: for one try of a call.
+        deadline_s: for a whole call.
+        tls: True for TLS with the system's authorities, or a context of one's own.
+        credentials: who we are, where brokers ask.
+        instance: name of this client at its address, the same in its next life; None makes up a unique one.
+        on_retry: told of each try of a call that is followed by another; what it raises is logged.
+        on_try: told of each try of a call. Must not raise.
+
+    Raises:
+        InvalidArgumentError: an address, a time, tls or the credentials are not what they should be.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Iterable[str],
+        *,
+        content: Content | None = None,
+        on_request: OnRequest | None = None,
+        on_leader: OnLeader | None = None,
+        on_route: OnRoute | None = None,
+        attempt_timeout_s: float = ATTEMPT_TIMEOUT_S,
+        deadline_s: float = DEADLINE_S,
+        tls: Tls = False,
+        credentials: Credentials | None = None,
+        instance: str | None = None,
+        on_retry: OnRetry | None = None,
+        on_try: OnTry | None = None,
+    ) -> None:
+        self._addresses = parse_addresses(namesrv)
+        check_seconds(attempt_timeout_s=attempt_timeout_s, deadline_s=deadline_s)
+        check_callable(on_retry=on_retry)
+        if not isinstance(tls, bool | ssl.SSLContext):
+            raise InvalidArgumentError(f"tls is {tls!r}: neither True nor False nor an ssl.SSLContext")
+        if credentials is not None and not isinstance(credentials, Credentials):
+            raise InvalidArgumentError(f"credentials are {type(credentials).__name__}, not Credentials")
+        self._content = content
+        self._on_request = on_request
+        self._on_leader = on_leader
+        self._on_route = on_route or (lambda _: None)
+        self._attempt_timeout_s = attempt_timeout_s
+        self._deadline_s = deadline_s
+        self._tls = tls
+        self._credentials = credentials
+        self._instance = instance
+        self._on_retry = None if on_retry is None else _harmless(on_retry)
+        self._on_try = on_try
+        self._parts: _Parts | None = None
+        self._is_opening = False
+        self.own_address = ""
+        self.client_id = ""
+
+    async def open(self) -> None:
+        """Make the parts, and start what runs by itself.
+
+        Raises:
+            ClosedError: it is open already.
+        """
+        if self._is_opening or self._parts is not None:
+            raise ClosedError("it is open already: one `async with` at a time")
+        self._is_opening = True
+        try:
+            await self._open()
+        finally:
+            self._is_opening = False
+
+    async def _open(self) -> None:
+        self.own_address = await asyncio.to_thread(local_address_towards, self._addresses[0])
+        self.client_id = make_client_id(self.own_address, self._instance)
+        remoting = RemotingClient(
+            _Handler(self),
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            tls=_source(self._tls),
+            credentials=self._credentials,
+        )
+        nameservers = Nameservers(remoting, self._addresses)
+        routes = Routes(nameservers, self._leader_changed, self._on_route)
+        calls = Calls(
+            remoting,
+            routes,
+            attempt_timeout_s=self._attempt_timeout_s,
+            deadline_s=self._deadline_s,
+            on_retry=self._on_retry,
+            on_try=self._on_try,
+        )
+        watch = StallWatch(remoting, routes, calls.under_way)
+        content = self._content
+        heartbeats = (
+            None if content is None else Heartbeats(remoting, lambda: content(self.client_id), routes.addresses)
+        )
+        self._parts = _Parts(remoting, nameservers, routes, calls, watch, heartbeats)
+        watch.start()
+        if heartbeats is not None:
+            heartbeats.start()
+
+    @property
+    def is_open(self) -> bool:
+        return self._parts is not None
+
+    @property
+    def remoting(self) -> RemotingClient:
+        return self._opened().remoting
+
+    @property
+    def nameservers(self) -> Nameservers:
+        return self._opened().nameservers
+
+    @property
+    def routes(self) -> Routes:
+        return self._opened().routes
+
+    @property
+    def calls(self) -> Calls:
+        return self._opened().calls
+
+    @property
+    def heartbeats(self) -> Heartbeats:
+        heartbeats = self._opened().heartbeats
+        assert heartbeats is not None, "asked only by clients with a heartbeat content"
+        return heartbeats
+
+    async def close(self, farewell: dict[str, str] | None = None) -> None:
+        """Say farewell (the fields of request 35), then close everything. A second call does nothing."""
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        parts.calls.close()
+        parts.watch.stop()
+        async with contextlib.AsyncExitStack() as last:  # done when the farewell is cancelled, too
+            last.push_async_callback(parts.remoting.close)
+            last.push_async_callback(parts.routes.close)
+            if parts.heartbeats is not None:
+                await parts.heartbeats.close()
+                if farewell is not None:
+                    await parts.heartbeats.farewell(farewell)
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise ClosedError("not open: use it inside `async with`")
+        return self._parts
+
+    def _leader_changed(self, broker: str, leader: str | None) -> None:
+        self.look()
+        if self._parts is not None and leader is not None:
+            self._parts.watch.leader_changed()
+        if self._on_leader is not None:
+            self._on_leader(broker, leader)
+
+    def look(self) -> None:
+        """Connections or routes have changed: somebody may not know us yet."""
+        if self._parts is not None and self._parts.heartbeats is not None:
+            self._parts.heartbeats.look()
+
+    def serve(self, connection: Connection, command: Command) -> None:
+        """A server asks or tells something."""
+        if self._on_request is None:
+            NoRequests().on_request(connection, command)
+        else:
+            self._on_request(connection, command)
+
+
+def _source(tls: Tls) -> ContextSource | None:
+    if tls is False:
+        return None
+    context = ClientTls().build() if tls is True else tls
+    return lambda: context
+
+
+def _harmless(on_retry: OnRetry) -> OnRetry:
+    def tell(retry: FailedTry) -> None:
+        try:
+            on_retry(retry)
+        except Exception:
+            _log.exception("on_retry failed")
+
+    return tell
+
+
+class _Handler(NoRequests):
+    """Passes on what happens on connections."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def on_connected(self, connection: Connection) -> None:
+        self._session.look()
+
+    def on_request(self, connection: Connection, command: Command) -> None:
+        self._session.serve(connection, command)

@@ -1,0 +1,89 @@
+"""A leader that is paused or cut off keeps its connections open: it is noticed by requests that stay unanswered.
+
+    a request is older than half a second        -> ask the nameservers
+    another leader is known, a tenth of a second
+    passes, and old requests are still unanswered -> cut the old leader's connection
+
+Its requests fail at once then, and are tried at the new leader, long before their own time-outs. A leader that has
+handed over in peace answers what it has taken within that tenth of a second.
+
+It tells of an event loop that stood still, too: heartbeats and commits wait for it like everything else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ledgermq.client.core.calls import UnderWay
+from ledgermq.client.core.routes import Routes
+from ledgermq.remoting.client import RemotingClient
+
+_log: Final = logging.getLogger(__name__)
+
+TICK_S: Final = 0.25
+SUSPICIOUS_AGE_S: Final = 0.5
+HANDOVER_S: Final = 0.1
+STOOD_STILL_S: Final = 1.0
+
+
+class StallWatch:
+    """Looks at the calls under way, oldest first: now and then, and soon after each change of a leader."""
+
+    def __init__(self, remoting: RemotingClient, routes: Routes, under_way: Mapping[int, UnderWay]) -> None:
+        self._remoting = remoting
+        self._routes = routes
+        self._under_way = under_way
+        self._loop = asyncio.get_running_loop()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._due_at = 0.0
+
+    def start(self) -> None:
+        """Look now and then, until `stop`."""
+        self._due_at = self._loop.time() + TICK_S
+        self._later(TICK_S, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def leader_changed(self) -> None:
+        """Somebody leads that did not: requests of before must be answered soon."""
+        self._later(HANDOVER_S, self._cut)
+
+    def _tick(self) -> None:
+        late_s = self._loop.time() - self._due_at
+        if late_s > STOOD_STILL_S:
+            _log.warning("the event loop stood still for %.1f s; what holds it up belongs into a thread", late_s)
+        self.start()
+        for stalled in self._older_than(SUSPICIOUS_AGE_S):
+            if self._routes.leader(stalled.broker) in (None, stalled.address):
+                self._routes.refresh(stalled.topic)
+        self._cut()
+
+    def _cut(self) -> None:
+        for stalled in self._older_than(HANDOVER_S):
+            if self._routes.leader(stalled.broker) not in (None, stalled.address):
+                connection = self._remoting.connected(stalled.address)
+                if connection is not None:
+                    connection.abort("another node leads, and this one does not answer")
+
+    def _older_than(self, age_s: float) -> list[UnderWay]:
+        """The oldest call of each address, if it is that old."""
+        latest = self._loop.time() - age_s
+        oldest: dict[str, UnderWay] = {}
+        for call in self._under_way.values():
+            if call.began_at > latest:
+                break  # in the order in which they began
+            oldest.setdefault(call.address, call)
+        return list(oldest.values())
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._timers.discard(timer)
+            act()
+
+        timer = self._loop.call_later(delay_s, fire)
+        self._timers.add(timer)

@@ -1,0 +1,41 @@
+"""Who of a group reads which queue: RocketMQ's average allocation, so that Python and Java members agree.
+
+    7 queues, 3 members:   0 1 2 | 3 4 | 5 6
+
+Every member computes the whole table for itself from the same two sorted lists; what they share is only the order.
+Java sorts strings by UTF-16 unit, hence `java_order`.
+
+Source: apache/rocketmq `client/.../consumer/rebalance/AllocateMessageQueueAveragely.java` (5.x).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ledgermq.client.core.route import MessageQueue
+
+
+def java_order(text: str) -> bytes:
+    """Sort key that orders strings as `String.compareTo` does."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """In the order of Java's `MessageQueue`: topic, broker name, queue id."""
+    return sorted(queues, key=lambda queue: (java_order(queue.topic), java_order(queue.broker), queue.queue_id))
+
+
+def allocate_averagely(member: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
+    """The queues of `member`, in order; none when it is not among `members`.
+
+    Args:
+        member: own client id.
+        members: client ids of the whole group, in any order, each once.
+        queues: all queues of one topic, in any order.
+    """
+    ordered_members = sorted(members, key=java_order)
+    if member not in ordered_members:
+        return ()
+    ordered = sorted_queues(queues)
+    index = ordered_members.index(member)
+    share, rest = divmod(len(ordered), len(ordered_members))
+    start = index * share + min(index, rest)
+    return tuple(ordered[start : start + share + (index < rest)])

@@ -1,0 +1,250 @@
+"""The queues of one consumer that are ours now: a reader each, and how they come and go.
+
+    Membership ── take_over ──> a reader per queue ── ready, in turn ──> take
+                                     given up: no more is read, handlers end, what is handled is committed
+
+What is taken in which order is `Turns`' part.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from ledgermq.client.consumer.prefetch import Prefetch
+from ledgermq.client.consumer.queue_reader import QueueReader
+from ledgermq.client.consumer.topic_figures import TopicFigures
+from ledgermq.client.consumer.turns import Turns
+from ledgermq.client.core.callbacks import Callback
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.session import Session
+from ledgermq.client.errors import LedgerMQError
+from ledgermq.client.group.commits import Commits
+from ledgermq.client.group.queue_locks import RENEWAL_S, QueueLocks
+from ledgermq.client.group.start_position import Start, find_start
+from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
+
+_log: Final = logging.getLogger(__name__)
+
+LEAVING_DEADLINE_S: Final = 5.0
+HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
+HANDLERS_WAIT_S: Final = 0.4  # for handlers of a queue that is given up, before its offset is committed
+ORDERED_WAIT_S: Final = 30.0  # likewise, when the next member must not begin before they have ended
+
+OnQueuesChanged = Callable[[tuple[MessageQueue, ...]], Awaitable[None] | None]
+"""Told of queues; may be a coroutine function."""
+
+
+class AssignedQueues(Turns):
+    """Readers of one consumer's queues; an `Owner` of theirs.
+
+    Args:
+        session: open.
+        group: consumer group.
+        subscriptions: by topic.
+        start: where to begin where the group has never committed.
+        prefetch: how far to read ahead.
+        commits: where offsets are kept.
+        commits_on_leaving: whether what is handled of a queue is committed when it is given up.
+        on_assigned: told of queues that have come.
+        on_revoked: told of queues that go, before they do.
+        figures: where pulls are counted.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: Mapping[str, Subscription],
+        start: Start,
+        prefetch: Prefetch,
+        commits: Commits,
+        *,
+        commits_on_leaving: bool,
+        on_assigned: OnQueuesChanged | None,
+        on_revoked: OnQueuesChanged | None,
+        figures: TopicFigures,
+    ) -> None:
+        super().__init__()
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._start = start
+        self._prefetch = prefetch
+        self._commits = commits
+        self._commits_on_leaving = commits_on_leaving
+        self._on_assigned = on_assigned
+        self._on_revoked = on_revoked
+        self._figures = figures
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._renewal_due = asyncio.Event()
+        self._locks: QueueLocks | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def locks(self) -> QueueLocks | None:
+        """The locks of queues that are handled in order; None while they are not."""
+        return self._locks
+
+    def on_stranger(self, address: str) -> None:
+        """A broker has lost, or never had, our subscription."""
+        self.spawn(self._introduce(address), f"heartbeat to {address}")
+
+    async def _introduce(self, address: str) -> None:
+        await self._session.heartbeats.tell(address)
+
+    # -- queues come and go
+
+    async def take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
+        """Make these the queues of the topic that are ours; returns when the others are given up."""
+        ours = set(queues)
+        lost = tuple(queue for queue in self._readers if queue.topic == topic and queue not in ours)
+        new = tuple(queue for queue in queues if queue not in self._readers)
+        if not lost and not new:
+            return
+        _log.info(
+            "group %s: %d queues of %s are ours, %d new, %d lost", self._group, len(ours), topic, len(new), len(lost)
+        )
+        await self.give_up(lost)
+        for queue in new:
+            self._begin(queue, 0.0 if alone else HANDOVER_S)
+        await self._tell("on_assigned", self._on_assigned, new)
+
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        """Stop reading these, and commit what is handled of them.
+
+        Those that are handled in order are left in peace: others get them when our handlers have ended.
+        """
+        await self._tell("on_revoked", self._on_revoked, tuple(queues))
+        given_up = [(queue, *self._readers.pop(queue)) for queue in queues if queue in self._readers]
+        for _, reader, _ in given_up:
+            reader.drop()
+            self._withdraw(reader)
+            self._held.discard(reader)
+        await self.cancel(*(task for _, _, task in given_up))
+        readers = [reader for _, reader, _ in given_up]
+        if self._locks is None:
+            await self._leave(readers, HANDLERS_WAIT_S)
+        else:
+            for reader in readers:
+                leaving = self.spawn(self._leave([reader], ORDERED_WAIT_S), f"leaving {reader.queue}")
+                self._leaving[reader.queue] = leaving
+                leaving.add_done_callback(functools.partial(self._left, reader.queue))
+
+    async def lock_all(self) -> None:
+        """From now on queues are ours only under a lock; those that are ours already are taken anew."""
+        if self._locks is not None:
+            return
+        queues = list(self._readers)
+        await self.give_up(queues)
+        self._locks = QueueLocks(self._session, self._group)
+        self.spawn(self._renew_locks(self._locks), f"locks of {self._group}")
+        for queue in queues:
+            self._begin(queue, 0.0)
+
+    def leader_changed(self, broker: str, leader: str | None) -> None:
+        """A new leader is asked at once; it knows no locks."""
+        self._renewal_due.set()
+        for reader in self.readers():
+            if reader.queue.broker == broker:
+                reader.leader_changed(leader)
+
+    async def close(self, following: asyncio.Task[None]) -> None:
+        """Give up everything, once nobody brings queues any more; when it is cancelled, without taking leave."""
+        try:
+            await self.cancel(following)
+            await self.give_up(list(self._readers))
+            await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+        finally:
+            self._more.set()
+            await self.cancel(*self._tasks)
+
+    def _begin(self, queue: MessageQueue, pause_s: float) -> None:
+        session, subscription = self._session, self._subscriptions[queue.topic]
+        reader = QueueReader(
+            queue, subscription, self._group, session.remoting, session.routes, self._prefetch, self, self._figures
+        )
+        work = reader.run(functools.partial(self._find_start, queue), pause_s)
+        self._readers[queue] = reader, self.spawn(work, f"reader of {queue}")
+
+    async def _find_start(self, queue: MessageQueue) -> int:
+        if self._locks is not None:
+            if queue in self._leaving:
+                await asyncio.wait((self._leaving[queue],))
+            await self._locks.acquire(queue)
+        start: Start = "first" if queue.topic.startswith(RETRY_TOPIC_PREFIX) else self._start
+        return await find_start(self._commits.offsets, self._group, queue, start)
+
+    async def _leave(self, readers: Sequence[QueueReader], patience_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                for reader in readers:
+                    await reader.idle.wait()
+        if self._commits_on_leaving:
+            try:
+                await self._commits.commit(readers, LEAVING_DEADLINE_S)
+            except LedgerMQError as failure:
+                _log.warning("group %s: offsets of queues given up are not committed: %s", self._group, failure)
+        if self._locks is not None:
+            await self._locks.release(reader.queue for reader in readers)
+
+    def _left(self, queue: MessageQueue, task: asyncio.Task[None]) -> None:
+        if self._leaving.get(queue) is task:
+            del self._leaving[queue]
+
+    async def _renew_locks(self, locks: QueueLocks) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEWAL_S):
+                    await self._renewal_due.wait()
+            self._renewal_due.clear()
+            lost = [queue for queue in await locks.renew() if queue in self._readers]
+            if lost:
+                _log.warning("group %s: others have the locks of %s", self._group, ", ".join(map(str, lost)))
+            await self.give_up(lost)
+            for queue in lost:
+                self._begin(queue, 0.0)
+
+    async def _tell(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
+        """What the listener raises is the program's own: it is told where it waits for messages."""
+        if listener is None or not queues:
+            return
+        try:
+            with Callback(self, name):
+                answer = listener(queues)
+                if answer is not None:
+                    await answer
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            failure = LedgerMQError(f"{name} has awaited something that was cancelled")
+            failure.__cause__ = error
+            self.on_failed(failure)
+        except Exception as error:
+            self.on_failed(error)
+
+    # -- tasks
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run it until `close`; should it fail, the program is told."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def cancel(self, *tasks: asyncio.Task[None]) -> None:
+        """Cancel some of what runs; returns when they have ended."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """One that ends has met what nobody thought of, and must not do so in silence."""
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            _log.error("%s ended: %r", task.get_name(), failure)
+            self.on_failed(failure)

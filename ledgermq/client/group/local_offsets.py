@@ -1,0 +1,104 @@
+"""Offsets of a group in which each member gets all messages: each keeps its own, in a file.
+
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json      {"offsetTable":{{"brokerName":"b",…}:42}}
+
+The file has RocketMQ's place and form, so that a Java member and a Python one of the same name follow each other.
+
+Source: apache/rocketmq `client/.../consumer/store/LocalFileOffsetStore.java`.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from ledgermq.client.core.calls import Calls
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.routes import Routes
+from ledgermq.client.errors import LedgerMQError, UndecodableError
+from ledgermq.client.group.queue_offsets import QueueOffsets
+from ledgermq.remoting.codec.java_json import QueueId, queue_map
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.errors import JsonError
+
+FILE_NAME: Final = "offsets.json"
+DEFAULT_DIR: Final = Path("~/.rocketmq_offsets")
+
+
+class LocalOffsets(QueueOffsets):
+    """Offsets of one member in a file; what queues hold is asked of their leaders.
+
+    Args:
+        folder: the file's; made when there is something to write.
+        calls, routes: see `QueueOffsets`.
+
+    Raises:
+        UndecodableError: a file is there that cannot be read, and no older copy of it can.
+    """
+
+    def __init__(self, folder: Path, calls: Calls, routes: Routes) -> None:
+        super().__init__(calls, routes)
+        self._path = folder / FILE_NAME
+        self._older = folder / (FILE_NAME + ".bak")
+        self._table = self._load()
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The next offset to read."""
+        return self._table.get(queue)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
+        """Go on from `offset` in the next life.
+
+        Raises:
+            LedgerMQError: the file cannot be written.
+        """
+        if self._table.get(queue) == offset:
+            return
+        self._table[queue] = offset
+        try:
+            self._save()
+        except OSError as error:
+            raise LedgerMQError(f"offsets cannot be written: {error}") from error
+
+    def _load(self) -> dict[MessageQueue, int]:
+        try:
+            if self._path.exists():
+                return _read(self._path)
+        except UndecodableError:
+            if not self._older.exists():
+                raise
+        return _read(self._older)  # alone, when a program has died between the two renames of `_save`
+
+    def _save(self) -> None:
+        """Replace the file whole; the one before stays as `.bak`."""
+        entries = (
+            (QueueId(queue.topic, queue.broker, queue.queue_id), offset) for queue, offset in self._table.items()
+        )
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".tmp")
+        fresh.write_bytes(b'{"offsetTable":' + queue_map(entries) + b"}")
+        if self._path.exists():
+            self._path.replace(self._older)
+        fresh.replace(self._path)
+
+
+def parse_queue_table(document: object) -> dict[MessageQueue, int]:
+    """A map of offsets by queue, as `loads` reads it: the keys are JSON themselves.
+
+    Raises:
+        JsonError, KeyError, TypeError, ValueError, AttributeError: not that shape.
+    """
+    if not isinstance(document, dict):
+        raise TypeError(f"a map of offsets is {type(document).__name__}")
+    table = {}
+    for key, offset in document.items():
+        queue = loads(key)
+        table[MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))] = int(offset)
+    return table
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    try:
+        return parse_queue_table(loads(path.read_bytes())["offsetTable"])
+    except FileNotFoundError:
+        return {}
+    except (JsonError, KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+        raise UndecodableError(f"{path}: offsets cannot be read: {error!r}") from error

@@ -1,0 +1,175 @@
+"""The group: who else is in it, and which queues are ours by the rule that all members follow.
+
+    heartbeat to all brokers -> a leader's list of members (38) -> average allocation -> our queues of each topic
+         again: every 20 s, when a broker says that the group has changed (40), when a route or a leader changes
+
+A leader that has just been elected is not asked for a while: members tell it of themselves within a second, and an
+incomplete list would hand the same queue to two of them.
+
+Source: apache/rocketmq `client/.../impl/consumer/RebalanceImpl.java` (rebalanceByTopic).
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from ledgermq.client.core.route import MessageQueue, TopicRoute
+from ledgermq.client.core.session import Session
+from ledgermq.client.errors import LedgerMQError, UndecodableError, refusal_from, unreachable_from
+from ledgermq.client.group.allocation import allocate_averagely
+from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.errors import JsonError, RemotingError
+
+_log: Final = logging.getLogger(__name__)
+
+INTERVAL_S: Final = 20.0
+RETRY_S: Final = 1.0
+SETTLING_S: Final = 2.0
+TIMEOUT_S: Final = 3.0
+
+OnQueues = Callable[[str, tuple[MessageQueue, ...], bool], Awaitable[None]]
+
+
+class Membership:
+    """Keeps our share of the queues up to date.
+
+    Args:
+        session: open.
+        group: consumer group.
+        subscriptions: by topic.
+        on_queues: takes over a topic's queues that are ours from now on, and is told whether we are the only member;
+            returns when the others are given up.
+    """
+
+    def __init__(
+        self, session: Session, group: str, subscriptions: Mapping[str, Subscription], on_queues: OnQueues
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._on_queues = on_queues
+        self._due = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._settled_at: dict[str, float] = {}
+        self._told_unknown: set[str] = set()
+
+    def look(self) -> None:
+        """The group, a route or a leader has changed."""
+        self._due.set()
+
+    def leader_changed(self, broker: str, leader: str | None) -> None:
+        """Give the members time to tell a new leader of themselves; the first one we hear of needs none."""
+        if broker in self._settled_at:
+            self._settled_at[broker] = self._loop.time() + SETTLING_S
+        elif leader is not None:
+            self._settled_at[broker] = self._loop.time()
+        self.look()
+
+    async def run(self) -> None:
+        """Share out again and again, until cancelled."""
+        while True:
+            self._due.clear()
+            shared = [await self._share_out(topic) for topic in self._subscriptions]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_S if all(shared) else RETRY_S):  # see routes._wait_for
+                    await self._due.wait()
+
+    async def _share_out(self, topic: str) -> bool:
+        """Take over what is ours of one topic; False when that cannot be known now, and nothing has changed."""
+        route = self._session.routes.route(topic)
+        if route is None:
+            return self._is_unknown(topic)  # nothing to share; its coming will be told
+        try:
+            members = await self._members(route)
+        except LedgerMQError as failure:
+            _log.debug("members of %s: %s", self._group, failure)
+            return False
+        if members is None:
+            return False
+        ours = allocate_averagely(self._session.client_id, members, route.read_queues)
+        await self._on_queues(topic, ours, len(members) == 1)
+        return True
+
+    def _is_unknown(self, topic: str) -> bool:
+        """Whether a nameserver has said so; told once, since waiting in silence for a misspelt topic is unkind."""
+        failure = self._session.routes.failure(topic)
+        if failure is None:
+            return False
+        if topic not in self._told_unknown:
+            self._told_unknown.add(topic)
+            comes_by_itself = topic.startswith(RETRY_TOPIC_PREFIX)
+            _log.log(logging.DEBUG if comes_by_itself else logging.WARNING, "group %s waits: %s", self._group, failure)
+        return True
+
+    async def _members(self, route: TopicRoute) -> list[str] | None:
+        """Client ids of the group; None when no settled leader knows us."""
+        now = self._loop.time()
+        leaders = {broker: self._session.routes.leader(broker) for broker in route.brokers}
+        settled = [a for b, a in leaders.items() if a is not None and self._settled_at.get(b, now) <= now]
+        if not settled:
+            return None
+        address = random.choice(settled)
+        members = await self._ask(address)
+        if self._session.client_id not in members and await self._session.heartbeats.tell(address):
+            members = await self._ask(address)
+        return members if self._session.client_id in members else None
+
+    async def _ask(self, address: str) -> list[str]:
+        command = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": self._group})
+        try:
+            answer = await self._session.remoting.request(address, command, TIMEOUT_S)
+        except RemotingError as error:
+            raise unreachable_from(address, error) from error
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            return []  # `no consumer for this group`
+        if answer.code != ResponseCode.SUCCESS:
+            raise refusal_from(address, answer.code, answer.remark, answer.ext)
+        return read_members(address, answer.body)
+
+
+class Everything:
+    """In broadcasting all queues of all topics are ours; otherwise as `Membership`."""
+
+    def __init__(
+        self, session: Session, group: str, subscriptions: Mapping[str, Subscription], on_queues: OnQueues
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._on_queues = on_queues
+        self._due = asyncio.Event()
+
+    def look(self) -> None:
+        """A route has changed."""
+        self._due.set()
+
+    def leader_changed(self, broker: str, leader: str | None) -> None:
+        """Whoever leads: all of its queues are ours."""
+
+    async def run(self) -> None:
+        """Follow the routes, until cancelled."""
+        while True:
+            self._due.clear()
+            for topic in self._subscriptions:
+                route = self._session.routes.route(topic)
+                if route is not None:
+                    await self._on_queues(topic, route.read_queues, True)
+            await self._due.wait()
+
+
+def read_members(address: str, body: bytes | memoryview) -> list[str]:
+    """Client ids from the body of an answer to 38.
+
+    Raises:
+        UndecodableError: not that shape.
+    """
+    try:
+        return [str(member) for member in loads(body)["consumerIdList"]]
+    except (JsonError, KeyError, TypeError) as error:
+        raise UndecodableError(f"{address}: list of a group's members: {error!r}") from error

@@ -1,0 +1,69 @@
+"""Offsets of one queue, asked of its leader: where it begins and ends, where a time is, how far a group has come.
+
+    first_offset <= committed <= end_offset        a queue holds the messages [first_offset, end_offset)
+
+Source: apache/rocketmq `remoting/.../protocol/header/GetMaxOffsetRequestHeader.java` and its siblings (14, 15, 29-31).
+"""
+
+from collections.abc import Mapping
+
+from ledgermq.client.core.calls import Calls
+from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.routes import Routes
+from ledgermq.client.errors import UndecodableError
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+
+FOUND_OR_NOT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+
+
+class QueueOffsets:
+    """Asks for them; every method raises LedgerMQError when the leader does not tell in time."""
+
+    def __init__(self, calls: Calls, routes: Routes) -> None:
+        self._calls = calls
+        self._routes = routes
+
+    async def first(self, queue: MessageQueue) -> int:
+        """The oldest message kept; equals `end` in an empty queue."""
+        return await self._ask(queue, RequestCode.GET_MIN_OFFSET, {})
+
+    async def end(self, queue: MessageQueue) -> int:
+        """One past the newest message."""
+        return await self._ask(queue, RequestCode.GET_MAX_OFFSET, {"committed": "true"})
+
+    async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first message stored at or after that time (Unix ms); near `end` when there is none."""
+        return await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """The next offset that the group has to read; None when it has never committed one."""
+        ext = {"consumerGroup": group, "setZeroIfNotFound": "false", **_of(queue)}
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        plan = LeaderPlan(self._routes, queue.topic, queue.broker, code, ext, FOUND_OR_NOT)
+        answered = await self._calls.run(plan)
+        if answered.response.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return _offset(answered.target.address, answered.response.ext)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
+        """Let the group go on from `offset`; returns when the leader has taken it."""
+        ext = {"consumerGroup": group, "commitOffset": str(offset), **_of(queue)}
+        plan = LeaderPlan(self._routes, queue.topic, queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        await self._calls.run(plan, deadline_s=deadline_s)
+
+    async def _ask(self, queue: MessageQueue, code: int, ext: dict[str, str]) -> int:
+        plan = LeaderPlan(self._routes, queue.topic, queue.broker, code, _of(queue) | ext)
+        answered = await self._calls.run(plan)
+        return _offset(answered.target.address, answered.response.ext)
+
+
+def _of(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker}
+
+
+def _offset(address: str, ext: Mapping[str, str]) -> int:
+    try:
+        return int(ext["offset"])
+    except (KeyError, ValueError) as error:
+        raise UndecodableError(f"{address}: answer to a question for an offset is {dict(ext)!r}") from error

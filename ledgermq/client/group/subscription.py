@@ -1,0 +1,83 @@
+"""Which messages of a topic a consumer wants: `*`, tags joined by `||`, or a condition on properties in SQL92.
+
+The broker compares hashes of tags, and may let a stranger with the same hash through; `wants` compares the strings.
+A message without a tag is wanted by `*` only. Conditions are the broker's alone (`enablePropertyFilter` there).
+
+Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer/PullAPIWrapper.java`.
+"""
+
+from dataclasses import dataclass
+
+from ledgermq.client.core.checks import check_text
+from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.message.hashing import java_string_hash
+
+ALL = "*"
+TAG = "TAG"
+SQL92 = "SQL92"
+RETRY_TOPIC_PREFIX = "%RETRY%"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A condition on a message's properties: `Sql("price > 5 AND colour IN ('red', 'blue')")`."""
+
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A topic and what is wanted of it.
+
+    Attributes:
+        expression: as the user wrote it, `*` for everything.
+        tags: exact tags; empty for everything, and for a condition.
+        version: ms; all members of a group compare by it which subscription is newer.
+        kind: `TAG`, or `SQL92` when the expression is a condition.
+    """
+
+    topic: str
+    expression: str
+    tags: frozenset[bytes]
+    version: int
+    kind: str = TAG
+
+    def wants(self, tag: bytes | None) -> bool:
+        """Whether a message with this tag (UTF-8) passes."""
+        return not self.tags or tag in self.tags
+
+    def to_wire(self) -> dict[str, object]:
+        """RocketMQ's SubscriptionData, as heartbeats carry it."""
+        tags = sorted(tag.decode() for tag in self.tags)
+        return {
+            "classFilterMode": False,
+            "codeSet": [java_string_hash(tag) for tag in tags],
+            "expressionType": self.kind,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": tags,
+            "topic": self.topic,
+        }
+
+
+def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subscription:
+    """Read a tag expression: `*` or empty for all, else tags separated by `||`, blanks around them ignored.
+
+    A condition is left for the broker to read.
+
+    Raises:
+        InvalidArgumentError: only separators, no tag; an empty condition.
+    """
+    if isinstance(expression, Sql):
+        check_text(expression.condition, f"condition for topic {topic!r}")
+        if not expression.condition.strip():
+            raise InvalidArgumentError(f"the condition for topic {topic!r} is empty")
+        return Subscription(topic, expression.condition, frozenset(), version, SQL92)
+    check_text(expression, f"tag expression of topic {topic!r}")
+    text = expression.strip()
+    if text in ("", ALL):
+        return Subscription(topic, ALL, frozenset(), version)
+    tags = frozenset(tag.strip().encode() for tag in text.split("||") if tag.strip())
+    if not tags:
+        raise InvalidArgumentError(f"tag expression {expression!r} of topic {topic!r} names no tag")
+    return Subscription(topic, text, tags, version)

@@ -1,0 +1,203 @@
+"""Batching by size and linger: sends to the same topic that come close together share one request.
+
+    send, send, send ... -> a filling batch per (topic, queue) -- full, or linger over --> request 320 -> a result each
+
+Any queue: batches go round the queues, many under way at once. One queue: one batch after another, so that order holds
+whatever is tried again; meanwhile the next one fills. A batch that the broker refuses for what is in it is sent
+message by message, so that only those fail that are wrong.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.errors import (
+    ClosedError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    LedgerMQError,
+    MessageRejectedError,
+    UndecodableError,
+    another,
+)
+from ledgermq.client.producer.assembly import BatchPart
+from ledgermq.client.producer.outbox import Outbox
+from ledgermq.client.producer.sending import SendResult
+
+BATCH_BYTES: Final = 128 * 1024
+BATCH_COUNT_MAX: Final = 1024
+REFUSED_FOR_CONTENT: Final = (MessageRejectedError, InvalidRequestError)
+
+
+class Lot(NamedTuple):
+    """What messages must have in common to share a batch."""
+
+    topic: str
+    queue: MessageQueue | None
+    deadline_s: float
+    attempts_max: int | None
+
+
+_Place = tuple[str, MessageQueue | None]
+
+
+class _Entry(NamedTuple):
+    part: BatchPart
+    result: asyncio.Future[SendResult]
+
+
+class _Filling:
+    """A batch that takes more."""
+
+    __slots__ = ("began_at", "entries", "lot", "size", "timer")
+
+    def __init__(self, lot: Lot, began_at: float) -> None:
+        self.lot = lot
+        self.began_at = began_at
+        self.entries: list[_Entry] = []
+        self.size = 0
+        self.timer: asyncio.Handle | None = None
+
+
+class Batcher:
+    """Gathers for one producer. Who adds has taken room for the message's size; it is given back here.
+
+    Args:
+        outbox: sends the batches.
+        linger_s: how long the first message waits for others; 0: for those of the same turn of the loop.
+        bytes_max: of one batch's body.
+    """
+
+    def __init__(self, outbox: Outbox, linger_s: float, bytes_max: int) -> None:
+        self._outbox = outbox
+        self._linger_s = linger_s
+        self._bytes_max = bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._filling: dict[_Place, _Filling] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last: dict[_Place, asyncio.Task[None]] = {}
+
+    def add(self, lot: Lot, part: BatchPart) -> asyncio.Future[SendResult]:
+        """What becomes of one message. Cancelled before its batch leaves, it is not sent."""
+        place = lot.topic, lot.queue
+        filling = self._filling.get(place)
+        if filling is not None and (filling.lot != lot or filling.size + part.size > self._bytes_max):
+            self._depart(place)
+            filling = None
+        if filling is None:
+            filling = self._filling[place] = _Filling(lot, self._loop.time())
+            filling.timer = self._later(place)
+        result: asyncio.Future[SendResult] = self._loop.create_future()
+        filling.entries.append(_Entry(part, result))
+        filling.size += part.size
+        if filling.size >= self._bytes_max or len(filling.entries) >= BATCH_COUNT_MAX:
+            self._depart(place)
+        return result
+
+    def hurry(self) -> None:
+        """Send what is gathered, and from now on wait for nobody."""
+        self._linger_s = 0.0
+        self.depart_all()
+
+    def depart_all(self) -> None:
+        """Send what is gathered now."""
+        for place in list(self._filling):
+            self._depart(place)
+
+    async def flush(self) -> None:
+        """Send what is gathered, and return when all of it has become something."""
+        self.depart_all()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def close(self) -> None:
+        """End: what is gathered is not sent, what is under way ends as the calls end it."""
+        for filling in self._filling.values():
+            if filling.timer is not None:
+                filling.timer.cancel()
+            self._fail(filling.entries, ClosedError("the producer was closed before the batch was sent"))
+        self._filling.clear()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    # -- inside
+
+    def _later(self, place: _Place) -> asyncio.Handle:
+        if self._linger_s > 0:
+            return self._loop.call_later(self._linger_s, self._depart, place)
+        return self._loop.call_soon(self._depart, place)
+
+    def _depart(self, place: _Place) -> None:
+        filling = self._filling.pop(place)
+        if filling.timer is not None:
+            filling.timer.cancel()
+        topic, queue = place
+        before = None if queue is None else self._last.get(place)
+        task = self._loop.create_task(self._deliver(filling, before), name=f"batch to {topic}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if queue is not None:
+            self._last[place] = task
+            task.add_done_callback(lambda done: self._ended(place, done))
+
+    def _ended(self, place: _Place, task: asyncio.Task[None]) -> None:
+        if self._last.get(place) is task:
+            del self._last[place]
+
+    async def _deliver(self, filling: _Filling, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        wanted = [entry for entry in filling.entries if not entry.result.done()]
+        self._give_back([entry for entry in filling.entries if entry.result.done()])
+        if not wanted:
+            return
+        try:
+            results = await self._send(filling, wanted)
+        except LedgerMQError as error:
+            if len(wanted) > 1 and isinstance(error, REFUSED_FOR_CONTENT) and error.outcome_known:
+                await self._one_by_one(filling, wanted)
+            else:
+                self._fail(wanted, error)
+        except Exception as error:  # nobody has thought of it, and nobody may wait for ever for it
+            self._fail(wanted, UndecodableError(f"batch to {filling.lot.topic}: {error!r}"))
+            raise
+        else:
+            self._settle(wanted, results)
+
+    async def _one_by_one(self, filling: _Filling, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            try:
+                self._settle([entry], await self._send(filling, [entry]))
+            except LedgerMQError as error:
+                self._fail([entry], error)
+
+    async def _send(self, filling: _Filling, entries: Sequence[_Entry]) -> list[SendResult]:
+        outbox, lot = self._outbox, filling.lot
+        queue = lot.queue
+        where = None if queue is None else lambda: queue
+        if len(entries) == 1:
+            plan = outbox.assembly.alone(lot.topic, entries[0].part, where)
+        else:
+            plan = outbox.assembly.batch(lot.topic, [entry.part for entry in entries], where)
+        left_s = filling.began_at + lot.deadline_s - self._loop.time()
+        if left_s <= 0:
+            raise DeadlineExceededError(plan.describe(), lot.deadline_s, 0, ())
+        answered = await outbox.calls.run(plan, deadline_s=left_s, attempts_max=lot.attempts_max)
+        return plan.results(answered)
+
+    def _settle(self, entries: Sequence[_Entry], results: Sequence[SendResult]) -> None:
+        for entry, result in zip(entries, results, strict=True):
+            if not entry.result.done():
+                entry.result.set_result(result)
+        self._give_back(entries)
+
+    def _fail(self, entries: Sequence[_Entry], error: LedgerMQError) -> None:
+        for entry in entries:
+            if not entry.result.done():
+                entry.result.set_exception(another(error))
+        self._give_back(entries)
+
+    def _give_back(self, entries: Sequence[_Entry]) -> None:
+        for entry in entries:
+            self._outbox.in_flight.leave(entry.part.size)

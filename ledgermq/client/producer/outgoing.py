@@ -1,0 +1,158 @@
+"""A message before it is sent: what may be in it, and the text its properties become.
+
+    name 0x01 value 0x02 ...        KEYS joined by blanks, TAGS one tag, UNIQ_KEY the id that survives retries
+
+Source: apache/rocketmq `common/.../message/MessageDecoder.java`, `client/.../Validators.java`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ledgermq.client.core.checks import check_count, check_seconds, check_text
+from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.message.properties import SHARDING_KEY
+
+TOPIC_LENGTH_MAX = 127
+GROUP_LENGTH_MAX = 120
+BODY_BYTES_MAX = 4 * 1024 * 1024
+PROPERTIES_BYTES_MAX = 32_767
+NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
+SEPARATORS = re.compile("[\x01\x02]")
+
+Keys = str | Iterable[str]
+Body = bytes | bytearray | memoryview
+
+# fmt: off
+RESERVED = frozenset({
+    "KEYS", "TAGS", "WAIT", "UNIQ_KEY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+    "MAX_OFFSET", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MSG_REGION", "TRACE_ON",
+    "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "POP_CK", "CONSUME_START_TIME", "INNER_NUM", "INNER_BASE",
+    "__CRC32#", "CORRELATION_ID", "REPLY_TO_CLIENT", "MSG_TYPE", "TTL", "CHECK_IMMUNITY_TIME_IN_SECONDS",
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message of a batch.
+
+    Attributes:
+        body: 1 byte to 4 MiB.
+        tags: one tag, by which consumers filter; None for none.
+        keys: business keys, by which it can be looked up; a text is one key.
+        properties: further properties, text to text; empty values are not kept by any RocketMQ broker.
+    """
+
+    body: Body
+    tags: str | None = None
+    keys: Keys | None = None
+    properties: Mapping[str, str] | None = None
+
+
+def check_name(name: str, what: str, length_max: int) -> None:
+    """Refuse a topic or group name that no broker takes.
+
+    Raises:
+        InvalidArgumentError: empty, too long, or with a character that is not allowed.
+    """
+    check_text(name, what)
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidArgumentError(f"{what} {name!r} is empty or has a character that is not one of %|a-zA-Z0-9_-")
+    if len(name) > length_max:
+        raise InvalidArgumentError(f"{what} {name!r} has {len(name)} characters, at most {length_max} are allowed")
+
+
+def check_topic(topic: str) -> None:
+    """As `check_name`, for topics."""
+    check_name(topic, "topic", TOPIC_LENGTH_MAX)
+
+
+def check_group(group: str) -> None:
+    """As `check_name`, for groups."""
+    check_name(group, "group", GROUP_LENGTH_MAX)
+
+
+def check_body(body: Body) -> None:
+    """Refuse what is not bytes, empty, or over `BODY_BYTES_MAX`.
+
+    Raises:
+        InvalidArgumentError: names the length or the type.
+    """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidArgumentError(f"body is {type(body).__name__}, not bytes: encode it first")
+    if isinstance(body, memoryview) and (body.itemsize != 1 or not body.contiguous):
+        raise InvalidArgumentError("body is a memoryview of something else than consecutive bytes: cast it first")
+    if not 0 < len(body) <= BODY_BYTES_MAX:
+        raise InvalidArgumentError(f"body has {len(body)} bytes, 1 to {BODY_BYTES_MAX} are allowed")
+
+
+def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
+    """Refuse limits of one send that are none; None for the producer's.
+
+    Raises:
+        InvalidArgumentError: names it.
+    """
+    if deadline_s is not None:
+        check_seconds(deadline_s=deadline_s)
+    if attempts_max is not None:
+        check_count(attempts_max=attempts_max)
+
+
+def encode_properties(
+    unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None, own: str = ""
+) -> str:
+    """The properties of one message as the text that a request carries.
+
+    Args:
+        unique_key: UNIQ_KEY.
+        tags: one tag.
+        keys: business keys.
+        properties: the program's.
+        own: the client's own ones, encoded.
+
+    Raises:
+        InvalidArgumentError: no text, a reserved name, an empty value, a separator inside, or too long in all.
+    """
+    parts = [f"UNIQ_KEY\x01{unique_key}\x02"]
+    try:
+        if tags is not None:
+            parts.append(_entry("TAGS", tags))
+        if keys is not None:
+            parts.append(_entry("KEYS", keys if isinstance(keys, str) else " ".join(keys)))
+        if properties:
+            parts.extend(_given_entry(name, value) for name, value in properties.items())
+    except (TypeError, AttributeError) as error:
+        said = f"tags {tags!r}, keys {keys!r}, properties {properties!r}"
+        raise InvalidArgumentError(f"tags are a text, keys texts, properties text to text, not {said}") from error
+    if own:
+        parts.append(own)
+    text = "".join(parts)
+    if len(text) > PROPERTIES_BYTES_MAX // 4 and len(text.encode()) > PROPERTIES_BYTES_MAX:
+        raise InvalidArgumentError(f"properties take {len(text.encode())} bytes, at most {PROPERTIES_BYTES_MAX} fit")
+    return text
+
+
+def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
+    """The property that tells readers a message's key of order, by which they may handle side by side.
+
+    Raises:
+        InvalidArgumentError: a separator in the key.
+    """
+    if not order_key or (properties is not None and SHARDING_KEY in properties):
+        return ""
+    return _entry(SHARDING_KEY, order_key)
+
+
+def _given_entry(name: str, value: str) -> str:
+    if name in RESERVED:
+        raise InvalidArgumentError(f"property name {name!r} is RocketMQ's own")
+    return _entry(name, value)
+
+
+def _entry(name: str, value: str) -> str:
+    if not name or not value:
+        raise InvalidArgumentError(f"property {name!r} is {value!r}: names and values must not be empty")
+    if SEPARATORS.search(name) or SEPARATORS.search(value):
+        raise InvalidArgumentError(f"property {name!r} has a control character 1 or 2 in it: {value!r}")
+    return f"{name}\x01{value}\x02"

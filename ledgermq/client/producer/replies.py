@@ -1,0 +1,170 @@
+"""Request and reply: a message that asks, and one that comes back to the client that asked.
+
+    requester --send: CORRELATION_ID, REPLY_TO_CLIENT, TTL--> topic --> whoever consumes it
+    requester <--326-- broker <--325: MSG_TYPE=reply, topic <cluster>_REPLY_TOPIC-- its reply
+
+A broker passes a reply on only to a client that it knows by a heartbeat: before a request leaves, the leader that
+will get it is told of us, and the reply topic is followed, so that the others are, too.
+
+Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (request),
+`client/.../utils/MessageUtil.java`, `client/.../impl/ClientRemotingProcessor.java` (receiveReplyMessage).
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.address import split_address
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.session import Session
+from ledgermq.client.errors import ClosedError, InvalidArgumentError
+from ledgermq.client.producer.assembly import Kind
+from ledgermq.message.hosts import Host
+from ledgermq.message.record import Record
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import integer, long, text
+
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+CLUSTER: Final = "CLUSTER"
+TTL_DIGITS_MAX: Final = 12
+INTRODUCTION_S: Final = 1.0
+NOWHERE: Final = Host("0.0.0.0", 0)  # an address that is not known
+
+
+class Return(NamedTuple):
+    """Where a reply goes, and what it carries.
+
+    Attributes:
+        topic: the reply topic of the request's cluster.
+        kind: of the send.
+        ttl_s: how long the requester waits, counted from its request; None if it does not say.
+    """
+
+    topic: str
+    kind: Kind
+    ttl_s: float | None
+
+
+def return_of(request: Message) -> Return:
+    """How to reply to this message.
+
+    Raises:
+        InvalidArgumentError: it is no request.
+    """
+    properties = request.properties
+    missing = [name for name in (CLUSTER, REPLY_TO_CLIENT, CORRELATION_ID) if name not in properties]
+    if missing:
+        raise InvalidArgumentError(f"{request} is no request: it has no {', '.join(missing)}")
+    carried = [
+        f"{name}\x01{properties[name]}\x02" for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if name in properties
+    ]
+    kind = Kind("MSG_TYPE\x01reply\x02" + "".join(carried), code=RequestCode.SEND_REPLY_MESSAGE_V2)
+    return Return(reply_topic(properties[CLUSTER]), kind, _seconds(properties.get(TTL, "")))
+
+
+def _seconds(ttl: str) -> float | None:
+    """What a requester's text in ms says; None when it says nothing sane."""
+    return int(ttl) / 1000 or None if ttl.isdecimal() and len(ttl) <= TTL_DIGITS_MAX else None
+
+
+def reply_topic(cluster: str) -> str:
+    """The topic by which replies go in a cluster."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+class Replies:
+    """The requests of one producer that wait for their replies."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def expect(self) -> tuple[str, asyncio.Future[Message]]:
+        """A new correlation id, and the reply to it. Call `forget` at the end, whatever comes."""
+        correlation_id = str(uuid.uuid4())
+        reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
+        return correlation_id, reply
+
+    def forget(self, correlation_id: str) -> None:
+        """Nobody waits for it any more."""
+        self._waiting.pop(correlation_id, None)
+
+    def close(self) -> None:
+        """No reply comes any more."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                what = "the producer was closed before the reply came; the request may be carried out all the same"
+                waiting.set_exception(ClosedError(what, outcome_known=False))
+                waiting.exception()  # whoever waits is told; nobody else need be
+
+    def kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
+        """What makes a message a request."""
+        client_id = self._session.client_id
+        return Kind(
+            f"{CORRELATION_ID}\x01{correlation_id}\x02{REPLY_TO_CLIENT}\x01{client_id}\x02"
+            f"{TTL}\x01{round(timeout_s * 1000)}\x02"
+        )
+
+    async def introduce(self, topic: str) -> None:
+        """Let the topic's leaders know us before the first request, and follow where replies will go."""
+        routes = self._session.routes
+        route = routes.route(topic)
+        for broker in route.brokers.values() if route else ():
+            routes.route(reply_topic(broker.cluster))
+        leaders = {routes.leader(name) for name in (route.brokers if route else ())} - {None}
+        unknown = [address for address in leaders if address and not self._session.heartbeats.is_told(address)]
+        if unknown:
+            telling = [asyncio.ensure_future(self._session.heartbeats.tell(address)) for address in unknown]
+            await asyncio.wait(telling, timeout=INTRODUCTION_S)
+
+    def on_reply(self, command: Command) -> None:
+        """A broker brings a reply (326); one that nobody waits for is dropped.
+
+        Raises:
+            Refusal: it cannot be read.
+        """
+        message = _read(command)
+        waiting = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
+
+def _read(command: Command) -> Message:
+    ext = command.ext
+    body, properties = bytes(command.body), ext.get("properties", "").encode()
+    record = Record(
+        topic=text(ext, "topic"),
+        queue_id=integer(ext, "queueId"),
+        flag=integer(ext, "flag"),
+        sys_flag=integer(ext, "sysFlag"),
+        queue_offset=0,
+        physical_offset=0,
+        born_timestamp=long(ext, "bornTimestamp"),
+        born_host=_host(ext, "bornHost"),
+        store_timestamp=long(ext, "storeTimestamp"),
+        store_host=_host(ext, "storeHost"),
+        reconsume_times=integer(ext, "reconsumeTimes") if "reconsumeTimes" in ext else 0,
+        prepared_transaction_offset=0,
+        body=body,
+        properties=properties,
+        body_crc=0,
+        size=len(body) + len(properties),
+    )
+    return Message(record, MessageQueue(record.topic, ext.get("bname", ""), record.queue_id))
+
+
+def _host(ext: Mapping[str, str], name: str) -> Host:
+    """`host:port`, with the slash before it that Java may write; what is none is not worth losing a reply for."""
+    try:
+        host, port = split_address(ext.get(name, "").rpartition("/")[2])
+        return Host(host, port)
+    except InvalidArgumentError:
+        return NOWHERE

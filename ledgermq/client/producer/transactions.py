@@ -1,0 +1,239 @@
+"""Transactions: a message that is there for readers if, and only if, the producer's own work is done.
+
+    half message --stored--> the block runs --commit or rollback (37)--> broker
+                                             lost on the way, or the producer is gone
+                              broker --asks a producer of the group (39)--> decision (37, fromTransactionCheck)
+
+A question is answered, in this order: the block still runs: not yet; this producer has decided: that (it remembers
+10,000 decisions); else what the `checker` says. The decision goes to whoever leads the broker name at that moment.
+
+Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (sendMessageInTransaction,
+checkTransactionState), `remoting/.../protocol/header/{EndTransaction,CheckTransactionState}RequestHeader.java`.
+"""
+
+import asyncio
+import collections
+import enum
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.callbacks import Callback
+from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.session import Session
+from ledgermq.client.errors import LedgerMQError
+from ledgermq.client.producer.sending import SendResult
+from ledgermq.message.errors import MessageFormatError
+from ledgermq.message.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from ledgermq.message.ids import parse_offset_message_id
+from ledgermq.message.properties import PRODUCER_GROUP
+from ledgermq.message.record import decode_record
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.fields import long
+from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_log: Final = logging.getLogger(__name__)
+
+REMEMBERED_MAX: Final = 10_000
+CHECKS_MAX: Final = 2_000  # questions under way; the broker asks again about those beyond
+CHECKS_AT_ONCE: Final = 16
+HURRIED_S: Final = 1.0
+
+
+class Decision(enum.Enum):
+    """What becomes of a transaction's message; the value is what the wire says."""
+
+    COMMIT = TRANSACTION_COMMIT
+    ROLLBACK = TRANSACTION_ROLLBACK
+    UNKNOWN = TRANSACTION_NONE  # not known yet: the broker will ask again
+
+
+Checker = Callable[[Message], Decision | Awaitable[Decision]]
+"""What has become of the work that belongs to this message?"""
+
+
+class Half(NamedTuple):
+    """A half message as its broker knows it.
+
+    Attributes:
+        topic: the real one.
+        broker: name of the broker that keeps it.
+        physical_offset: where it lies.
+        queue_offset: its number among the half messages.
+        message_id: UNIQ_KEY.
+    """
+
+    topic: str
+    broker: str
+    physical_offset: int
+    queue_offset: int
+    message_id: str
+
+    @classmethod
+    def of(cls, sent: SendResult) -> "Half":
+        """The one that a send's answer tells of.
+
+        Raises:
+            InvalidMessageIdError: its offset message id is none.
+        """
+        _, physical_offset = parse_offset_message_id(sent.offset_message_id)
+        return cls(sent.topic, sent.broker, physical_offset, sent.queue_offset, sent.message_id)
+
+
+class Transactions:
+    """The transactions of one producer.
+
+    Args:
+        group: producer group.
+        session: whose calls are used.
+        checker: asked about transactions that this producer knows nothing of; None: they stay undecided.
+    """
+
+    def __init__(self, group: str, session: Session, checker: Checker | None) -> None:
+        self._group = group
+        self._session = session
+        self._checker = checker
+        self._running: set[str] = set()
+        self._decided: collections.OrderedDict[str, Decision] = collections.OrderedDict()
+        self._checking: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(CHECKS_AT_ONCE)
+
+    # -- from the producer's side
+
+    def begin(self, message_id: str) -> None:
+        """A block runs: what is asked about it has no answer yet."""
+        self._running.add(message_id)
+
+    def decide(self, message_id: str, decision: Decision) -> None:
+        """It is over. UNKNOWN: neither, the checker will say."""
+        self._running.discard(message_id)
+        if decision is Decision.UNKNOWN:
+            return
+        self._decided[message_id] = decision
+        if len(self._decided) > REMEMBERED_MAX:
+            self._decided.popitem(last=False)
+
+    async def end(self, half: Half, decision: Decision) -> None:
+        """Tell the broker; goes on when who waits for it is cancelled.
+
+        Raises:
+            LedgerMQError: it has not taken it in time.
+        """
+        task = self._spawn(self._tell(half, decision, is_answer=False), f"end of transaction {half.message_id}")
+        await asyncio.shield(task)
+
+    async def close(self, *, drain: bool) -> None:
+        """End: no question is answered any more; decisions under way arrive first, without `drain` for a second."""
+        others = self._others()
+        for task in others:
+            if task.get_name().startswith("check"):
+                task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=None if drain else HURRIED_S)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """End at once whatever is under way."""
+        for task in self._others():
+            task.cancel()
+
+    def _others(self) -> list[asyncio.Task[None]]:
+        """What is under way, without the check whose checker is closing the producer: it cannot wait for itself."""
+        inside = Callback.around(self)
+        return [task for task in self._tasks if inside is None or task is not inside.task]
+
+    # -- from the broker's side
+
+    def on_check(self, connection: Connection, command: Command) -> None:
+        """A broker asks (39), and awaits no answer but the decision.
+
+        Raises:
+            Refusal: the question cannot be read.
+        """
+        half, message = self._read(connection, command)
+        if message.properties.get(PRODUCER_GROUP) != self._group or half.message_id in self._running:
+            return
+        if half.message_id in self._checking or len(self._checking) >= CHECKS_MAX:
+            return
+        known = self._decided.get(half.message_id)
+        if known is None and self._checker is None:
+            _log.warning("group %s has no checker: transaction %s stays undecided", self._group, half.message_id)
+            return
+        self._checking.add(half.message_id)
+        self._spawn(self._answer(half, message, known), f"check of transaction {half.message_id}")
+
+    def _read(self, connection: Connection, command: Command) -> tuple[Half, Message]:
+        try:
+            record = decode_record(command.body, check_crc=False)  # encoded anew for us
+        except MessageFormatError as error:
+            raise Refusal(Cause.INVALID_PARAMETER, f"body of a transaction's check: {error}") from error
+        physical_offset, queue_offset = long(command.ext, "commitLogOffset"), long(command.ext, "tranStateTableOffset")
+        known = self._session.routes.addresses()
+        broker = command.ext.get("bname") or known.get(connection.address, "")  # not said before 5.0
+        message = Message(record, MessageQueue(record.topic, broker, record.queue_id))
+        return Half(record.topic, broker, physical_offset, queue_offset, message.message_id), message
+
+    async def _answer(self, half: Half, message: Message, known: Decision | None) -> None:
+        try:
+            async with self._turn:
+                decision = known or await self._ask(message)
+            if decision is not Decision.UNKNOWN:
+                await self._tell(half, decision, is_answer=True)
+        except LedgerMQError as error:
+            _log.warning("transaction %s: the answer has not arrived, it will be asked again: %s", half[-1], error)
+        finally:
+            self._checking.discard(half.message_id)
+
+    async def _ask(self, message: Message) -> Decision:
+        assert self._checker is not None, "looked at before"
+        try:
+            with Callback(self, "checker"):
+                said = self._checker(message)
+                decision = Decision(await said if inspect.isawaitable(said) else said)
+        except Exception:
+            _log.exception("the checker of group %s failed at %s: it will be asked again", self._group, message)
+            return Decision.UNKNOWN
+        return decision
+
+    async def _tell(self, half: Half, decision: Decision, *, is_answer: bool) -> None:
+        ext = {
+            "topic": half.topic,
+            "producerGroup": self._group,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.physical_offset),
+            "commitOrRollback": str(decision.value),
+            "fromTransactionCheck": "true" if is_answer else "false",
+            "msgId": half.message_id,
+            "transactionId": half.message_id,
+            "bname": half.broker,
+        }
+        plan = LeaderPlan(self._session.routes, half.topic, half.broker, RequestCode.END_TRANSACTION, ext)
+        await self._session.calls.run(plan)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            _log.debug("%s: %s", task.get_name(), failure)
+
+
+def half_text(group: str, check_after_s: float | None) -> str:
+    """The properties that make a message a half one.
+
+    Args:
+        group: producer group.
+        check_after_s: how long the broker leaves it alone before it asks; None: as long as it is configured to.
+    """
+    immune = "" if check_after_s is None else f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(check_after_s))}\x02"
+    return f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02{immune}"

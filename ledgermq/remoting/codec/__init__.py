@@ -1,0 +1,1 @@
+"""Bytes to commands and back: frames, headers, JSON bodies."""

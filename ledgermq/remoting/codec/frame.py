@@ -1,0 +1,267 @@
+"""Bytes to commands and back: the frame around every request and response.
+
+    | length L: i32 | type: 8 bits, header length H: 24 bits | header: H bytes | body: L - 4 - H bytes |
+
+L does not count itself. Type 0 is a JSON header, 1 the binary one (`binary_header`); a body of no bytes is no body.
+
+`FrameParser` is fed whatever a connection received. A frame that lies inside one piece of input is not copied: its
+body is a view of that piece. Input that is no frame raises `FrameError`; after that the connection is of no use.
+
+Source: apache/rocketmq `remoting/.../protocol/RemotingCommand.java`, `remoting/netty/NettyDecoder.java`.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from ledgermq.remoting.codec.binary_header import decode_binary_header, encode_binary_header
+from ledgermq.remoting.codec.command import (
+    BINARY_HEADER,
+    JSON_HEADER,
+    OUR_LANGUAGE,
+    OUR_VERSION,
+    RESPONSE_FLAG,
+    Command,
+    NoFields,
+)
+from ledgermq.remoting.codec.json_header import decode_odd_json_header
+from ledgermq.remoting.errors import FrameError, JsonError
+
+FRAME_LENGTH_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a whole frame, its length field included."""
+
+HEADER_LENGTH_MAX: Final = 256 * 1024
+"""Bytes of a header; the largest legal one holds 32767 bytes of properties, six characters each when escaped."""
+
+FIELDS_MAX: Final = 128
+"""Fields of a header; a send has 20."""
+
+PREFIX_LENGTH: Final = 8
+"""Bytes before the header."""
+
+_LENGTH_MASK: Final = 0xFFFFFF
+_TLS_HANDSHAKE: Final = 0x16
+_WORDS: Final = struct.Struct(">iI")
+_INTS: Final = struct.Struct(">iiii")
+_loads: Final = orjson.loads
+_dumps: Final = orjson.dumps
+_join: Final = "".join
+
+
+def encode(command: Command) -> bytes:
+    """The frame of a command, its header as `command.header_type` says.
+
+    Raises:
+        ValueError: the binary header cannot hold it.
+    """
+    body = command.body
+    if command.header_type == BINARY_HEADER:
+        header = encode_binary_header(command)
+    else:
+        header = _dumps(_json_fields(command))
+    length = len(header)
+    return b"".join((_WORDS.pack(4 + length + len(body), command.header_type << 24 | length), header, body))
+
+
+def _json_fields(command: Command) -> dict[str, Any]:
+    """The header's members in the order in which Java writes them."""
+    fields: dict[str, Any] = {"code": command.code}
+    if command.ext or type(command.ext) is not NoFields:
+        fields["extFields"] = command.ext
+    fields["flag"] = command.flag
+    fields["language"] = command.language
+    fields["opaque"] = command.opaque
+    if command.remark is not None:
+        fields["remark"] = command.remark
+    fields["serializeTypeCurrentRPC"] = "JSON"
+    fields["version"] = command.version
+    return fields
+
+
+def encode_response(
+    opaque: int,
+    code: int,
+    ext: Mapping[str, str] | None = None,
+    remark: str | None = None,
+    body: bytes | memoryview = b"",
+) -> bytes:
+    """The frame of an answer, with a JSON header: every client reads it, whatever it wrote itself. Hot path."""
+    if body:
+        return b"".join((encode_response_head(opaque, code, ext, remark, len(body)), body))
+    return encode_response_head(opaque, code, ext, remark, 0)
+
+
+def encode_response_head(
+    opaque: int,
+    code: int,
+    ext: Mapping[str, str] | None,
+    remark: str | None,
+    body_length: int,
+    header_type: int = JSON_HEADER,
+) -> bytes:
+    """All of an answer's frame but its body of `body_length` bytes, which the caller sends right behind it.
+
+    `header_type` is the request's: who writes the binary header means to save the cost of JSON both ways.
+    """
+    if header_type == BINARY_HEADER:
+        answer = Command(code, opaque, RESPONSE_FLAG, dict(ext or {}), b"", remark, OUR_LANGUAGE, OUR_VERSION)
+        header = encode_binary_header(answer)
+        return _WORDS.pack(4 + len(header) + body_length, BINARY_HEADER << 24 | len(header)) + header
+    fields: dict[str, Any] = {"code": code}
+    if ext is not None:
+        fields["extFields"] = ext
+    fields["flag"] = RESPONSE_FLAG
+    fields["language"] = OUR_LANGUAGE
+    fields["opaque"] = opaque
+    if remark is not None:
+        fields["remark"] = remark
+    fields["serializeTypeCurrentRPC"] = "JSON"
+    fields["version"] = OUR_VERSION
+    header = _dumps(fields)
+    length = len(header)
+    return _WORDS.pack(4 + length + body_length, length) + header
+
+
+class FrameParser:
+    """Cuts one connection's input into commands. Keeps at most one unfinished frame.
+
+    Args:
+        limit: bytes of a whole frame.
+        header_limit: bytes of a header.
+        fields_limit: fields of a header.
+    """
+
+    def __init__(
+        self, limit: int = FRAME_LENGTH_MAX, header_limit: int = HEADER_LENGTH_MAX, fields_limit: int = FIELDS_MAX
+    ) -> None:
+        self._length_max = limit - 4
+        self._header_max = header_limit
+        self._fields_max = fields_limit
+        self._fed = 0  # bytes of the connection so far
+        self._held = bytearray()  # start of an unfinished frame
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the unfinished frame received so far; 0 between frames."""
+        return len(self._held)
+
+    def forget(self) -> None:
+        """Drop what came of an unfinished frame; nothing more will."""
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Command]:
+        """The commands completed by this piece of input, in order.
+
+        Bodies are views of `data`, or of the buffer in which a divided frame was gathered: they stay valid.
+
+        Raises:
+            FrameError: the input is no frame; its `parsed` holds the commands before the bad one.
+        """
+        commands: list[Command] = []
+        base = self._fed
+        self._fed = base + len(data)
+        try:
+            at = self._complete(data, base, commands) if self._held else 0
+            at = self._parse(data, at, base, commands)
+        except FrameError as error:
+            error.parsed = commands
+            raise
+        if at < len(data):
+            self._held = bytearray(memoryview(data)[at:])
+        return commands
+
+    def _complete(self, data: bytes, base: int, commands: list[Command]) -> int:
+        """Fill up the held frame; returns how much of `data` that took."""
+        held = self._held
+        start = base - len(held)
+        at = 0
+        while len(held) < (needed := self._frame_size(held, start)):
+            if at == len(data):
+                return at
+            piece = data[at : at + needed - len(held)]
+            held += piece
+            at += len(piece)
+        self._held = bytearray()  # the old one lives on under the body's view
+        self._parse(held, 0, start, commands)
+        return at
+
+    def _frame_size(self, held: bytearray, start: int) -> int:
+        """Bytes of the frame that begins with `held`, as far as they are known."""
+        if len(held) < PREFIX_LENGTH:
+            return PREFIX_LENGTH
+        length, word = _WORDS.unpack_from(held)
+        header_length = word & _LENGTH_MASK
+        if not 4 + header_length <= length <= self._length_max or header_length > self._header_max or word >> 25:
+            raise self._refusal(start, length, word)
+        size: int = 4 + length
+        return size
+
+    def _parse(self, data: bytes | bytearray, at: int, base: int, commands: list[Command]) -> int:
+        """Append the whole frames from `at` on; returns where they end. `base` is the stream offset of `data`.
+
+        One loop without calls of our own: this runs per message.
+        """
+        size = len(data)
+        view = memoryview(data)
+        length_max, header_max = self._length_max, self._header_max
+        while size - at >= PREFIX_LENGTH:
+            length, word = _WORDS.unpack_from(data, at)
+            header_length = word & _LENGTH_MASK
+            if not 4 + header_length <= length <= length_max or header_length > header_max or word >> 25:
+                raise self._refusal(base + at, length, word)
+            end = at + 4 + length
+            if end > size:
+                break
+            body_at = at + PREFIX_LENGTH + header_length
+            header = data[at + PREFIX_LENGTH : body_at]
+            body = view[body_at:end] if end > body_at else b""
+            if word >> 24 == JSON_HEADER:
+                try:
+                    fields = _loads(header)
+                    code, opaque, flag, version = fields["code"], fields["opaque"], fields["flag"], fields["version"]
+                    ext, remark, language = fields.get("extFields"), fields.get("remark"), fields["language"]
+                    # three C calls that fail unless these are four 32-bit ints, and all text
+                    _INTS.pack(code, opaque, flag, version)
+                    _join((language, remark or ""))
+                    if ext is not None:
+                        _join(ext.values())
+                    command = Command(code, opaque, flag, ext, body, remark, language, version)
+                except (ValueError, TypeError, KeyError, AttributeError, struct.error):
+                    command = self._decode_odd(header, base + at, body)
+            else:
+                command = self._decode_binary(header, base + at, body)
+            if len(command.ext) > self._fields_max:
+                many = f"header with {len(command.ext)} fields, must be at most {self._fields_max}"
+                raise FrameError(base + at, many)
+            commands.append(command)
+            at = end
+        return at
+
+    def _decode_odd(self, header: bytes | bytearray, start: int, body: bytes | memoryview) -> Command:
+        try:
+            command = decode_odd_json_header(bytes(header))
+        except (ValueError, JsonError) as error:
+            raise FrameError(start, f"header of {len(header)} bytes: {error}") from error
+        command.body = body
+        return command
+
+    def _decode_binary(self, header: bytes | bytearray, start: int, body: bytes | memoryview) -> Command:
+        try:
+            command = decode_binary_header(bytes(header))
+        except ValueError as error:
+            raise FrameError(start, str(error)) from error
+        command.body = body
+        return command
+
+    def _refusal(self, start: int, length: int, word: int) -> FrameError:
+        header_length = word & _LENGTH_MASK
+        if length >> 24 == _TLS_HANDSHAKE:
+            return FrameError(start, "a TLS greeting where plain frames are spoken")
+        if not 4 <= length <= self._length_max:
+            return FrameError(start, f"frame length {length}, must be 4 to {self._length_max}")
+        if word >> 25:
+            return FrameError(start, f"header type {word >> 24}, must be {JSON_HEADER} or {BINARY_HEADER}")
+        most = min(length - 4, self._header_max)
+        return FrameError(start, f"header length {header_length}, must be at most {most} in a frame of {length}")

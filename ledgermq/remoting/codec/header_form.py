@@ -1,0 +1,93 @@
+"""What the header of a request must look like before its processor sees it, so that none has to guess.
+
+A form is a line of names: `queueId:i` is a number of 32 bits, `maxNum:n` one that is not negative, `offset:l` one of
+64, `topic` text; with `?` it may be missing. `topic@22` is answered with code 22 when it is missing or no such thing,
+because RocketMQ answers that one so; every other fault is code 1, and the remark names the field.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import itemgetter
+from typing import Final
+
+from ledgermq.remoting.codec.fields import Fields, integer, long, text
+from ledgermq.remoting.refusal import Cause, Refusal
+
+_MISSING: Final = {
+    cause.code: cause
+    for cause in (
+        Cause.NO_PERMISSION,
+        Cause.TOPIC_NOT_EXIST,
+        Cause.QUERY_NOT_FOUND,
+        Cause.GROUP_NOT_EXIST,
+        Cause.INVALID_PARAMETER,
+        Cause.POLLING_TIMEOUT,
+    )
+}
+
+
+_READERS: Final[Mapping[str, Callable[[Fields, str], object]]] = {
+    "": text,
+    "i": integer,
+    "n": partial(integer, low=0),
+    "l": long,
+}
+
+_PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
+"""Numbers that are surely good: nearly all. Others are looked at one by one."""
+
+
+class HeaderForm:
+    """One request's header; `line` as the module says."""
+
+    def __init__(self, line: str) -> None:
+        self._words = [_word(word) for word in line.split()]
+        needed = [(name, kind) for name, kind, is_needed, _ in self._words if is_needed]
+        self._texts = _getter([name for name, kind in needed if not kind])
+        self._numbers = _getter([name for name, kind in needed if kind])
+        self._are_plain = re.compile(",".join(_PLAIN[kind] for _, kind in needed if kind)).fullmatch
+        self._optional = [name for name, _, is_needed, _ in self._words if not is_needed]
+
+    def check(self, fields: Fields) -> None:
+        """Refuse a header that is not of this form.
+
+        Raises:
+            Refusal: MALFORMED_FIELD or the field's own cause, naming the field.
+        """
+        try:
+            self._texts(fields)
+            is_plain = self._are_plain(",".join(self._numbers(fields))) is not None
+        except KeyError:
+            is_plain = False
+        if not is_plain or not fields.keys().isdisjoint(self._optional):
+            self._check_each(fields)
+
+    def _check_each(self, fields: Fields) -> None:
+        for name, kind, is_needed, cause in self._words:
+            if not is_needed and not fields.get(name):
+                continue
+            try:
+                _READERS[kind](fields, name)
+            except Refusal as refusal:
+                if cause is None:
+                    raise
+                raise Refusal(cause, refusal.remark) from refusal
+
+
+def _getter(names: list[str]) -> Callable[[Fields], tuple[str, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda fields: tuple([fields[name] for name in names])
+
+
+def _word(word: str) -> tuple[str, str, bool, Cause | None]:
+    rest, _, code = word.partition("@")
+    name, _, kind = rest.removesuffix("?").partition(":")
+    return name, kind, not rest.endswith("?"), _MISSING[int(code)] if code else None
+
+
+def forms(table: str) -> Mapping[int, HeaderForm]:
+    """Forms by request code, from lines that begin with it; a line that begins with a blank goes on with the last."""
+    lines = (line.partition(" ") for line in re.sub(r"\n +", " ", table.strip()).splitlines())
+    return {int(code): HeaderForm(line) for code, _, line in lines}

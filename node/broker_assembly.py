@@ -1,0 +1,316 @@
+"""The broker as a whole: what starts in which order, and how it ends.
+
+    health -> store (lock, recovery, tables, replay) -> listener -> registration -> timers
+    offsets into the log, another leads -> routes gone -> held pulls answered -> listener closed -> tables, log closed
+
+Both ways take well under three seconds, but for the recovery of a large log after a crash.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator, Collection
+
+from broker.admin import statistics
+from broker.admin.live_config import Keep, LiveConfig, ReadSetting
+from broker.admin.registration import Registration
+from broker.admin.runtime_info import SAMPLE_SECONDS
+from broker.config import BrokerConfig, MetricsExporter
+from broker.config_problems import config_problems
+from broker.delay.timer_files import CLEAN_SECONDS
+from broker.log_choice import hand_over, open_store_of, readiness
+from broker.log_follower import LogFollower
+from broker.metrics.arrivals import SETTLE_SECONDS
+from broker.metrics.broker_metrics import flush_histogram, register_metrics
+from broker.metrics.page import MetricsPage
+from broker.parts import Parts, wall_clock_ms
+from broker.pull import cold_data
+from broker.pull.held_pulls import SWEEP_SECONDS
+from broker.state.saver import StateSaver
+from broker.timers import Timers
+from ledgermq.message.hosts import Host, encode_host
+from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.limits import Limits, limits_of
+from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.server import RemotingServer
+from store.opening import OpenStore
+from telemetry.collector import QuietCollector
+from telemetry.health import HealthServer
+from telemetry.loop_lag import LoopLagMonitor
+from telemetry.metrics import Registry
+from telemetry.process import register_process_metrics
+
+log = logging.getLogger(__name__)
+
+_VIP_BELOW = 2
+
+_EXPIRE_SECONDS = 10.0
+_DRAIN_SECONDS = 1.0
+
+
+class Broker:
+    """One broker; serves from `start()` to `close()`.
+
+    Attributes:
+        registry: its metrics.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, read_setting: ReadSetting | None = None, keep_settings: Keep | None = None
+    ) -> None:
+        """Take a configuration.
+
+        Args:
+            config: checked together here.
+            read_setting: understands settings that are sent while the broker runs; without it none are taken.
+            keep_settings: keeps them for the next start; None: they hold until the process ends.
+
+        Raises:
+            Refusal: INVALID_PARAMETER, values that contradict each other.
+            TlsFileError: a certificate or key cannot be used.
+        """
+        if problems := config_problems(config):
+            sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
+            raise Refusal(Cause.INVALID_PARAMETER, sentences)
+        self._config = config
+        self._read_setting = read_setting
+        self._keep_settings = keep_settings or (lambda _: None)
+        self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
+        register_process_metrics(self.registry)
+        self._lag = LoopLagMonitor(self.registry)
+        self._health = HealthServer(self.metrics_page, self._ready)
+        self._prometheus: HealthServer | None = None
+        self._page: MetricsPage | None = None
+        self._tls = config.tls.incoming()
+        self._client = RemotingClient(tls=config.tls.outgoing())
+        self._port = config.listen_port
+        self._address = ""
+        self._open: OpenStore | None = None
+        self._follower: LogFollower | None = None
+        self._parts: Parts | None = None
+        self._registration: Registration | None = None
+        self._server: RemotingServer | None = None
+        self._vip_server: RemotingServer | None = None
+        self._saver: StateSaver | None = None
+        self._timers: Timers | None = None
+        self._collector = QuietCollector()
+
+    @property
+    def address(self) -> str:
+        """`host:port` that clients dial; known after `start`."""
+        return self._address
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of RocketMQ's page; 0 when it is not served."""
+        return self._prometheus.port if self._prometheus is not None else 0
+
+    @property
+    def health_port(self) -> int:
+        """The health listener's port; 0 when it is not served."""
+        return self._health.port
+
+    @property
+    def parts(self) -> Parts:
+        """What serves; for tests and for views.
+
+        Raises:
+            Refusal: RECOVERING, before the log is recovered.
+        """
+        if self._parts is None:
+            raise Refusal(Cause.RECOVERING, "the log is being recovered")
+        return self._parts
+
+    async def start(self) -> None:
+        """Recover, listen, register. On an error, call `close` all the same.
+
+        Raises:
+            StoreError: the directory is locked, not ours, or the disk refuses.
+            OSError: a port is in use, or the advertised host has no address.
+            HealthListenError: the health port is in use.
+        """
+        config = self._config
+        self._timers = timers = Timers(asyncio.get_running_loop())
+        self._lag.start()
+        if config.health_port is not None:
+            await self._health.start(config.health_host, config.health_port)
+        self._port = config.listen_port or _free_port(config.listen_host)
+        advertised_port = config.advertised_port or self._port
+        self._address = f"{config.advertised_host}:{advertised_port}"
+        store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
+        self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
+        self._open = await open_store_of(config, store_host, self._address, follower)
+        self._parts, self._saver = follower.parts, follower.saver
+        self._open.cleaner.holds.append(self._needed_of_log)
+        self._parts.passing_on.forward = self._client.request
+        await self._listen()
+        self._run_timers(timers)
+        await self._serve_metrics()
+        self._collector.begin()
+        log.info("%s serves at %s as broker id %d", self._config.broker_name, self._address, self.parts.role.broker_id)
+
+    async def close(self) -> None:
+        """Stop in order; quick, and harmless when not started or started in part."""
+        if self._parts is not None:
+            self._parts.leadership.stop_deliveries()
+            await self._hand_over(self._parts)
+        if self._registration is not None:
+            await self._registration.close()
+        if self._parts is not None:
+            self._parts.held.release()
+            self._parts.pop.release()
+        for server in (self._server, self._vip_server):
+            if server is not None:
+                await server.close()
+        if self._timers is not None:
+            await self._timers.close()
+        await self._client.close()
+        if self._follower is not None:
+            await self._follower.close()
+        if self._saver is not None:
+            await self._saver.close()
+        if self._open is not None:
+            await self._open.close()
+        for pages in (self._prometheus, self._health):
+            if pages is not None:
+                await pages.close()
+        self._lag.close()
+        self._collector.end()
+        self._server = self._vip_server = None
+        self._registration = self._timers = self._saver = self._open = self._follower = None
+
+    # ---- start
+
+    async def _listen(self) -> None:
+        config, parts = self._config, self.parts
+        limits = limits_of(config)
+        if self._read_setting is not None:
+            live = LiveConfig(config, self._read_setting, self._keep_settings, self._on_changed)
+            parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
+        self._server = self._make_server(parts, limits)
+        await self._server.start(config.listen_host, self._port)
+        await self._listen_for_vip(parts, limits)
+        parts.pop.assignments.routes.client = self._client
+        self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
+        register_metrics(self.registry, parts, self._server, self._registration)
+        self._registration.start()
+
+    async def _listen_for_vip(self, parts: Parts, limits: Limits) -> None:
+        """Clients with `vipChannelEnabled` send to the port two below; a broker whose neighbour has it does without."""
+        config = self._config
+        if config.listen_port <= _VIP_BELOW:
+            return
+        self._vip_server = self._make_server(parts, limits)
+        try:
+            await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
+        except OSError as error:
+            log.warning("clients' VIP channel is not served: %s", error)
+            self._vip_server = None
+
+    async def _serve_metrics(self) -> None:
+        """The page has everything from now on; RocketMQ's own is served beside it if that is wanted."""
+        config = self._config
+        self._page = page = MetricsPage(config, self.registry, self.parts, self._address, wall_clock_ms)
+        if config.metrics_exporter is MetricsExporter.PROM:
+            self._prometheus = HealthServer(page.theirs, self._ready)
+            await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)
+
+    def metrics_page(self) -> AsyncIterator[bytes]:
+        """What /metrics shows now, piece by piece."""
+        return self._page.whole() if self._page is not None else self.registry.page()
+
+    def _make_server(self, parts: Parts, limits: Limits) -> RemotingServer:
+        return RemotingServer(parts.handler, limits=limits, tls=self._tls, takes_plain=self._config.tls.takes_plain)
+
+    def _run_timers(self, timers: Timers) -> None:
+        parts, saver, config = self.parts, self._saver, self._config
+        if self._follower is not None:
+            files = self._follower.delivery_files
+            timers.every(config.timer_flush_interval_ms / 1000, parts.timer.sync)
+            timers.every(config.timer_flush_interval_ms / 1000, files.flush_index)
+            timers.every(config.transaction_metrics_interval_ms / 1000, files.save_counts)
+            timers.every(CLEAN_SECONDS, files.clean)
+        timers.every(CLEAN_SECONDS, parts.leadership.refresh_marks)
+        timers.every(SWEEP_SECONDS, parts.held.sweep)
+        timers.every(SAMPLE_SECONDS, parts.runtime.sample)
+        timers.every(cold_data.PERIOD_SECONDS, parts.cold.end_period)
+        timers.every(statistics.SLICE_SECONDS, parts.statistics.sample)
+        timers.every(SETTLE_SECONDS, parts.counting.settle)
+        timers.every(_EXPIRE_SECONDS, parts.clients.expire)
+        timers.every(_EXPIRE_SECONDS, parts.pop.tidy)
+        timers.every(_EXPIRE_SECONDS, parts.locks.expire)
+        if saver is not None:
+            timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
+
+    def _on_changed(self, keys: Collection[str]) -> None:
+        self.parts.targets.forget()
+        if "brokerPermission" in keys:
+            self.announce_soon()
+
+    # ---- stop
+
+    async def _hand_over(self, parts: Parts) -> None:
+        """Consumer offsets into the log; then, while clients are still told where to go, another leader."""
+        with contextlib.suppress(TimeoutError, Refusal):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await parts.deliveries.drain()
+                await parts.pop.progress.drain()
+                await parts.offsets.drain()
+                if parts.role.writable:
+                    hand_over(parts.store.log, None)
+                    await parts.leadership.deposed.wait()
+
+    # ---- while it runs
+
+    def announce_soon(self, changed: Collection[str] | None = None) -> None:
+        """Tell the nameservers what is true now, without waiting; registering itself does it before that."""
+        if self._registration is not None:
+            self._registration.announce_soon(changed)
+
+    async def announce(self) -> None:
+        """Tell the nameservers what is true now; returns when those that answer know, or after a second."""
+        if self._registration is not None:
+            await self._registration.announce()
+
+    def _needed_of_log(self) -> int:
+        """State records behind the tables on disk are replayed by the next start: the log must not lose them."""
+        parts, saver = self._parts, self._saver
+        if parts is None or saver is None:
+            return 0
+        is_saved = saver.saved_offset == parts.state.applied_offset
+        return parts.store.dispatched_offset if is_saved else saver.saved_offset
+
+    def _ready(self) -> tuple[bool, str]:
+        if self._parts is None or self._server is None:
+            return False, "the log is being recovered"
+        role, store = self._parts.role, self._parts.store
+        of_log = readiness(store.log)
+        if of_log is not None and not of_log[0]:
+            return of_log
+        if store.dispatch_error is not None:
+            return False, f"dispatch stands still: {store.dispatch_error}"
+        if not role.is_known:
+            return False, role.refusal().remark
+        return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
+
+
+def _node(config: BrokerConfig) -> str:
+    return config.raft_self_id or str(config.broker_id)
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+async def _resolve(host: str) -> str:
+    """An address for the host, IPv4 if it has one: records and message ids hold addresses, not names."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(host))
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])

@@ -1,0 +1,78 @@
+"""Settings changed while a broker ran, kept for its next start beside its store: `config/ledgermqSettings.json`.
+
+    {"settings": {"transactionCheckMax": {"before": "15", "value": "14"}}, "writtenBy": "ledgermq"}
+
+`broker.conf` belongs to its author and is never written. A kept setting holds as long as broker.conf says what it said
+when the setting was changed (`before`, as text): whoever edits the key there afterwards has the last word.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from broker.admin.live_config import check_live
+from broker.config import BrokerConfig
+from ledgermq.remoting.refusal import Refusal
+from node.live_settings import read_setting
+from store.directory.config_file import read_config, write_config
+
+FILE: Final = "ledgermqSettings.json"
+
+
+class KeptSettings:
+    """The file of one broker.
+
+    Args:
+        config: as broker.conf and the command line say it.
+
+    Raises:
+        StoreFormatError: the file and its `.bak` cannot be read.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._path = config.store_dir / "config" / FILE
+        self._said = config.properties
+        self._lock = threading.Lock()
+        found = read_config(self._path, _settings) if self._path.parent.is_dir() else None
+        self._settings = found.value if found is not None else {}
+
+    def applied(self, config: BrokerConfig) -> BrokerConfig:
+        """The configuration with what was kept; its notices say which keys that are, and which hold no more."""
+        notices = []
+        for key, (before, value) in sorted(self._settings.items()):
+            if self._said.get(key) != before:
+                notices.append(f"{key}={value}, kept in {self._path}, holds no more: broker.conf has changed it since")
+                continue
+            try:
+                setting = check_live(key, read_setting(key, value))
+            except Refusal as refusal:
+                notices.append(f"{key}={value}, kept in {self._path}, holds no more: {refusal.remark}")
+                continue
+            changes: dict[str, Any] = {} if setting.field is None else {setting.field: setting.value}
+            config = replace(config, **changes, properties={**config.properties, key: setting.shown})
+            notices.append(f"{key}={setting.shown}: changed while the broker ran, kept in {self._path}")
+        return replace(config, notices=(*config.notices, *notices))
+
+    def keep(self, changes: Mapping[str, str]) -> None:
+        """Put these settings into the file; durable on return. Blocks for flushes: not for the event loop.
+
+        Raises:
+            OSError, DiskFailedError: the disk refused; the file is as it was.
+        """
+        with self._lock:
+            settings = self._settings | {key: (self._said.get(key, ""), value) for key, value in changes.items()}
+            table = {key: {"before": before, "value": value} for key, (before, value) in settings.items()}
+            content = {"settings": table, "writtenBy": "ledgermq"}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_config(self._path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+            self._settings = settings
+
+
+def _settings(file: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    table = file.get("settings")
+    if not isinstance(table, Mapping):
+        raise ValueError("has no settings")
+    return {str(key): (str(entry["before"]), str(entry["value"])) for key, entry in table.items()}

@@ -1,0 +1,162 @@
+"""One broker or nameserver as this process, in the foreground, until SIGTERM or Ctrl-C.
+
+    configuration -> node.start() -> ready line -> signal -> node.close()
+
+A signal during the start ends the start. The stop is the node's own: it answers what waits, flushes, closes its files.
+"""
+
+import asyncio
+import errno
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from node.errors import CommandError, UsageError
+
+_CLOSE_LIMIT_S = 10.0
+_log = logging.getLogger(__name__)
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class Node(Protocol):
+    """What a broker and a nameserver have in common."""
+
+    async def start(self) -> None:
+        """Recover and listen."""
+
+    async def close(self) -> None:
+        """Stop in order."""
+
+
+def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
+    """Run a broker of this configuration.
+
+    Raises:
+        UsageError: the configuration is wrong.
+        CommandError: it cannot start: a port in use, another node's data, a full disk.
+    """
+    from node.broker_assembly import Broker
+    from node.config import load_broker_config
+    from node.kept_settings import KeptSettings
+    from node.live_settings import read_setting
+    from store.errors import StoreError
+
+    config = load_broker_config(_path(conf), overrides)
+    try:
+        kept = KeptSettings(config)
+    except (OSError, StoreError) as error:
+        raise CommandError(str(error)) from error
+    config = kept.applied(config)
+    return _run(lambda: Broker(config, read_setting, kept.keep), f"broker {config.broker_name}", config.notices)
+
+
+def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
+    """Run a nameserver of this configuration.
+
+    Raises:
+        UsageError: the configuration is wrong.
+        CommandError: it cannot start.
+    """
+    from nameserver.server import NameServer
+    from node.config import load_nameserver_config
+
+    config = load_nameserver_config(_path(conf), overrides)
+    return _run(lambda: NameServer(config), "nameserver", config.notices)
+
+
+def _path(conf: str | None) -> Path | None:
+    if conf is None:
+        return None
+    path = Path(conf)
+    if not path.is_file():
+        raise UsageError(f"-c {conf}: no such file")
+    return path
+
+
+def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
+    _allow_all_descriptors()
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stdout)
+    for notice in notices:  # choices made for the user, and keys that have no effect here
+        _log.info("%s", notice)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_serve(make(), name))
+        except _start_errors() as error:
+            raise CommandError(_explain(error)) from error
+    return 0
+
+
+def _allow_all_descriptors() -> None:
+    """Each connection takes one: a usual soft limit, 1024, is far below `maxConnections`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _start_errors() -> tuple[type[Exception], ...]:
+    """What a node raises when the machine or its folder refuses it; anything else is a bug and shows as one."""
+    from dledger.errors import DLedgerError
+    from ledgermq.remoting.errors import RemotingError
+    from ledgermq.remoting.refusal import Refusal
+    from store.errors import StoreError
+    from telemetry.health import HealthListenError
+
+    return OSError, StoreError, DLedgerError, RemotingError, Refusal, HealthListenError
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"{error.strerror or error}; choose another port"
+    return str(error)
+
+
+async def _serve(node: Node, name: str) -> None:
+    stopped = stop_signal()
+    started = asyncio.ensure_future(node.start())
+    await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if started.done():
+            started.result()
+            print(f"{name} is up", flush=True)
+            await stopped
+        else:
+            started.cancel()
+            await asyncio.wait({started})
+    finally:
+        await _close(node)
+
+
+async def _close(node: Node) -> None:
+    """Stop in order, or say what the stop was waiting for.
+
+    Raises:
+        CommandError: not finished within the limit; the process ends all the same.
+    """
+    try:
+        async with asyncio.timeout(_CLOSE_LIMIT_S):
+            await node.close()
+    except TimeoutError:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=sys.stdout)
+        raise CommandError(
+            f"the stop was not finished within {_CLOSE_LIMIT_S:g} s; what it waited for is above"
+        ) from None
+
+
+def stop_signal() -> "asyncio.Future[None]":
+    """A future of the running loop, done at the first SIGTERM or SIGINT; further ones change nothing."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def arrived() -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, arrived)
+    return stopped

@@ -1,0 +1,109 @@
+"""Small files that are written whole: the one before is kept as `.bak`, and a crash leaves one of the two readable.
+
+    NAME.new  written, synced
+    NAME.bak  becomes another name of the present NAME
+    NAME      is replaced by NAME.new in one step; then the directory is synced
+
+RocketMQ reads the `.bak`, too, when the main file is missing or broken, so either program can take over at any point.
+
+Source: apache/rocketmq `common/.../ConfigManager.java`, `common/.../MixAll.java` (string2File).
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ledgermq.remoting.codec.java_files import loads
+from ledgermq.remoting.errors import JsonError
+from store.errors import StoreFormatError
+from store.files.mapped_file import sync_directory
+
+log = logging.getLogger(__name__)
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[_V]):
+    """What was read.
+
+    Attributes:
+        is_older: the main file was missing or broken, and this is what the `.bak` holds.
+    """
+
+    value: _V
+    is_older: bool
+
+
+def write_config(path: Path, content: bytes) -> None:
+    """Replace the file; durable on return. Blocks for flushes: not for the event loop.
+
+    Raises:
+        OSError, DiskFailedError: the disk refused; the file is the old or the new one.
+    """
+    fresh, backup = path.with_name(path.name + ".new"), path.with_name(path.name + ".bak")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        _keep_as(path, backup)
+    fresh.replace(path)
+    sync_directory(path.parent)
+
+
+def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded[_V] | None:
+    """The file's JSON object as `decode` makes it, or its `.bak`'s; None when there is neither.
+
+    `decode` raises ValueError, KeyError, TypeError or AttributeError for an object that is none of its kind.
+
+    Raises:
+        StoreFormatError: what is there cannot be read; names the file and the place in it.
+    """
+    fault: StoreFormatError | None = None
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            value = _read(candidate, decode)
+        except FileNotFoundError:
+            continue
+        except StoreFormatError as error:
+            fault = fault or error
+            continue
+        if candidate is path:
+            return Loaded(value, is_older=False)
+        log.warning("%s; %s is read in its place", fault or f"{path} is missing", candidate)
+        return Loaded(value, is_older=True)
+    if fault is not None:
+        raise fault
+    return None
+
+
+def _keep_as(path: Path, backup: Path) -> None:
+    """`path` stays in its place; where the file system knows no second names, it is away for a moment."""
+    other_name = backup.with_name(backup.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        other_name.unlink()
+    try:
+        other_name.hardlink_to(path)
+    except OSError:
+        path.replace(backup)
+    else:
+        other_name.replace(backup)
+
+
+def _read(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> _V:
+    content = path.read_bytes()
+    try:
+        value = loads(content)
+    except JsonError as error:
+        raise StoreFormatError(path, f"{len(content)} bytes: {error}") from error
+    if not isinstance(value, Mapping):
+        raise StoreFormatError(path, f"holds {type(value).__name__} {str(value)[:40]!r}, not a JSON object")
+    try:
+        return decode(value)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreFormatError(path, f"holds a table that cannot be read: {error!r}") from error

@@ -1,0 +1,1 @@
+"""Mapped files of fixed length, and what allocates, maps, writes and deletes them."""

@@ -1,0 +1,44 @@
+"""Removal: files that a log has let go of are deleted in a thread; to free a gigabyte takes the disk its time.
+
+Oldest first, so that what a crash leaves is a log without gaps, only longer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from store.errors import DiskFailedError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+
+log = logging.getLogger(__name__)
+
+
+class FileRemoval:
+    """Deletes taken files of some queues. Owned by the loop's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._last: asyncio.Future[None] | None = None
+
+    def start(self, queue: MappedFileQueue, doomed: Sequence[MappedFile]) -> None:
+        """Delete the files behind those of earlier calls; failures are logged, the next start deletes what is left."""
+        if doomed:
+            self._last = asyncio.ensure_future(self._remove(self._last, queue, doomed), loop=self._loop)
+
+    async def finish(self) -> None:
+        """Wait until everything is deleted."""
+        if self._last is not None:
+            await self._last
+
+    async def _remove(
+        self, earlier: "asyncio.Future[None] | None", queue: MappedFileQueue, doomed: Sequence[MappedFile]
+    ) -> None:
+        if earlier is not None:
+            await earlier
+        try:
+            await self._loop.run_in_executor(None, queue.remove, doomed)
+        except (OSError, DiskFailedError) as error:
+            log.error("old files of %s, from %s on, are not all deleted: %s", queue.directory, doomed[0].path, error)
+        else:
+            log.info("%d old files of %s deleted, %s the last", len(doomed), queue.directory, doomed[-1].path.name)

@@ -1,0 +1,245 @@
+"""File mapping: a file of fixed length, mapped and opened when that is first needed, and let go of when idle.
+
+    not opened  --- first read or write --->  opened, mapped  --- idle (`mapping_limit`), closed, deleted --->  not
+
+Readers keep slices of `view`; a mapping lives until the last of them is gone, whatever `unmap` and `close` did to the
+file. A page that the disk cannot read would be a SIGBUS at a touch of the mapping, and the end of the process: it is
+met in `ensure_readable`, which whoever reads bytes that may have left the memory calls first.
+"""
+
+import contextlib
+import mmap
+import os
+import weakref
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from store.errors import DiskFailedError, DiskReadError
+from store.files import pages
+
+CHUNK_SHIFT = 16
+CHUNK_BYTES = 1 << CHUNK_SHIFT
+"""Readability is asked for, and remembered, by the chunk."""
+
+WINDOW_BYTES = 4 * CHUNK_BYTES
+_FRAME_BYTES = 64
+_NOTHING = memoryview(b"")
+
+
+@cache
+def _unknown(size_bytes: int) -> bytes:
+    """What is known of the chunks of a file of this length that is not mapped."""
+    return bytes((size_bytes >> CHUNK_SHIFT) + 1)
+
+
+class MappingListener(Protocol):
+    """Who is told of mappings: `store.files.mapping_limit`."""
+
+    def added(self, file: "FileMapping") -> None:
+        """A file has mapped itself."""
+
+
+class FileMapping:
+    """The mapping and the descriptor of one file that exists, or is made before they are needed.
+
+    Args:
+        path: of the file.
+        size_bytes: its exact length.
+
+    Attributes:
+        known: one byte for each chunk: not 0 when the file is mapped and this chunk and the next one were found
+            readable lately.
+        mapped: `view` where `known` says so; empty while the file is not mapped.
+        fd: its descriptor, or -1 while none is needed. Open from the first write to the last sync: an error of the
+            disk is reported once per open description.
+        mappings: who is told of each mapping, and may undo it.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_is_closed",
+        "_is_locked",
+        "_left_behind",
+        "_pins",
+        "fd",
+        "known",
+        "mapped",
+        "mappings",
+        "path",
+        "size_bytes",
+    )
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self.mappings: MappingListener | None = None
+        self.fd = -1
+        self.mapped = _NOTHING
+        self.known: bytes | bytearray = _unknown(size_bytes)
+        self._buffer: mmap.mmap | None = None
+        self._pins = 0
+        self._is_closed = False
+        self._is_locked = False
+        self._left_behind: weakref.ref[mmap.mmap] | None = None
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The mapping; target of `pack_into` and of slice stores. Raises as `map`."""
+        return self._buffer if self._buffer is not None else self.map()
+
+    @property
+    def view(self) -> memoryview:
+        """The same bytes, for slices without a copy. Raises as `map`."""
+        if self._buffer is None:
+            self.map()
+        return self.mapped
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether there is a mapping at present."""
+        return self._buffer is not None
+
+    def map(self) -> mmap.mmap:
+        """Map the file, if it is not mapped.
+
+        Raises:
+            DiskFailedError: no; the process may have too many files open.
+            ValueError: it was closed.
+        """
+        if self._is_closed:
+            raise ValueError(f"{self.path} is closed")
+        if self._buffer is None:
+            try:
+                buffer = mmap.mmap(self._descriptor(), self.size_bytes)
+            except OSError as error:
+                raise DiskFailedError(self.path, f"cannot be mapped: {error}") from error
+            self.mapped = memoryview(buffer)
+            self.forget_known()
+            self._buffer = buffer
+            if self.mappings is not None:
+                self.mappings.added(self)
+        return self._buffer
+
+    def unmap(self) -> None:
+        """Let go of the mapping; it comes back when needed.
+
+        Readers' slices, and whoever is using `buffer` in another thread, keep it alive for themselves.
+        """
+        self._drop_mapping()
+
+    def ensure_readable(self, start: int, end: int) -> None:
+        """Have the pages of `[start, end)` in memory, and, if possible, those of one chunk behind.
+
+        Raises:
+            DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
+        """
+        first, last = start >> CHUNK_SHIFT, max(end - 1, start) >> CHUNK_SHIFT
+        if self.known.find(0, first, last + 1) < 0:
+            return
+        low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self.size_bytes)
+        if not pages.populate(self.buffer, low, high):
+            pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
+        elif isinstance(self.known, bytearray):
+            self.known[first : last + 1] = b"\x01" * (last + 1 - first)
+
+    def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
+        """For who walks through the file: have a window from `position` on in memory, up to `end` at least.
+
+        Without an `end`, the 64 bytes that a record's frame needs are enough.
+
+        Returns:
+            Where the window ends: at `limit`, or before.
+
+        Raises:
+            DiskReadError: the disk cannot read a page of it.
+        """
+        window_end = min(max(end, position + WINDOW_BYTES), limit)
+        try:
+            self.ensure_readable(position, window_end)
+        except DiskReadError:  # what is in front of a bad page can still be read
+            window_end = min(max(end, position + _FRAME_BYTES), limit)
+            self.ensure_readable(position, window_end)
+        return window_end
+
+    def forget_known(self) -> None:
+        """Ask again for what is read from now on: it may have left the memory since."""
+        self.known = bytearray(_unknown(self.size_bytes))
+
+    def lock(self) -> OSError | None:
+        """Read all pages ahead and keep them in memory; the error when that is not allowed."""
+        pages.will_need(self.buffer)
+        error = pages.lock(self.buffer)
+        self._is_locked = error is None
+        return error
+
+    def unlock(self) -> None:
+        """Undo `lock`. Like `cool` it may run in a thread, whatever happens to the file meanwhile."""
+        if self._is_locked:
+            self._is_locked = False
+            self._tell_pages(pages.unlock)
+
+    def cool(self) -> None:
+        """The file is full and old: give back what this process holds of its pages; readers get them again."""
+        self.unlock()
+        self._tell_pages(pages.forget)
+
+    # -- closing
+
+    def pin(self) -> None:
+        """Keep a descriptor open across a sync, even when the file is closed or deleted meanwhile."""
+        self._descriptor()
+        self._pins += 1
+
+    def unpin(self) -> None:
+        """Undo one `pin`."""
+        self._pins -= 1
+        if self._is_closed:
+            self._close_descriptor()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether readers still hold slices of a file that was closed."""
+        return self._left_behind is not None and self._left_behind() is not None
+
+    def close(self) -> None:
+        """Let go of the file; slices that readers hold stay valid."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        buffer, view = self._buffer, self.mapped
+        self._drop_mapping()
+        if buffer is not None:
+            try:
+                view.release()
+                buffer.close()
+            except BufferError:  # readers hold slices: unmapped with the last of them
+                self._left_behind = weakref.ref(buffer)
+        self._close_descriptor()
+
+    # -- inside
+
+    def _drop_mapping(self) -> None:
+        self._buffer, self.mapped, self.known = None, _NOTHING, _unknown(self.size_bytes)
+        self._is_locked = False
+
+    def _tell_pages(self, advice: Callable[[mmap.mmap], None]) -> None:
+        """In a thread: the mapping may go meanwhile, and that is as good."""
+        buffer = self._buffer
+        if buffer is not None:
+            with contextlib.suppress(ValueError):  # it is closed
+                advice(buffer)
+
+    def _descriptor(self) -> int:
+        if self.fd < 0 and not self._is_closed:
+            try:
+                self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                raise DiskFailedError(self.path, f"cannot be opened: {error}") from error
+        return self.fd
+
+    def _close_descriptor(self) -> None:
+        if self._pins == 0 and self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1

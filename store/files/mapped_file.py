@@ -1,0 +1,174 @@
+"""Mapped file: one fixed-size piece of a log, named by its 20-digit start offset; written by pwrite, read by mmap.
+
+    0            flush_position     write_position         size_bytes
+    |--- durable ------|---- visible -----|------ zeros ------|
+
+The owner writes and moves `write_position`; the flusher moves `flush_position`. (`store.files.pooled_file` puts a third
+position between them.) Bytes behind `write_position` are zeros: recovery may take the first thing that does not parse
+for the end, and never finds a record there that was cut off long ago.
+
+A full disk would be a signal at a store into the mapping; it is an error of the allocation, before anything is written.
+Not thread-safe, except that the flusher may call `sync` on a pinned file.
+
+Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (5.3.3).
+"""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+from store.files.disk import (
+    FILE_NAME_DIGITS,
+    allocate,
+    create_file,
+    file_name,
+    find_file,
+    punch,
+    sync_directory,
+    write_at,
+)
+from store.files.file_mapping import CHUNK_BYTES, CHUNK_SHIFT, FileMapping
+
+__all__ = [
+    "CHUNK_BYTES",
+    "CHUNK_SHIFT",
+    "FILE_NAME_DIGITS",
+    "MappedFile",
+    "allocate",
+    "file_name",
+    "punch",
+    "sync_directory",
+]
+
+_CLEAR_BY_HAND_BYTES = 1 << 20
+
+
+class MappedFile(FileMapping):
+    """One file; found, or created and allocated when missing.
+
+    Args:
+        path: where; the name is `file_name(start_offset)` for files of a log.
+        start_offset: offset in the log of the first byte.
+        size_bytes: exact length.
+
+    Attributes:
+        write_position: what is below is written.
+        flush_position: what is below is durable, as far as the owner says so.
+
+    Raises:
+        StoreFormatError: the file exists with another length.
+        DiskFullError: no room; no file is left behind.
+        DiskFailedError: another error of the disk.
+    """
+
+    __slots__ = ("_is_allocated", "flush_position", "start_offset", "write_position")
+
+    def __init__(self, path: Path, start_offset: int, size_bytes: int) -> None:
+        super().__init__(path, size_bytes)
+        self.start_offset = start_offset
+        self.write_position = 0
+        self.flush_position = 0
+        found = find_file(path, size_bytes)
+        if found is None:
+            self.fd = create_file(path, size_bytes)
+        self._is_allocated = found is None or found
+
+    def __repr__(self) -> str:
+        return f"<MappedFile {self.path.name} {self.flush_position}/{self.write_position}/{self.size_bytes}>"
+
+    @property
+    def end_offset(self) -> int:
+        """Offset in the log just behind the last byte of the file, written or not."""
+        return self.start_offset + self.size_bytes
+
+    # -- writing
+
+    def ensure_allocated(self) -> None:
+        """Fill holes of a file that was found on disk (an allocation cut short, a copy made sparse).
+
+        Raises:
+            DiskFullError: no room.
+        """
+        if not self._is_allocated:
+            allocate(self._descriptor(), self.path, 0, self.size_bytes)
+            self._is_allocated = True
+
+    def write(self, data: memoryview) -> None:
+        """Append `data`, for which there is room, by the descriptor; readers of the mapping see it at once.
+
+        One call costs a batch half of what the page faults of storing it into fresh mapped pages would.
+
+        Raises:
+            DiskFullError: a file system that needs room for each write has none; nothing of it counts as written.
+            DiskFailedError: the disk refused; nothing of it counts as written.
+        """
+        position = self.write_position
+        write_at(self.fd if self.fd >= 0 else self._descriptor(), self.path, data, position)
+        self.write_position = position + len(data)
+
+    def write_over(self, position: int, data: memoryview) -> None:
+        """Replace bytes that were written before. Raises as `write`; a part of it may be written then."""
+        write_at(self._descriptor(), self.path, data, position)
+
+    def fill(self) -> None:
+        """The file takes no more: count what was not written as written."""
+        self.write_position = self.size_bytes
+
+    def written_end(self, position: int) -> int:
+        """Where what was ever written behind `position` ends at most, as far as the file system knows its holes."""
+        end = min(-(-position // mmap.PAGESIZE) * mmap.PAGESIZE, self.size_bytes)
+        descriptor = self._descriptor()
+        try:
+            while end < self.size_bytes:
+                end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            return end if error.errno == errno.ENXIO else self.size_bytes
+        return end
+
+    def clear_from(self, position: int) -> None:
+        """Zero everything from `position` to the end of the file, cheaply however much that is.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        stale = self.write_position - position
+        if stale <= _CLEAR_BY_HAND_BYTES:
+            self._zero(position, max(self.write_position, position))
+        elif punch(self._descriptor(), position, self.size_bytes):
+            self._is_allocated = False
+        else:
+            self._zero(position, self.size_bytes)
+
+    def sync(self) -> None:
+        """Make every store so far durable, without the GIL; for the flusher, on a pinned file.
+
+        Raises:
+            OSError: as `os.fdatasync`; never to be tried again.
+        """
+        descriptor = self._descriptor()
+        if descriptor < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        os.fdatasync(descriptor)
+
+    # -- letting go
+
+    def unmap(self) -> None:
+        """Let go of the mapping, and of the descriptor unless a sync may still need it; both come back when needed."""
+        super().unmap()
+        if self.flush_position == self.size_bytes:
+            self._close_descriptor()
+
+    def delete(self) -> None:
+        """Close and remove the file. The caller syncs the directory."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def reclaim(self) -> None:
+        """Give the blocks of a deleted, pinned file back although readers hold slices: these read as zeros."""
+        punch(self.fd, 0, self.size_bytes)
+
+    def _zero(self, start: int, end: int) -> None:
+        zeros = memoryview(bytes(min(_CLEAR_BY_HAND_BYTES, max(end - start, 0))))
+        for position in range(start, end, _CLEAR_BY_HAND_BYTES):
+            write_at(self._descriptor(), self.path, zeros[: end - position], position)

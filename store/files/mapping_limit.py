@@ -1,0 +1,73 @@
+"""Mappings: which files of a log are mapped. A log of a terabyte is read through a hundred mappings, not a thousand.
+
+    touched --> mapped --> asked for nothing between two looks: idle --> unmapped when others need its place
+
+A file maps itself at its first use and tells its queue's `Mappings`; the one that was idle longest gives way. Looks
+come with `look`, every few seconds: what was read since the last one shows in `FileMapping.known`, so that a read pays
+nothing for being counted.
+
+Source: apache/rocketmq `store/.../logfile/DefaultMappedFile.java` (swapMap, cleanSwapedMap, 5.3.3), which remaps by the
+hour and which nothing calls.
+"""
+
+from collections.abc import Iterable
+
+from store.files import pages
+from store.files.file_mapping import FileMapping
+
+MAPPED_COUNT_MAX = 100
+"""As commitLogSwapMapReserveFileNum."""
+
+
+class Mappings:
+    """The mapped files of one queue.
+
+    Args:
+        count_max: mapped at once; at least 2. The newest file always may be.
+        reads_ahead: let the system read ahead (dataReadAheadEnable).
+    """
+
+    def __init__(self, count_max: int = MAPPED_COUNT_MAX, *, reads_ahead: bool = True) -> None:
+        self._count_max = max(count_max, 2)
+        self._reads_ahead = reads_ahead
+        self._idle_looks: dict[FileMapping, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._idle_looks)
+
+    def added(self, file: FileMapping) -> None:
+        """A file has mapped itself."""
+        if not self._reads_ahead:
+            pages.scattered(file.buffer)
+        while len(self._idle_looks) >= self._count_max:
+            self._unmap(max(self._idle_looks, key=self._idle_looks.__getitem__))
+        self._idle_looks[file] = 0
+
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """From now on, and for what is mapped."""
+        self._reads_ahead = reads_ahead
+        advise = pages.ordinary if reads_ahead else pages.scattered
+        for file in self._idle_looks:
+            if file.is_mapped:
+                advise(file.buffer)
+
+    def look(self) -> None:
+        """See which files were read since the last look; all of them ask the disk again for what comes now."""
+        for file, idle in list(self._idle_looks.items()):
+            if not file.is_mapped:
+                del self._idle_looks[file]
+            elif any(file.known):
+                self._idle_looks[file] = 0
+                file.forget_known()
+            else:
+                self._idle_looks[file] = idle + 1
+
+    def removed(self, files: Iterable[FileMapping]) -> None:
+        """Files have left the queue."""
+        for file in files:
+            file.mappings = None
+            self._idle_looks.pop(file, None)
+
+    def _unmap(self, file: FileMapping) -> None:
+        del self._idle_looks[file]
+        file.unmap()

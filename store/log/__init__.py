@@ -1,0 +1,1 @@
+"""RocketMQ's classic commit log on mapped files: placing, flushing, recovery."""

@@ -1,0 +1,162 @@
+"""Committer: one thread that copies what lies in the transient pool's buffers into the files, batch by batch.
+
+    loop thread    place, place, place ........ request ......................... committed: confirm, acknowledge
+    commit thread                                 pwrite of all that gathered -->
+
+Records are visible, and acknowledged, when they are in the file: a process that dies loses only what nobody was told
+of. (RocketMQ acknowledges at placing, and loses acknowledged messages with its process.) Flushing comes after.
+
+The thread writes and does nothing else; files are pinned and positions moved on the loop's thread only. Files that
+were written directly count as committed in their turn: the committed offset never jumps over a gap.
+
+Source: apache/rocketmq `store/.../CommitLog.java` (CommitRealTimeService, 5.3.3).
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from store.errors import DiskFailedError, DiskFullError
+from store.files.disk import write_at
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.files.pooled_file import PooledFile
+from store.log.thresholds import Threshold
+
+
+@dataclass(slots=True)
+class _Job:
+    """Pieces to write, each at its file's commit position; then everything below `target` is in the files."""
+
+    target: int
+    pieces: list[tuple[PooledFile, memoryview]] = field(default_factory=list)
+    error: DiskFailedError | DiskFullError | None = None
+
+
+class Committer:
+    """Commits one queue. Everything is called, and calls back, on the loop's thread.
+
+    Args:
+        queue: its `committed_offset` is moved here.
+        on_committed: told the new committed offset.
+        on_failed: called once, when a write failed; `on_committed` is not called afterwards.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_committed: Callable[[int], None],
+        on_failed: Callable[[DiskFailedError], None],
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._on_committed = on_committed
+        self._on_failed = on_failed
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._is_busy = False
+        self._is_wanted = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._threshold = Threshold(queue.file_size, 0, 0, 0)
+        self.failed: DiskFailedError | None = None
+        queue.track_commits()
+        self._thread = threading.Thread(target=self._run, name="ledgermq-commit", daemon=True)
+        self._thread.start()
+
+    def request(self) -> None:
+        """Commit everything placed so far: now, or with the commit after the one that runs."""
+        if self.failed is not None:
+            return
+        if self._is_busy:
+            self._is_wanted = True
+            return
+        job = self._collect()
+        if job.pieces:
+            self._is_busy = True
+            self._idle.clear()
+            self._jobs.put(job)
+        elif job.target > self._queue.committed_offset:
+            self._advance(job.target)
+
+    def commit_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
+        """From now on commit at this interval what reaches the threshold; 0 stops it."""
+        self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
+        self._set_timer(interval_s)
+
+    async def close(self) -> None:
+        """Commit what is left (unless the disk has failed), then stop the thread."""
+        self._set_timer(0)
+        self.request()
+        while self._is_busy:
+            await self._idle.wait()
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _set_timer(self, interval_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if interval_s > 0 and self.failed is None:
+            self._timer = self._loop.call_later(interval_s, self._commit_by_timer, interval_s)
+
+    def _commit_by_timer(self, interval_s: float) -> None:
+        queue = self._queue
+        if self._threshold.is_reached(queue.committed_offset, queue.max_offset, self._loop.time()):
+            self.request()
+        self._set_timer(interval_s)
+
+    def _collect(self) -> _Job:
+        queue = self._queue
+        job = _Job(queue.max_offset)
+        for file in queue.unflushed(queue.committed_offset, job.target):
+            data = _uncommitted(file)
+            if data:
+                assert isinstance(file, PooledFile)
+                file.pin()
+                job.pieces.append((file, data))
+        return job
+
+    def _run(self) -> None:
+        """The thread: write each job's pieces, oldest first."""
+        while (job := self._jobs.get()) is not None:
+            try:
+                for file, data in job.pieces:
+                    write_at(file.fd, file.path, data, file.commit_position)
+            except (DiskFailedError, DiskFullError) as error:
+                job.error = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._finished, job)
+
+    def _finished(self, job: _Job) -> None:
+        self._is_busy = False
+        self._idle.set()
+        for file, data in job.pieces:
+            file.unpin()
+            if job.error is None:
+                file.committed_to(file.commit_position + len(data))
+        if job.error is not None:
+            self._fail(job.error)
+            return
+        self._advance(job.target)
+        if self._is_wanted:
+            self._is_wanted = False
+            self.request()
+
+    def _advance(self, target: int) -> None:
+        self._queue.note_committed(target)
+        self._on_committed(target)
+
+    def _fail(self, error: DiskFailedError | DiskFullError) -> None:
+        self.failed = DiskFailedError(error.file, f"commit failed, and is not tried again: {error}")
+        self._set_timer(0)
+        self._on_failed(self.failed)
+
+
+def _uncommitted(file: MappedFile) -> memoryview | None:
+    return file.uncommitted() if isinstance(file, PooledFile) else None

@@ -1,0 +1,217 @@
+"""Flusher: one thread that makes a queue of mapped files durable, batch by batch.
+
+    loop thread    request(a) request(b) request(c) ......... finished(a)  finished(c): done a, done b, done c
+    flush thread        fdatasync up to a --------> fdatasync up to c ------->
+
+Requests gather while a sync runs, and the next sync starts without waiting for the loop. The thread calls
+`os.fdatasync` (which releases the GIL; `mmap.flush` would hold it) and nothing else: files are pinned and offsets
+moved on the loop's thread only.
+
+The first failed sync is final: dirty pages may be marked clean by then, and a retry would report success (Rebello et
+al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). Nothing is acknowledged after it.
+"""
+
+import asyncio
+import contextlib
+import enum
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from store.errors import DiskFailedError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.thresholds import Threshold
+
+FlushDone = Callable[[int], None]
+
+
+class FlushMode(enum.StrEnum):
+    """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
+
+    SYNC = "SYNC_FLUSH"
+    ASYNC = "ASYNC_FLUSH"
+
+
+class _Job:
+    """One request as the thread sees it: sync `files`, then everything below `target` is durable."""
+
+    __slots__ = ("error", "files", "generation", "seconds", "target")
+
+    def __init__(self, target: int, generation: int, files: list[MappedFile]) -> None:
+        self.target = target
+        self.generation = generation
+        self.files = files
+        self.seconds = 0.0
+        self.error: OSError | None = None
+
+
+class Flusher:
+    """Flushes one queue. Everything is called, and calls back, on the loop's thread.
+
+    Args:
+        queue: its `flushed_offset` and its files' `flush_position` are moved here.
+        on_failed: called once, when a sync failed; no `done` is called afterwards.
+        on_flushed: told the new flushed offset and the seconds the sync took; for metrics.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_failed: Callable[[DiskFailedError], None],
+        on_flushed: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._on_failed = on_failed
+        self._on_flushed = on_flushed
+        self._waiting: deque[tuple[int, FlushDone]] = deque()
+        self._requested = queue.flushed_offset
+        self._generation = queue.generation
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs_in_flight = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._threshold = Threshold(queue.file_size, 0, 0.0, loop.time())
+        self._thread = threading.Thread(target=self._run, name="ledgermq-flush", daemon=True)
+        self._thread.start()
+        self.failed: DiskFailedError | None = None
+        self.pending_since: float | None = None
+
+    def request(self, offset: int, done: FlushDone) -> None:
+        """Call `done(flushed_offset)` once everything below `offset` is durable.
+
+        A cut of the queue below `offset` meanwhile does not lose the call: it comes with the next sync, and the
+        argument says what is durable then. After a failure nothing is called.
+        """
+        self._note_cut(offset)
+        if self.failed is None:
+            self._waiting.append((offset, done))
+            self._submit(offset)
+
+    def flush_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
+        """From now on flush at this interval what reaches the threshold (ASYNC_FLUSH); 0 stops it."""
+        self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
+        self._set_timer(interval_s)
+
+    def flush_if_worth(self) -> None:
+        """Flush what there is, if it reaches the threshold and nothing is being flushed."""
+        queue, end = self._queue, self._queue.committed_offset
+        if self._jobs_in_flight == 0 and self._threshold.is_reached(queue.flushed_offset, end, self._loop.time()):
+            self._note_cut(end)
+            self._submit(end)
+
+    def _set_timer(self, interval_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if interval_s > 0 and self.failed is None:
+            self._timer = self._loop.call_later(interval_s, self._flush_by_timer, interval_s)
+
+    async def close(self) -> None:
+        """Flush what is left (unless the disk has failed), then stop the thread."""
+        self._set_timer(0)
+        if self.failed is None and self._queue.flushed_offset < self._queue.committed_offset:
+            flushed: asyncio.Future[None] = self._loop.create_future()
+            self._on_failed = _chain(self._on_failed, flushed)
+            self.request(self._queue.committed_offset, lambda _: flushed.set_result(None))
+            await flushed
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _flush_by_timer(self, interval_s: float) -> None:
+        self.flush_if_worth()
+        self._set_timer(interval_s)
+
+    def _note_cut(self, offset: int) -> None:
+        """After a cut, offsets asked for before it mean nothing: they wait for `offset` at most."""
+        if self._generation != self._queue.generation:
+            self._generation = self._queue.generation
+            self._requested = self._queue.flushed_offset
+            self._waiting = deque((min(asked, offset), done) for asked, done in self._waiting)
+
+    def _submit(self, offset: int) -> None:
+        if offset <= self._requested and self._jobs_in_flight:
+            return  # a job under way covers it
+        files = self._queue.unflushed(self._requested, offset)
+        for file in files:
+            file.pin()
+        self._requested = max(self._requested, offset)
+        self._jobs_in_flight += 1
+        if self.pending_since is None:
+            self.pending_since = time.monotonic()
+        self._jobs.put(_Job(offset, self._generation, files))
+
+    def _run(self) -> None:
+        """The thread: sync each job's files, many jobs at once when they have gathered."""
+        is_open = True
+        while is_open:
+            jobs = [self._jobs.get()]
+            with contextlib.suppress(Empty):
+                while True:
+                    jobs.append(self._jobs.get_nowait())
+            is_open = None not in jobs
+            batch = [job for job in jobs if job is not None]
+            if batch:
+                _sync(batch)
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                    self._loop.call_soon_threadsafe(self._finished, batch)
+
+    def _finished(self, batch: list[_Job]) -> None:
+        self._jobs_in_flight -= len(batch)
+        self.pending_since = time.monotonic() if self._jobs_in_flight else None
+        last = batch[-1]
+        files = [file for job in batch for file in job.files]
+        for file in files:
+            file.unpin()
+        if self.failed is None and last.error is not None:
+            self._fail(last)
+        if self.failed is None and last.generation == self._queue.generation:
+            self._advance(last.target, files)
+            if self._on_flushed is not None:
+                self._on_flushed(last.target, last.seconds)
+        if self.failed is None and self._jobs_in_flight == 0 and self._waiting:
+            self._note_cut(self._queue.committed_offset)
+            self._submit(self._queue.committed_offset)
+
+    def _advance(self, target: int, files: list[MappedFile]) -> None:
+        for file in files:
+            file.flush_position = max(file.flush_position, min(target - file.start_offset, file.size_bytes))
+        flushed = self._queue.flushed_offset = max(self._queue.flushed_offset, target)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= flushed:
+            waiting.popleft()[1](flushed)
+
+    def _fail(self, job: _Job) -> None:
+        self.failed = DiskFailedError(self._queue.directory, f"sync failed, and is not tried again: {job.error}")
+        self._waiting.clear()
+        self._set_timer(0)
+        self._on_failed(self.failed)
+
+
+def _sync(batch: list[_Job]) -> None:
+    """Sync every file of the batch once; the outcome is noted in its last job."""
+    last = batch[-1]
+    started = time.monotonic()
+    try:
+        for file in dict.fromkeys(file for job in batch for file in job.files):
+            file.sync()
+    except OSError as error:
+        last.error = error
+    last.seconds = time.monotonic() - started
+
+
+def _chain(
+    on_failed: Callable[[DiskFailedError], None], flushed: asyncio.Future[None]
+) -> Callable[[DiskFailedError], None]:
+    """Also end the wait of `close` when the last flush fails."""
+
+    def failed(error: DiskFailedError) -> None:
+        on_failed(error)
+        if not flushed.done():
+            flushed.set_result(None)
+
+    return failed

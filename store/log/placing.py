@@ -1,0 +1,141 @@
+"""Placing records in a classic log, and walking them.
+
+    |record|record|...|record|blank| |record|record|...
+     <------- one file ------------>  <----- next file
+
+A record never spans two files. The end of a file that cannot take the next record is a blank: i32 bytes left, i32
+BLANK_MAGIC, at least 8 bytes, the rest untouched.
+
+Source: apache/rocketmq `store/.../CommitLog.java` (DefaultAppendMessageCallback, 5.3.3).
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from ledgermq.message.draft import RecordDraft
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
+from store.errors import RecordTooLargeError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.batch_drafts import MixedDrafts, encode_mixed
+from store.log.crc_stamping import make_room, write_stamped
+
+_PREFIX = struct.Struct(">ii")
+_SCRATCH_BYTES = 1 << 20
+
+
+class Placer:
+    """Encodes batches behind the last record of a log, in a buffer used again and again, and writes each in one call.
+
+    Args:
+        queue: the log's files.
+        store_host: this node's address as records hold it: 8 or 20 bytes.
+        stamps_crc: append a sum over the whole record to its properties.
+    """
+
+    def __init__(self, queue: MappedFileQueue, store_host: bytes, *, stamps_crc: bool = False) -> None:
+        self._queue = queue
+        self._stamps_crc = stamps_crc
+        self._encode = write_stamped if stamps_crc else write_draft
+        self._store_host = store_host
+        self._scratch = bytearray(_SCRATCH_BYTES)
+
+    def place(self, drafts: Sequence[RecordDraft], timestamp: int) -> int:
+        """Stamp, encode and write all drafts; answer the new end of the log.
+
+        Raises:
+            RecordTooLargeError, DiskFullError, DiskFailedError, AllocationPendingError, struct.error: nothing was
+                placed.
+        """
+        queue = self._queue
+        if self._stamps_crc:
+            drafts = drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
+            for draft in drafts:
+                make_room(draft)
+        start = queue.max_offset
+        file = queue.last()
+        total = sum([draft.size for draft in drafts])
+        fits = file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes
+        if not fits and isinstance(drafts, MixedDrafts):
+            drafts = drafts.taken_apart()
+        queue.prepare(0 if fits else _count_rolls(queue, drafts))
+        try:
+            if fits and file is not None:
+                self._write(file, drafts, total, timestamp)
+            else:
+                self._place_rolling(drafts, timestamp)
+        except BaseException:
+            if queue.max_offset != start:
+                queue.truncate_to(start)
+            raise
+        return queue.max_offset
+
+    def _place_rolling(self, drafts: Sequence[RecordDraft], timestamp: int) -> None:
+        file = self._queue.last() or self._queue.roll()
+        for draft in drafts:
+            left = file.size_bytes - file.write_position
+            if draft.size + BLANK_SIZE_MIN > left:
+                file.write(memoryview(_PREFIX.pack(left, BLANK_MAGIC)))
+                file = self._queue.roll()
+            self._write(file, (draft,), draft.size, timestamp)
+
+    def _write(self, file: MappedFile, drafts: Sequence[RecordDraft], size: int, timestamp: int) -> None:
+        if type(drafts) is MixedDrafts:
+            start = file.start_offset + file.write_position
+            file.write(memoryview(encode_mixed(drafts, start, timestamp, self._store_host)))
+            return
+        buffer = self._scratch if size <= _SCRATCH_BYTES else bytearray(size)
+        start = file.start_offset + file.write_position
+        store_host, encode = self._store_host, self._encode
+        position = 0
+        for draft in drafts:
+            draft.physical_offset = start + position
+            draft.store_timestamp = timestamp
+            encode(buffer, position, draft, store_host)
+            position += draft.size
+        file.write(memoryview(buffer)[:size])
+
+
+def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield `(physical_offset, record)` of the records in `[position, limit)` of one file; all of it in memory.
+
+    Raises:
+        CorruptRecordError: something that is neither a record nor a blank.
+        DiskReadError: the disk cannot read it.
+    """
+    base = file.start_offset
+    view = file.view
+    unpack = _PREFIX.unpack_from
+    readable = position
+    while limit - position >= BLANK_SIZE_MIN:
+        if position + BLANK_SIZE_MIN > readable:
+            readable = file.ensure_window(position, limit)
+        size, magic = unpack(view, position)
+        if magic == BLANK_MAGIC:
+            return
+        end = position + size
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN or end > file.write_position:
+            raise CorruptRecordError(base + position, f"size {size}, magic {magic & 0xFFFFFFFF:#010x} in {file.path}")
+        if end > limit:
+            return
+        if end > readable:
+            readable = file.ensure_window(position, limit, end)
+        yield base + position, view[position:end]
+        position = end
+
+
+def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
+    """How many files the batch needs beyond the last one."""
+    capacity = queue.file_size - BLANK_SIZE_MIN
+    file = queue.last()
+    left = capacity - file.write_position if file is not None else -1
+    rolls = 0
+    for draft in drafts:
+        if draft.size > capacity:
+            raise RecordTooLargeError(draft.size, capacity)
+        if draft.size > left:
+            rolls += 1
+            left = capacity
+        left -= draft.size
+    return rolls

@@ -1,0 +1,360 @@
+"""Consume queue: for one topic and queue id, where each message lies in the log; 20 bytes a message.
+
+    unit     min_offset            max_offset          next_offset
+             |==== dispatched =====|--- placed, not ---|
+                                       yet confirmed
+
+Unit n lies at byte `20 * n` of the queue, in files of a fixed number of units; the layout of a unit is in
+`ledgermq.message.queue_unit`. The queue is derived from the log: recovery cuts what cannot be trusted, and the log
+fills it again. A blank unit (size 0x7FFFFFFF) stands where no message is known: in front of a queue that does not
+begin at 0 (with offset 0, as in RocketMQ), and in a gap (with the offset of the next known record).
+
+Source: apache/rocketmq `store/.../ConsumeQueue.java` (5.3.3).
+"""
+
+import mmap
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from store.errors import StoreError
+from store.queues.queue_file import QueueFile
+from store.queues.queue_files import QueueFiles
+
+BLANK_SIZE = 0x7FFFFFFF
+_PAGE = 4096
+
+Unit = tuple[int, int, int]
+"""Physical offset, size, tags code."""
+
+
+class QueueEntry(NamedTuple):
+    """What a queue of whatever kind is told of one record.
+
+    Attributes:
+        queue_offset: of the record's first message.
+        store_timestamp: ms.
+        messages: in the record.
+    """
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    queue_offset: int
+    store_timestamp: int
+    messages: int = 1
+
+
+class ConsumeQueue:
+    """One queue. Owned by the loop's thread.
+
+    Args:
+        topic: UTF-8 text; `topic_bytes` is what records hold.
+        queue_id: 0 or more.
+        directory: made with the first unit.
+        file_units: units of each file.
+
+    Attributes:
+        min_offset: first unit that a reader may ask for.
+        max_offset: next unit to dispatch.
+        next_offset: next one to assign to a message; at least `max_offset` while this node may write.
+        room_end: units below have blocks on disk; see `reserve`.
+        is_watched: records of this topic are shown to the listeners as they are dispatched.
+        is_gapped: units were missing when it was loaded or filled; only the whole log can tell which.
+    """
+
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_files",
+        "_flushed_offset",
+        "_window_end",
+        "is_gapped",
+        "is_watched",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "room_end",
+        "topic",
+        "topic_bytes",
+    )
+
+    unit_struct: ClassVar[struct.Struct] = UNIT
+    unit_size: ClassVar[int] = UNIT_SIZE
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, file_units: int) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self.room_end = 0
+        self.is_watched = False
+        self.is_gapped = False
+        self._files = QueueFiles(directory, file_units, self.unit_size)
+        self._flushed_offset = 0
+        self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
+        self._base = 0
+        self._window_end = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}/{self.queue_id} [{self.min_offset}, {self.max_offset})>"
+
+    def load(self) -> None:
+        """Open what the directory holds; every unit of the files counts until `recover` cuts the tail.
+
+        Raises:
+            StoreFormatError: a file with another name or length.
+        """
+        self.is_gapped = self._files.load()  # derived data: what is behind a hole is made again from the log
+        self.min_offset = self._files.start
+        self._flushed_offset = self.next_offset = self.max_offset = self._files.end
+
+    def load_known(self, min_offset: int, max_offset: int) -> None:
+        """As `load` and `recover`, for a queue whose bounds are known; its files are looked at when they are needed."""
+        self._files.load_later()
+        self.min_offset = min_offset
+        self._flushed_offset = self.next_offset = self.max_offset = max_offset
+
+    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
+
+        An empty queue takes any offset as its first. A unit that leaves a gap shorter than a file is preceded by
+        blanks; a longer gap is not filled and the unit not stored. Both set `is_gapped`.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored.
+        """
+        if queue_offset != self.max_offset or queue_offset >= self._window_end:
+            self._put_slowly(queue_offset, (physical_offset, size, tags_code))
+            return
+        UNIT.pack_into(self._buffer, (queue_offset - self._base) * UNIT_SIZE, physical_offset, size, tags_code)
+        self.max_offset = queue_offset + 1
+
+    def extend(self, units: bytes) -> None:
+        """Set whole units behind the last one, as they lie on disk: `put` for many, in recovery.
+
+        Raises:
+            DiskFullError, DiskFailedError: only the first of them, perhaps, were stored.
+        """
+        view = memoryview(units)
+        while view:
+            self.reserve(self.max_offset + 1)
+            self._open_window(self.max_offset)
+            count = min(len(view) // self.unit_size, self._window_end - self.max_offset)
+            position, size = (self.max_offset - self._base) * self.unit_size, count * self.unit_size
+            self._buffer[position : position + size] = view[:size]
+            self.max_offset += count
+            view = view[size:]
+
+    def put_entry(self, entry: QueueEntry) -> None:
+        """As `put`, for a queue of any kind.
+
+        Raises:
+            DiskFullError, DiskFailedError: nothing was stored.
+        """
+        self.put(*entry[:4])
+
+    def tags_code(self, unit: Unit) -> int | None:
+        """The tags code of a unit; None when it is not known."""
+        return unit[2]
+
+    def reserve(self, end_offset: int) -> None:
+        """Make sure that units below `end_offset` can be stored: room on disk is asked for before a message is placed.
+
+        Raises:
+            DiskFullError, DiskFailedError: no; what was reserved stays.
+        """
+        while self.room_end < end_offset:
+            self._window_end = 0  # another file, or more of the present one, comes into it
+            file = self._files.find_or_add(max(self.room_end, self.max_offset))
+            base = file.start_bytes // self.unit_size
+            file.reserve(min(end_offset - base, self._files.file_units) * self.unit_size)
+            file.map()  # or fail now, too
+            self.room_end = base + file.allocated_bytes // self.unit_size
+
+    def units(self, offset: int, count: int) -> memoryview:
+        """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
+        file = self._files.find(offset) if self.min_offset <= offset < self.max_offset else None
+        if file is None:
+            return memoryview(b"")
+        if not self._files.is_last(file):
+            self._keep_mapped(file)
+        base = file.start_bytes // self.unit_size
+        end = min(offset + count, self.max_offset, base + self._files.file_units)
+        return file.view[(offset - base) * self.unit_size : (end - base) * self.unit_size]
+
+    def unit(self, offset: int) -> Unit | None:
+        """One dispatched unit, or None outside `[min_offset, max_offset)`."""
+        units = self.units(offset, 1)
+        return self.unit_struct.unpack(units) if units else None
+
+    def file_end(self, offset: int) -> int:
+        """First unit of the file behind the one that holds unit `offset`."""
+        return offset - offset % self._files.file_units + self._files.file_units
+
+    def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """`(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
+        while units := self.units(start, max(end - start, 0)):
+            for unit in self.unit_struct.iter_unpack(units):
+                yield start, unit
+                start += 1
+
+    def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
+        """`(first offset, offset behind, unit)` of up to `count` records, from the one that holds `offset`."""
+        for start, unit in self.iterate(offset, min(offset + count, self.max_offset)):
+            yield start, start + 1, unit
+
+    def bisect(self, is_before: Callable[[Unit], bool]) -> int:
+        """First dispatched unit for which `is_before`, which is true for a prefix of them, is false; else the end."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and is_before(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def recover(self, end_offset: int, *, scan: bool) -> None:
+        """Keep the leading units whose records end at or before physical `end_offset`; clear the rest.
+
+        With `scan` every unit of the last file is looked at, because nothing says that the good ones are a prefix.
+        """
+        end = self.bisect(lambda unit: self._is_good(unit, end_offset))
+        if scan:
+            end = self._scan(end_offset, end)
+            self._flushed_offset = self.min_offset
+        self._cut(end)
+
+    def keep_before(self, offset: int) -> None:
+        """Forget the units from `offset` on, which is the first one of a record; the next message gets that number."""
+        self._cut(offset)
+
+    def correct_min_offset(self, log_min_offset: int) -> None:
+        """Hide units whose records the log has dropped, and leading blanks."""
+        first = self.unit(self.min_offset)
+        if first is not None and first[0] >= log_min_offset and first[:2] != (0, BLANK_SIZE):
+            return
+        self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
+
+    def take_expired(self) -> list[QueueFile]:
+        """Let go of the files, but the last, whose units are all below `min_offset`; the caller deletes them."""
+        return self._files.take_before(self.min_offset)
+
+    def clear(self) -> None:
+        """Forget all units, to be filled from the log again."""
+        self.close()
+        self._files.clear()
+        self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
+        self.is_gapped = False
+
+    def restart(self, offset: int) -> None:
+        """Forget all units and go on with number `offset`; what is below is not in the log, or never came here.
+
+        Raises:
+            DiskFullError, DiskFailedError: the queue is empty and begins at 0.
+        """
+        self.clear()
+        if offset == 0:
+            return
+        start = offset - offset % self._files.file_units
+        self.room_end = self.max_offset = self.min_offset = start
+        try:
+            self.reserve(offset + 1)
+        except StoreError:
+            self.clear()
+            raise
+        self._fill_blanks(offset, 0)
+        self.min_offset = self.next_offset = offset
+        self._flushed_offset = start
+
+    @property
+    def unflushed_pages(self) -> int:
+        """Pages of 4096 bytes that were filled since `take_unflushed`."""
+        return self.max_offset * self.unit_size // _PAGE - self._flushed_offset * self.unit_size // _PAGE
+
+    def take_unflushed(self) -> list[QueueFile]:
+        """Files with units dispatched since the last call; the caller syncs them in a thread."""
+        start, self._flushed_offset = self._flushed_offset, self.max_offset
+        return self._files.overlapping(start, self.max_offset) if start < self.max_offset else []
+
+    def close(self) -> None:
+        """Unmap; the next use maps again."""
+        self._files.close()
+        self._buffer = bytearray()
+        self._window_end = 0
+
+    def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
+        """Another file or chunk, a first unit past 0, a gap, or a unit that should be there."""
+        if queue_offset < self.max_offset:
+            self._put_again(queue_offset, unit)
+            return
+        if queue_offset > self.max_offset == self.min_offset:
+            self.restart(queue_offset)
+        elif queue_offset > self.max_offset:
+            self.is_gapped = True
+            if queue_offset - self.max_offset >= self._files.file_units:
+                return
+        self.reserve(queue_offset + 1)
+        self._fill_blanks(queue_offset, unit[0])
+        self._open_window(queue_offset)
+        self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
+        self.max_offset = queue_offset + 1
+
+    def _put_again(self, queue_offset: int, unit: Unit) -> None:
+        """The log is dispatched again: what is there must be equal, or is made so."""
+        if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
+            self._open_window(queue_offset)
+            self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
+            self._flushed_offset = min(self._flushed_offset, queue_offset)
+
+    def _fill_blanks(self, end: int, physical_offset: int) -> None:
+        blank = UNIT.pack(physical_offset, BLANK_SIZE, 0)
+        while self.max_offset < end:
+            self._open_window(self.max_offset)
+            stop = min(end, self._window_end)
+            position = (self.max_offset - self._base) * self.unit_size
+            count = stop - self.max_offset
+            self._buffer[position : position + count * self.unit_size] = blank * count
+            self.max_offset = stop
+
+    def _open_window(self, offset: int) -> None:
+        """Point the fast path at the file of a reserved unit."""
+        if self._base <= offset < self._window_end:
+            return
+        file = self._files.find(offset)
+        assert file is not None, f"unit {offset} of {self} was not reserved"
+        self._keep_mapped(file)
+        self._buffer = file.buffer
+        self._base = file.start_bytes // self.unit_size
+        self._window_end = min(self.room_end, self._base + self._files.file_units)
+
+    def _keep_mapped(self, file: QueueFile) -> None:
+        if self._files.keep_mapped(file):
+            self._window_end = 0  # the fast path may have stood in the one that is unmapped
+
+    def _scan(self, end_offset: int, limit: int) -> int:
+        """First bad unit of the file that holds unit `limit - 1`, or `limit`."""
+        start = max(limit - 1 - (limit - 1) % self._files.file_units, self.min_offset)
+        for index, unit in enumerate(self.unit_struct.iter_unpack(self.units(start, limit - start))):
+            if not self._is_good(unit, end_offset):
+                return start + index
+        return limit
+
+    def _cut(self, end: int) -> None:
+        """Keep `[min_offset, end)`; what is behind reads as zeros."""
+        self._window_end = 0
+        self._files.cut(end)
+        self.max_offset = self.next_offset = self.room_end = end
+        self.min_offset = min(self.min_offset, end)
+        self._flushed_offset = min(self._flushed_offset, end)
+
+    def _is_good(self, unit: Unit, end_offset: int) -> bool:
+        physical_offset, size = unit[:2]
+        return size == BLANK_SIZE or (size > 0 and 0 <= physical_offset <= end_offset - size)

@@ -1,0 +1,170 @@
+"""Queue file: one file of a consume queue. There are many, most are small, so each costs as little as it can.
+
+    0            what units need, in chunks         size_bytes
+    |== units ==|.... allocated ....|     hole      |
+
+It is mapped when first touched and keeps no descriptor of its own; blocks are allocated chunk by chunk, always before
+a store into the mapping, so that a full disk is an exception and ten thousand queues do not take 60 GB.
+"""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from store.errors import DiskFailedError, StoreFormatError
+from store.files import pages
+from store.files.disk import is_blank_from
+from store.files.mapped_file import allocate, punch, sync_directory
+from store.queues.queue_mapping import map_file
+
+CHUNK_BYTES = 64 * 1024
+
+
+class QueueFile:
+    """One file; opened, or created when missing.
+
+    Args:
+        path: `file_name(start_bytes)` inside the queue's folder.
+        start_bytes: position in the queue of the first byte.
+        size_bytes: exact length.
+
+    Raises:
+        StoreFormatError: the file exists with another length.
+        DiskFailedError: it cannot be created.
+    """
+
+    __slots__ = ("_buffer", "_is_new", "_view", "allocated_bytes", "path", "size_bytes", "start_bytes")
+
+    def __init__(self, path: Path, start_bytes: int, size_bytes: int) -> None:
+        self.path = path
+        self.start_bytes = start_bytes
+        self.size_bytes = size_bytes
+        self.allocated_bytes = 0
+        self._is_new = False
+        self._buffer: mmap.mmap | None = None
+        self._view: memoryview | None = None
+        try:
+            length = path.stat().st_size
+        except FileNotFoundError:
+            length = 0
+        if length == 0:
+            self._create()
+        elif length != size_bytes:
+            raise StoreFormatError(path, f"is {length} bytes long, must be {size_bytes}")
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The mapping; stores only below `allocated_bytes`.
+
+        Raises:
+            DiskFailedError: as `map`.
+        """
+        return self._buffer if self._buffer is not None else self.map()
+
+    def map(self) -> mmap.mmap:
+        """Map the file, if it is not mapped yet, and have its units in memory: a touch of a bad page would be a SIGBUS.
+
+        Raises:
+            DiskFailedError: no; the process may have too many files open.
+            DiskReadError: the disk cannot read them.
+        """
+        if self._buffer is None:
+            with self._opened() as descriptor:
+                buffer = map_file(descriptor, self.size_bytes)
+                pages.read_data(descriptor, self.path, buffer)
+            buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
+            self._buffer = buffer
+        return self._buffer
+
+    @property
+    def view(self) -> memoryview:
+        """The same bytes, for slices without a copy."""
+        if self._view is None:
+            self._view = memoryview(self.buffer)
+        return self._view
+
+    def reserve(self, end: int) -> None:
+        """Allocate blocks for `[0, end)` at least, in whole chunks.
+
+        Raises:
+            DiskFullError, DiskFailedError: `allocated_bytes` is unchanged.
+        """
+        if end <= self.allocated_bytes:
+            return
+        start = self.allocated_bytes
+        stop = min(-(-end // CHUNK_BYTES) * CHUNK_BYTES, self.size_bytes)
+        with self._opened() as descriptor:
+            allocate(descriptor, self.path, start, stop - start)
+        self.allocated_bytes = stop
+
+    def clear_from(self, position: int) -> None:
+        """Zero everything from `position` on."""
+        if position >= self.size_bytes:
+            return
+        with self._opened() as descriptor:
+            is_blank = is_blank_from(descriptor, position, self.size_bytes)
+            if not is_blank and not punch(descriptor, position, self.size_bytes):
+                self._zero(descriptor, position)
+        self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
+
+    def sync(self) -> None:
+        """Make all stores so far, and a new file's name, durable; for a thread. A file deleted meanwhile needs none.
+
+        Raises:
+            DiskFailedError: a sync failed.
+        """
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            try:
+                os.fdatasync(file.fileno())
+            except OSError as error:
+                raise DiskFailedError(self.path, f"sync failed: {error}") from error
+            if self._is_new:  # and so may be the folders of its queue and topic
+                for directory in list(self.path.parents)[:3]:
+                    sync_directory(directory)
+                self._is_new = False
+
+    def close(self) -> None:
+        """Unmap, as soon as the last reader's slice is gone."""
+        if self._view is not None:
+            self._view.release()
+        if self._buffer is not None:
+            with contextlib.suppress(BufferError):
+                self._buffer.close()
+        self._view = self._buffer = None
+
+    def delete(self) -> None:
+        """Close and remove."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DiskFailedError(self.path, str(error)) from error
+
+    def _create(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(descriptor, self.size_bytes)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DiskFailedError(self.path, f"cannot be created: {error}") from error
+        self._is_new = True
+
+    def _zero(self, descriptor: int, position: int) -> None:
+        """By hand, and only where something is: storing zeros into holes would fill them."""
+        for start in range(position, self.size_bytes, CHUNK_BYTES):
+            length = min(CHUNK_BYTES, self.size_bytes - start)
+            if any(os.pread(descriptor, length, start)):
+                os.pwrite(descriptor, bytes(length), start)

@@ -1,0 +1,268 @@
+"""Reading a consume queue: the statuses of a pull, and the records it gets.
+
+Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3).
+"""
+
+import enum
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
+from store.errors import DiskReadError, RecordUnavailableError
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.hinted_filter import HintedFilter, HintedScan
+from store.queues.property_rows import ROWS_MIN
+from store.queues.tag_codes import TagCodes
+from store.replicated_log import ReplicatedLog
+from store.time_slice import TimeSlice
+
+TagsFilter = Callable[[int], bool]
+RecordFilter = Callable[[memoryview], bool]
+
+FILTER_SLICE_S = 0.002
+"""CPU seconds for which one `get` asks a record filter; what it has by then is its answer, the next one goes on."""
+
+_CLOCK_RECORDS = 4
+
+MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+"""Of the machine."""
+
+
+class GetStatus(enum.Enum):
+    """What became of a `get`."""
+
+    FOUND = enum.auto()
+    NO_MATCHED_MESSAGE = enum.auto()
+    MESSAGE_WAS_REMOVING = enum.auto()
+    OFFSET_FOUND_NULL = enum.auto()
+    OFFSET_OVERFLOW_BADLY = enum.auto()
+    OFFSET_RESET = enum.auto()
+    """Not the store's: the group was moved (the broker's answer to a pull)."""
+    OFFSET_OVERFLOW_ONE = enum.auto()
+    OFFSET_TOO_SMALL = enum.auto()
+    NO_MATCHED_LOGIC_QUEUE = enum.auto()
+    NO_MESSAGE_IN_QUEUE = enum.auto()
+
+
+@dataclass(slots=True)
+class GetResult:
+    """Records of one queue, as they lie in the log.
+
+    Attributes:
+        next_offset: queue offset to ask for next.
+        min_offset, max_offset: bounds of the queue, units.
+        records: views of the mapping, one for each of `count` records.
+        size_bytes: of all records.
+    """
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[memoryview]
+    size_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """Records found."""
+        return len(self.records)
+
+    def only(self, matches: RecordFilter) -> "GetResult":
+        """The same, of wanted records only."""
+        if self.status is not GetStatus.FOUND:
+            return self
+        kept = [record for record in self.records if matches(record)]
+        status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, self.next_offset, self.min_offset, self.max_offset, kept, sum(map(len, kept)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdLimits:
+    """What one `get` takes at most from records that are probably not in memory any more.
+
+    Attributes:
+        memory_bytes: records closer to the log's end than this count as in memory (40 % of the machine's).
+        count_max: maxTransferCountOnMessageInDisk.
+        bytes_max: maxTransferBytesOnMessageInDisk.
+        scan_units: how many units are looked at, at least, for records of whatever place (maxFilterMessageSize).
+    """
+
+    memory_bytes: int = MEMORY_BYTES * 40 // 100
+    count_max: int = 8
+    bytes_max: int = 65536
+    scan_units: int = 800
+
+
+def read_queue(
+    log: ReplicatedLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    accepts: TagsFilter | None,
+    cold: ColdLimits,
+    matches: RecordFilter | None = None,
+) -> GetResult:
+    """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
+
+    With `matches` for about `FILTER_SLICE_S`, but some records in any case.
+
+    `accepts` is asked with a unit's tags code, `matches` with the record itself.
+
+    Raises:
+        DiskReadError: the disk cannot read the first of them.
+    """
+    if queue is None:
+        return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
+    status, next_offset = _status_of(queue, offset)
+    result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
+    if status is not GetStatus.FOUND:
+        return result
+    scan_count = max(cold.scan_units, max_count)
+    if type(queue) is not ConsumeQueue:
+        _collect_of_kind(log, queue, offset, scan_count, (max_count, max_bytes), accepts, cold, result)
+        return result.only(matches) if matches is not None else result
+    units = queue.units(offset, scan_count)
+    if not units:
+        result.status = GetStatus.OFFSET_FOUND_NULL
+        result.next_offset = queue.file_end(offset)
+        return result
+    if UNIT.unpack_from(units)[0] < log.max_offset - cold.memory_bytes:
+        max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+    if accepts is None and matches is None:
+        _collect(log, units, max_count, max_bytes, result)
+    else:
+        _collect_wanted(log, units, max_count, max_bytes, accepts, matches, result)
+    return result
+
+
+def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
+    """FOUND when there are units to look at, else why not; and the next offset."""
+    max_offset = queue.max_offset
+    if queue.min_offset <= offset < max_offset:
+        return GetStatus.FOUND, offset
+    if max_offset == 0:
+        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < queue.min_offset:
+        return GetStatus.OFFSET_TOO_SMALL, queue.min_offset
+    if offset == max_offset:
+        return GetStatus.OFFSET_OVERFLOW_ONE, offset
+    return GetStatus.OFFSET_OVERFLOW_BADLY, max_offset
+
+
+def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, result: GetResult) -> None:
+    """Whatever comes."""
+    read = log.reader()
+    records = result.records
+    status = GetStatus.NO_MATCHED_MESSAGE
+    total = 0
+    offset = result.next_offset
+    for physical_offset, size, _ in UNIT.iter_unpack(units):
+        if records and (len(records) >= max_count or total + size > max_bytes):
+            break
+        offset += 1
+        try:
+            records.append(read(physical_offset, size))
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        except DiskReadError:
+            if not records:
+                raise
+            offset -= 1  # the next answer says what it is about
+            break
+        else:
+            total += size
+    result.status = GetStatus.FOUND if records else status
+    result.next_offset = offset
+    result.size_bytes = total
+
+
+def _collect_wanted(
+    log: ReplicatedLog,
+    units: memoryview,
+    max_count: int,
+    max_bytes: int,
+    accepts: TagsFilter | None,
+    matches: RecordFilter | None,
+    result: GetResult,
+) -> None:
+    """As `_collect`, what the filters let through."""
+    read, unpack = log.reader(), UNIT.unpack_from
+    records = result.records
+    start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
+    count = len(units) // UNIT_SIZE
+    end = count  # units looked at
+    time_slice = None if matches is None else TimeSlice(FILTER_SLICE_S)
+    scan, asked = None, 0
+    numbers: Iterable[int] = range(count)
+    if type(accepts) is TagCodes:
+        numbers = accepts.candidates(units)
+    elif type(matches) is HintedFilter and time_slice is not None and count >= ROWS_MIN:
+        numbers = scan = HintedScan(log.span, units, matches, time_slice, lambda: max_count - len(records))
+    for number in numbers:
+        physical_offset, size, tags_code = unpack(units, number * UNIT_SIZE)
+        if records and (len(records) >= max_count or total + size > max_bytes):
+            end = number
+            break
+        if accepts is not None and not accepts(tags_code):
+            continue
+        try:
+            record = read(physical_offset, size)
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+            continue
+        except DiskReadError:
+            if not records:
+                raise
+            end = number
+            break
+        if matches is None or matches(record):
+            records.append(record)
+            total += size
+        asked += 1
+        if time_slice is not None and asked % _CLOCK_RECORDS == 0 and time_slice.is_over():
+            end = number + 1
+            break
+    else:
+        end = count if scan is None else scan.end
+    result.status = GetStatus.FOUND if records else status
+    result.next_offset = start + end
+    result.size_bytes = total
+
+
+def _collect_of_kind(
+    log: ReplicatedLog,
+    queue: ConsumeQueue,
+    offset: int,
+    scan_count: int,
+    limits: tuple[int, int],
+    accepts: TagsFilter | None,
+    cold: ColdLimits,
+    result: GetResult,
+) -> None:
+    """As `_collect`, for queues whose units are not to be taken as they are."""
+    max_count, max_bytes = limits
+    status, messages = GetStatus.NO_MATCHED_MESSAGE, 0
+    for start, end, unit in queue.records_from(offset, scan_count):
+        if start == offset and unit[0] < log.max_offset - cold.memory_bytes:
+            max_count, max_bytes = min(max_count, cold.count_max), min(max_bytes, cold.bytes_max)
+        if result.records and (messages + end - start > max_count or result.size_bytes + unit[1] > max_bytes):
+            break
+        result.next_offset = end
+        code = queue.tags_code(unit)
+        if accepts is not None and code is not None and not accepts(code):
+            continue
+        try:
+            result.records.append(log.read(*unit[:2]))
+        except RecordUnavailableError:
+            status = GetStatus.MESSAGE_WAS_REMOVING
+        except DiskReadError:
+            if not result.records:
+                raise
+            result.next_offset = start
+            break
+        else:
+            result.size_bytes += unit[1]
+            messages += end - start
+    result.status = GetStatus.FOUND if result.records else status

@@ -1,0 +1,245 @@
+"""Queue table: from (topic, queue id) to its consume queue, by one look-up.
+
+    consumequeue/<topic>/<queue id>/<20 digits>           batchconsumequeue/ and consumequeue_ext/ alike
+
+Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
+from ledgermq.message.queue_unit import UNIT_SIZE
+from store.errors import InvalidTopicError, StoreFormatError
+from store.files.folders import make_folder
+from store.files.trash import Trash
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.ext_files import ExtFiles
+from store.queues.ext_queue import ExtQueue
+from store.queues.queue_ends import QueueEnds, changed_at
+from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
+
+QueueStarts = dict[str, dict[int, int]]
+"""By topic and queue id, a queue offset."""
+
+QUEUE_FILE_SIZE_BYTES = 6_000_000
+TOPIC_LENGTH_MAX = 255
+
+
+class QueueTable:
+    """All consume queues of a store. Owned by the loop's thread.
+
+    Args:
+        directory: `consumequeue`; made when missing.
+        file_size_bytes: of each queue file; rounded up to whole units, as RocketMQ does.
+        kinds: which kinds of queues there are; those of others lie beside `directory`.
+
+    Attributes:
+        by_key: each queue twice, by its topic as text and as bytes; to be read only.
+        has_kinds: not all queues are plain ones: whoever puts units goes by `store.queues.queue_entries`.
+        light_count: queues whose names begin with %LMQ%.
+        on_deleted: told of each topic whose queues are dropped.
+        removals: queues dropped so far; a checkpoint from before counts their units.
+    """
+
+    def __init__(
+        self, directory: Path, file_size_bytes: int = QUEUE_FILE_SIZE_BYTES, kinds: QueueKinds = PLAIN_ONLY
+    ) -> None:
+        self.directory = directory
+        self.kinds = kinds
+        self.has_kinds = kinds.ext or kinds.multi_dispatch
+        self.light_count = 0
+        self._batch_directory = directory.with_name("batchconsumequeue")
+        self._ext_directory = directory.with_name("consumequeue_ext")
+        self._file_units = -(-file_size_bytes // UNIT_SIZE)
+        self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self.on_deleted: list[Callable[[str], None]] = []
+        self.removals = 0
+        self._watched: set[str] = set()
+        self._trash = Trash(directory.parent)
+        make_folder(directory)
+        self._trash.empty()
+
+    def load(self) -> None:
+        """Open every queue on disk; `ConsumeQueue.recover` follows.
+
+        Raises:
+            StoreFormatError: a folder or file that is none of a queue's.
+        """
+        for topic, queue_id in _folders(self.directory):
+            self._add(topic, queue_id, is_batch=False).load()
+        if self._batch_directory.is_dir():
+            for topic, queue_id in _folders(self._batch_directory):
+                self._add(topic, queue_id, is_batch=True).load()
+
+    def load_known(self, ends: QueueEnds) -> None:
+        """As `load`, and the queues' own recovery, for queues whose bounds are known."""
+        for topic, queue_id, min_offset, max_offset, _ in ends.queues:
+            self._add(topic, queue_id, is_batch=False).load_known(min_offset, max_offset)
+
+    def is_as_left(self, ends: QueueEnds) -> bool:
+        """Whether no queue's folder was added, removed or changed since."""
+        root = str(self.directory)
+        found = {path.name for path in self.directory.iterdir()}
+        needed = {queue[0] for queue in ends.queues if queue[4]}
+        return (
+            ends.file_units == self._file_units
+            and found == needed
+            and all(changed_at(f"{root}/{topic}/{number}") == changed for topic, number, _, _, changed in ends.queues)
+        )
+
+    def ends(self, log_min_offset: int, dispatched_offset: int) -> QueueEnds | None:
+        """The bounds of all queues, for `load_known`; None where not all of them are plain."""
+        if self.has_kinds:
+            return None
+        root = str(self.directory)
+        bounds = (
+            (queue.topic, number := queue.queue_id, queue.min_offset, queue.max_offset,
+             changed_at(f"{root}/{queue.topic}/{number}")) for queue in self
+        )  # fmt: skip
+        return QueueEnds(log_min_offset, dispatched_offset, self._file_units, tuple(bounds))
+
+    def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
+        """The queue, made when missing (on disk only with its first unit).
+
+        Raises:
+            InvalidTopicError: the topic cannot name a folder, or the queue id is negative.
+        """
+        queue = self.by_key.get((topic, queue_id))
+        return queue if queue is not None else self._add(topic, queue_id, is_batch=None)
+
+    def find(self, topic: bytes | str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it is there."""
+        return self.by_key.get((topic, queue_id))
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return (queue for (topic, _), queue in self.by_key.items() if isinstance(topic, str))
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of one topic, by id."""
+        return sorted((queue for queue in self if queue.topic == topic), key=lambda queue: queue.queue_id)
+
+    def watch(self, topic: str) -> None:
+        """Set `is_watched` on this topic's queues, those to come included."""
+        self._watched.add(topic)
+        for queue in self.of_topic(topic):
+            queue.is_watched = True
+
+    def starts(self, physical_offset: int) -> QueueStarts:
+        """For each queue its first unit at or past `physical_offset`: where it begins in a log that begins there."""
+        starts: QueueStarts = {}
+        for queue in self:
+            queue_ids = starts.setdefault(queue.topic, {})
+            queue_ids[queue.queue_id] = queue.bisect(lambda unit: unit[0] < physical_offset)
+        return starts
+
+    def restart(self, starts: QueueStarts) -> None:
+        """Empty all queues; each goes on with the number in `starts`, or its own next one.
+
+        Raises:
+            InvalidTopicError, DiskFullError, DiskFailedError: some queues are restarted, some are not.
+        """
+        for topic, queue_ids in starts.items():
+            for queue_id in queue_ids:
+                self.get(topic, queue_id)
+        for queue in self:
+            queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
+
+    def delete(self, queue: ConsumeQueue) -> None:
+        """Drop one queue, its files and its folder.
+
+        Raises:
+            DiskFailedError: the folder stays, and so does the queue.
+        """
+        for root in self._roots:
+            folder = root / queue.topic / str(queue.queue_id)
+            self._trash.take(folder)
+            with contextlib.suppress(OSError):  # other queues of the topic are there
+                folder.parent.rmdir()
+        queue.clear()
+        self.removals += 1
+        del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
+
+    def delete_topic(self, topic: str) -> None:
+        """Drop the queues of a topic and their files; its records stay in the log.
+
+        Raises:
+            DiskFailedError: the folder stays, and so do the queues.
+        """
+        for root in self._roots if _topic_fault(topic) is None else ():
+            self._trash.take(root / topic)
+        for queue in self.of_topic(topic):
+            queue.clear()
+            self.removals += 1
+            del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        if topic.startswith(LIGHT_PREFIX):
+            self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
+        for tell in self.on_deleted:
+            tell(topic)
+
+    def close(self) -> None:
+        """Unmap all files."""
+        for queue in self:
+            queue.close()
+
+    @property
+    def _roots(self) -> tuple[Path, Path, Path]:
+        return self.directory, self._batch_directory, self._ext_directory
+
+    def _add(self, topic: bytes | str, queue_id: int, *, is_batch: bool | None) -> ConsumeQueue:
+        try:
+            text = topic.decode() if isinstance(topic, bytes) else topic
+        except UnicodeDecodeError as error:
+            raise InvalidTopicError(topic, "is not UTF-8") from error
+        fault = _topic_fault(text) or ("has a negative queue id" if queue_id < 0 else None)
+        if fault is not None:
+            raise InvalidTopicError(topic, fault)
+        queue = self._make(text, queue_id, is_batch=self.kinds.is_batch(text) if is_batch is None else is_batch)
+        queue.is_watched = text in self._watched
+        self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
+        self.light_count += text.startswith(LIGHT_PREFIX)
+        return queue
+
+    def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> ConsumeQueue:
+        folder = Path(topic) / str(queue_id)
+        if is_batch:
+            self.has_kinds = True
+            units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
+            return BatchQueue(topic, queue_id, self._batch_directory / folder, units)
+        if self.kinds.ext or (self._ext_directory / folder).is_dir():
+            self.has_kinds = True
+            ext = ExtFiles(self._ext_directory / folder, self.kinds.ext_file_size_bytes)
+            return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, ext=ext, writes=self.kinds.ext)
+        return ConsumeQueue(topic, queue_id, self.directory / folder, self._file_units)
+
+
+def _folders(root: Path) -> Iterator[tuple[str, int]]:
+    """Topic and queue id of each queue's folder.
+
+    Raises:
+        StoreFormatError: a folder or file that is none of a queue's.
+    """
+    for topic_directory in sorted(root.iterdir()):
+        fault = _topic_fault(topic_directory.name) if topic_directory.is_dir() else "is not a folder"
+        if fault is not None:
+            raise StoreFormatError(topic_directory, fault)
+        for directory in sorted(topic_directory.iterdir()):
+            if not (directory.is_dir() and directory.name.isascii() and directory.name.isdigit()):
+                raise StoreFormatError(directory, "is not a folder named by a queue id")
+            yield topic_directory.name, int(directory.name)
+
+
+def _topic_fault(topic: str) -> str | None:
+    """Why a topic cannot name a folder, or None."""
+    try:
+        length = len(topic.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    if not 0 < length <= TOPIC_LENGTH_MAX:
+        return f"is empty or longer than {TOPIC_LENGTH_MAX} bytes"
+    if "/" in topic or "\0" in topic or topic in {".", ".."}:
+        return "names another folder"
+    return None

@@ -1,0 +1,211 @@
+"""Batches of a log for its queues: what they need of each record, and units by the run instead of one by one.
+
+    records of a batch --> by queue --> a run of units, one behind the other --> one store into the queue
+
+Where a record is not of the common kind, or its tag is not plainly there, `store.queues.dispatch` decides.
+"""
+
+import abc
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from ledgermq.message.layout import BLANK_SIZE_MIN
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.dispatch import SCHEDULE_TOPIC, UnitFields, unit_fields
+from store.queues.queue_table import TOPIC_LENGTH_MAX
+from store.recovery.batch_tails import Bools, Ints, Tails, slices, windows
+from store.recovery.record_batches import RecordBatch, read_batch
+
+_UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_RUN_MIN = 4
+"""Fewer units are put one by one in less time."""
+
+Dispatch = tuple[int, bool, UnitFields]
+"""Physical offset of a record, whether it may be shown, and what its queue needs of it."""
+
+Find = Callable[[bytes, int, int], ConsumeQueue | None]
+"""The queue of a topic and queue id, for the record at an offset; None where there can be none."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Records of one batch that go to one queue, in the log's order.
+
+    Attributes:
+        units: theirs, as they lie in the queue.
+        offsets: their numbers in the queue.
+        sound: which of them may be shown.
+    """
+
+    queue: ConsumeQueue
+    units: npt.NDArray[np.void]
+    offsets: Ints
+    sound: Bools
+
+
+class RecordSource(abc.ABC):
+    """A log as recovery dispatches it: by the batch."""
+
+    @abc.abstractmethod
+    def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+        """The records in `[start, end)`; see `ReplicatedLog.walk` for the bounds. Damaged ones are not `sound`.
+
+        Raises:
+            CorruptRecordError: something that is neither a record nor what the log puts between records.
+        """
+
+    def dispatches(self, start: int, end: int) -> Iterator[Dispatch]:
+        """The same, one by one."""
+        for file, batch in self.batches(start, end):
+            rows = zip(batch.starts.tolist(), batch.ends.tolist(), batch.sound.tolist(), strict=True)
+            for position, record_end, is_sound in rows:
+                offset = file.start_offset + position
+                yield offset, is_sound, unit_fields(offset, file.view[position:record_end])
+
+
+class LogBatches(RecordSource):
+    """A classic log.
+
+    Args:
+        queue: its files.
+        damaged: physical offsets of records that nobody is to be shown.
+        held: batches that the log's own recovery has read, by the physical offset where each begins.
+    """
+
+    def __init__(
+        self, queue: MappedFileQueue, damaged: Collection[int], held: Mapping[int, RecordBatch] | None = None
+    ) -> None:
+        self._queue = queue
+        self._damaged = frozenset(damaged)
+        self._held = held or {}
+        self._held_from = min(self._held, default=-1)
+
+    def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
+        while start < end and (file := self._queue.file_at(start)) is not None:
+            base, limit = file.start_offset, min(file.write_position, end - file.start_offset)
+            batch = self._batch(file, start - base, limit)
+            start = base + batch.end
+            for offset in self._damaged:
+                batch.sound[batch.starts == offset - base] = False
+            yield file, batch
+            if batch.is_end and limit - batch.end >= BLANK_SIZE_MIN and not batch.is_blank:
+                raise CorruptRecordError(start, f"no record in {file.path}")
+            if batch.is_end:
+                start = file.end_offset
+
+    def _batch(self, file: MappedFile, position: int, limit: int) -> RecordBatch:
+        held = self._held.get(file.start_offset + position)
+        if held is not None and held.end <= limit:
+            held.sound[:] = True  # what is not to be shown, is among the damaged
+            return held
+        stop = self._held_from - file.start_offset
+        if not position < stop < limit:
+            return read_batch(file, position, limit, check=False)
+        batch = read_batch(file, position, stop, check=False)
+        if batch.end == stop:
+            batch.is_end = False
+            return batch
+        return batch if not batch.is_end else read_batch(file, position, limit, check=False)
+
+
+def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
+    """The batch's records by queue, prepared and rolled-back ones left out.
+
+    Raises:
+        CorruptRecordError: one cannot be taken apart.
+    """
+    rows = np.flatnonzero(batch.heads["sys_flag"] & TRANSACTION_PREPARED == 0)
+    if not len(rows):
+        return
+    queue_ids = batch.heads["queue_id"][rows].astype(np.int64)
+    tails, codes = _tails_of(file, batch, rows)
+    order, firsts = tails.groups(queue_ids)
+    rows, codes = rows[order], codes[order]
+    units = np.empty(len(rows), _UNIT)
+    units["physical"] = batch.starts[rows] + file.start_offset
+    units["size"] = batch.heads["size"][rows]
+    units["code"] = codes
+    offsets, sound = batch.heads["queue_offset"][rows].astype(np.int64), batch.sound[rows]
+    for start, end in slices(firsts, len(rows)):
+        first = int(order[start])
+        topic = tails.topic(first)
+        queue = find(topic, int(queue_ids[first]), int(units["physical"][start]))
+        if queue is None:
+            continue
+        if topic == SCHEDULE_TOPIC:  # the code is no tag's
+            units["code"][start:end] = [_fields(file, batch, row)[-1] for row in rows[start:end].tolist()]
+        yield Run(queue, units[start:end], offsets[start:end], sound[start:end])
+
+
+def _tails_of(file: MappedFile, batch: RecordBatch, rows: Ints) -> tuple[Tails, Ints]:
+    """Of some rows of a batch the tails and the tags codes."""
+    tails_at, ends = batch.tails[rows], batch.ends[rows]
+    size = int(ends[0] - tails_at[0])
+    rare = np.flatnonzero(~batch.common[rows]).tolist()
+    if not rare and (ends - tails_at == size).all():
+        tails = Tails(windows(np.frombuffer(file.view, np.uint8), size)[tails_at])
+        rare_codes = []
+    else:
+        buffer = file.buffer
+        parts = [buffer[start:end] for start, end in zip(tails_at.tolist(), ends.tolist(), strict=True)]
+        rare_codes = [_take_rare(file, batch, int(rows[index]), parts, index) for index in rare]
+        tails = Tails(parts)
+    codes, known = tails.tags_codes()
+    known[rare] = True
+    for index in np.flatnonzero(~known).tolist():
+        codes[index] = _fields(file, batch, int(rows[index]))[-1]
+    codes[rare] = rare_codes
+    return tails, codes
+
+
+def _take_rare(file: MappedFile, batch: RecordBatch, row: int, parts: list[bytes], index: int) -> int:
+    """Put the topic of a rare record in the place of its tail; its tags code."""
+    *_, topic, code = _fields(file, batch, row)
+    if len(topic) > TOPIC_LENGTH_MAX:
+        topic = b"/"  # which cannot have a queue either
+    parts[index] = bytes((len(topic),)) + topic + b"\0\0"
+    return code
+
+
+def _fields(file: MappedFile, batch: RecordBatch, row: int) -> UnitFields:
+    start, end = int(batch.starts[row]), int(batch.ends[row])
+    return unit_fields(file.start_offset + start, file.view[start:end])
+
+
+def put_run(run: Run) -> bool:
+    """Put a run that goes on where its queue ends, or is there already; False, with nothing done, for any other.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+    """
+    count, queue = len(run.offsets), run.queue
+    if count < _RUN_MIN or not run.sound.all() or (run.offsets[1:] - run.offsets[:-1] != 1).any():
+        return False
+    first = int(run.offsets[0])
+    if first == queue.max_offset:
+        queue.extend(run.units.tobytes())
+        return True
+    return first + count <= queue.max_offset and _holds(queue, first, memoryview(run.units.tobytes()))
+
+
+def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
+    """Whether these units are in the queue, from number `first` on."""
+    while units:
+        held = queue.units(first, len(units) // _UNIT.itemsize)
+        if not held or bytes(held) != bytes(units[: len(held)]):  # memoryviews compare item by item
+            return False
+        units = units[len(held) :]
+        first += len(held) // _UNIT.itemsize
+    return True
+
+
+def one_by_one(run: Run) -> Iterator[tuple[tuple[int, int, int], int, bool]]:
+    """Of each record of a run: its unit, its number in the queue, whether it may be shown."""
+    return zip(run.units.tolist(), run.offsets.tolist(), run.sound.tolist(), strict=True)

@@ -1,0 +1,286 @@
+"""Recovery of the consume queues: cut what cannot be trusted, then dispatch the log again from there.
+
+    log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
+                                                 trusted offset
+
+What can be trusted is decided by `queue_trust`. Units that differ from what the log says are corrected; a queue
+that turns out to lack units below the start is emptied and filled from the whole log.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.flags import TRANSACTION_PREPARED
+from store.directory.checkpoint import Progress
+from store.errors import InvalidTopicError
+from store.files.mapped_file import MappedFile
+from store.queues.batch_queue import BatchQueue
+from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
+from store.queues.dispatch import unit_fields
+from store.queues.queue_entries import entries_of
+from store.queues.queue_table import QueueTable
+from store.recovery.batch_fields import Dispatch, Find, RecordSource, one_by_one, put_run, runs_of
+from store.recovery.queue_trust import cut_to_trusted, first_at
+from store.recovery.record_batches import RecordBatch, stored_at
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+UNTRUSTED_WALK_BYTES = 1 << 30
+
+
+@dataclass(slots=True)
+class QueueRecovery:
+    """What was done.
+
+    Attributes:
+        dispatched_offset: every confirmed record below has its unit.
+        last_timestamp: store time (ms) of the last record dispatched again; 0 when there was none.
+        record_count: records dispatched again.
+        rebuilt: queues that were filled from the whole log.
+        unreadable: physical offsets at which the log could not be parsed.
+        hidden: physical offsets of damaged records, whose places in their queues are blank.
+    """
+
+    dispatched_offset: int
+    last_timestamp: int = 0
+    record_count: int = 0
+    rebuilt: int = 0
+    unreadable: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
+
+
+def recover_queues(
+    log_: ReplicatedLog,
+    queues: QueueTable,
+    progress: Progress | None,
+    *,
+    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES,
+    batches: RecordSource | None = None,
+) -> QueueRecovery:
+    """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
+
+    `batches` is a faster way than `log_.walk`, where the log has one.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+    """
+    end = log_.confirm_offset
+    if log_.min_offset >= log_.max_offset == 0:
+        for queue in list(queues):
+            queue.clear()
+        return QueueRecovery(end)
+    recovery = QueueRecovery(end)
+    start = cut_to_trusted(log_, queues, progress, end, untrusted_walk_bytes)
+    gapped = {queue for queue in queues if queue.is_gapped}
+    gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
+    if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
+        log.warning("%d queues lack units below %d: filled again from the whole log", len(gapped), start)
+        for queue in gapped:
+            queue.clear()
+        _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
+    recovery.rebuilt = len(gapped)
+    for queue in queues:
+        queue.correct_min_offset(log_.min_offset)
+        queue.next_offset = queue.max_offset
+    return recovery
+
+
+def _dispatch_range(
+    log_: ReplicatedLog,
+    queues: QueueTable,
+    batches: RecordSource | None,
+    bounds: tuple[int, int],
+    only: set[ConsumeQueue] | None,
+    recovery: QueueRecovery,
+) -> set[ConsumeQueue]:
+    """Dispatch what lies within the bounds into the queues (`only` these); answer those that lack units below them."""
+    is_whole = bounds[0] == log_.min_offset
+    get = _Finder(queues).get
+    if batches is not None and not queues.has_kinds:
+        find = partial(_find_plain, get)
+        lacking = _dispatch_batches(batches, queues, find, bounds, only, recovery, is_whole=is_whole)
+        passed_over = {queue for queue in queues if type(queue) is not ConsumeQueue}  # made just now
+        return lacking | passed_over
+    lacking = set()
+    source = partial(_dispatches, log_) if batches is None else batches.dispatches
+    for offset, is_sound, fields in _walk_on(source, queues, bounds, recovery):
+        size, queue_id, sys_flag, queue_offset, timestamp, topic, code = fields
+        recovery.last_timestamp = timestamp
+        recovery.record_count += 1
+        if sys_flag & TRANSACTION_PREPARED:
+            continue
+        queue = get(topic, queue_id, offset)
+        if queue is None or (only is not None and queue not in only and not queues.has_kinds):
+            continue
+        if queues.has_kinds:
+            entries = _entries_of_kind(queues, offset, log_.read(offset, size), is_sound=is_sound)
+            lacking |= _put_entries(entries, only, is_whole=is_whole)
+            recovery.hidden += () if is_sound else (offset,)
+        elif queue_offset > queue.max_offset and not is_whole:
+            lacking.add(queue)
+        else:
+            _put(queue, offset, is_sound, size, code, queue_offset, recovery)
+    return lacking
+
+
+def _put(
+    queue: ConsumeQueue, offset: int, is_sound: bool, size: int, code: int, queue_offset: int, recovery: QueueRecovery
+) -> None:
+    """One unit; a blank one for a damaged record."""
+    if is_sound:
+        queue.put(offset, size, code, queue_offset)
+        return
+    log.error("the record at %d is damaged: nobody is shown unit %d of %r", offset, queue_offset, queue)
+    queue.put(offset, BLANK_SIZE, 0, queue_offset)
+    recovery.hidden += (offset,)
+
+
+def _dispatch_batches(
+    batches: RecordSource,
+    queues: QueueTable,
+    find: Find,
+    bounds: tuple[int, int],
+    only: set[ConsumeQueue] | None,
+    recovery: QueueRecovery,
+    *,
+    is_whole: bool,
+) -> set[ConsumeQueue]:
+    """As `_dispatch_range`, by the batch."""
+    lacking: set[ConsumeQueue] = set()
+    for file, batch in _walk_batches(batches, queues, bounds, recovery):
+        recovery.record_count += len(batch.starts)
+        if len(batch.starts):
+            recovery.last_timestamp = stored_at(file, batch, -1)
+        for run in runs_of(file, batch, find):
+            if only is not None and run.queue not in only:
+                continue
+            if put_run(run):
+                continue
+            for (offset, size, code), queue_offset, is_sound in one_by_one(run):
+                if queue_offset > run.queue.max_offset and not is_whole:
+                    lacking.add(run.queue)
+                else:
+                    _put(run.queue, offset, is_sound, size, code, queue_offset, recovery)
+    return lacking
+
+
+def _entries_of_kind(
+    queues: QueueTable, offset: int, record: memoryview, *, is_sound: bool
+) -> list[tuple[ConsumeQueue, QueueEntry]]:
+    """As the queues are to be told; nobody is shown a damaged record."""
+    entries = entries_of(queues, offset, record)
+    return entries if is_sound else [(queue, entry._replace(size=BLANK_SIZE, tags_code=0)) for queue, entry in entries]
+
+
+def _put_entries(
+    entries: list[tuple[ConsumeQueue, QueueEntry]], only: set[ConsumeQueue] | None, *, is_whole: bool
+) -> set[ConsumeQueue]:
+    """Put them (into `only` these queues); the queues that lack units before."""
+    lacking: set[ConsumeQueue] = set()
+    for queue, entry in entries:
+        if only is not None and queue not in only:
+            continue
+        if entry.queue_offset > queue.max_offset and not is_whole:
+            lacking.add(queue)
+        else:
+            queue.put_entry(entry)
+    return lacking
+
+
+class _Finder:
+    """Queues by what records hold."""
+
+    def __init__(self, queues: QueueTable) -> None:
+        self._queues = queues
+        self._find = queues.by_key.get
+
+    def get(self, topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
+        """The queue, made when missing; None for a topic that cannot have one."""
+        queue = self._find((topic, queue_id))
+        if queue is not None:
+            return queue
+        try:
+            return self._queues.get(topic, queue_id)
+        except InvalidTopicError as error:
+            log.warning("the record at %d enters no queue: %s", offset, error)
+            return None
+
+
+def _find_plain(get: Find, topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
+    """The queue; None for one of another kind, whose units are not made by the batch."""
+    queue = get(topic, queue_id, offset)
+    return queue if type(queue) is ConsumeQueue else None
+
+
+def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
+    """Make queues again that are plain and should be batch queues; how many there were. Blocks.
+
+    The attributes of a topic that was made just before a crash are known only when the state records are replayed.
+
+    Raises:
+        DiskFullError, DiskFailedError: no room for the units.
+        CorruptRecordError: the log cannot be parsed.
+    """
+    misfits = [queue for queue in queues if queues.kinds.is_batch(queue.topic) and type(queue) is not BatchQueue]
+    for queue in misfits:
+        queues.delete(queue)
+    made = {queues.get(queue.topic, queue.queue_id) for queue in misfits}
+    if made:
+        for offset, record in log_.walk(log_.min_offset, log_.confirm_offset):
+            with contextlib.suppress(InvalidTopicError):
+                _put_entries(entries_of(queues, offset, record), made, is_whole=True)
+    for queue in made:
+        queue.next_offset = queue.max_offset
+    return len(made)
+
+
+def _walk_batches(
+    batches: RecordSource, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
+) -> Iterator[tuple[MappedFile, RecordBatch]]:
+    """As `_walk_on`, by the batch."""
+    start, end = bounds
+    while start < end:
+        try:
+            for file, batch in batches.batches(start, end):
+                yield file, batch
+                start = file.start_offset + batch.end
+            return
+        except CorruptRecordError as error:
+            start = _next_known(queues, start, end, error, recovery)
+
+
+def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:
+    """The next record that some queue knows, behind a place that cannot be parsed; else `end`."""
+    recovery.unreadable += (start,)
+    log.error("the log cannot be parsed behind %d: %s", start, error)
+    known = [first for queue in queues if (first := first_at(queue, start + 1)) is not None]
+    return min(known, default=end)
+
+
+def _walk_on(
+    source: Callable[[int, int], Iterator[Dispatch]],
+    queues: QueueTable,
+    bounds: tuple[int, int],
+    recovery: QueueRecovery,
+) -> Iterator[Dispatch]:
+    """Walk on behind what cannot be parsed, from the next record that some queue knows."""
+    start, end = bounds
+    while start < end:
+        try:
+            for dispatch in source(start, end):
+                yield dispatch
+                start = dispatch[0] + dispatch[2][0]
+            return
+        except CorruptRecordError as error:
+            start = _next_known(queues, start, end, error, recovery)
+
+
+def _dispatches(log_: ReplicatedLog, start: int, end: int) -> Iterator[Dispatch]:
+    """Of a log that has no faster way."""
+    for offset, record in log_.walk(start, end):
+        yield offset, True, unit_fields(offset, record)

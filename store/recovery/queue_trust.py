@@ -1,0 +1,70 @@
+"""What of the consume queues can be trusted after a stop: all, all below some offset, or what they hold themselves.
+
+stopped cleanly            the queues' bounds as they were written down; no file is looked at
+with our checkpoint        units of records below the trusted offset, if the sum of the lengths agrees with it
+neither (RocketMQ's, or    the leading good units of each queue; the last part of the log is dispatched over them
+the checkpoint is gone)
+"""
+
+import logging
+from pathlib import Path
+
+from store.directory.checkpoint import Progress
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_ends import QueueEnds, read_ends
+from store.queues.queue_table import QueueTable
+from store.replicated_log import ReplicatedLog
+
+log = logging.getLogger(__name__)
+
+
+def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log_: ReplicatedLog) -> QueueEnds | None:
+    """Where the queues of a cleanly stopped store begin and end; None when each has to be looked at."""
+    ends = read_ends(root)
+    if ends is None or progress is None or queues.has_kinds:
+        return None
+    agrees = (
+        ends.dispatched_offset == progress.dispatched_offset <= progress.flushed_offset
+        and ends.unit_count == progress.unit_count
+        and ends.log_min_offset == log_.min_offset
+        and ends.dispatched_offset <= log_.confirm_offset
+        and queues.is_as_left(ends)
+    )
+    return ends if agrees else None
+
+
+def cut_to_trusted(
+    log_: ReplicatedLog, queues: QueueTable, progress: Progress | None, end: int, walk_bytes: int
+) -> int:
+    """Cut every queue to what can be trusted; answer where dispatching starts.
+
+    The start is a physical offset at which a record of the log begins. Without a checkpoint it lies about `walk_bytes`
+    before `end`, the log's confirm offset.
+    """
+    min_offset = log_.min_offset
+    if progress is not None and progress.dispatched_offset >= min_offset:
+        # behind the flushed offset the log may have been cut and written anew since: its units are of another past
+        trusted = max(min(progress.dispatched_offset, progress.flushed_offset, end), min_offset)
+        for queue in queues:
+            queue.recover(trusted, scan=False)
+        count = sum(queue.max_offset for queue in queues)
+        if trusted < progress.dispatched_offset or count == progress.unit_count:
+            return trusted
+        log.warning("the queues hold %d units, the checkpoint says %d", count, progress.unit_count)
+        return min_offset
+    for queue in queues:
+        queue.recover(end, scan=True)
+    return _untrusted_start(queues, min_offset, end - walk_bytes)
+
+
+def _untrusted_start(queues: QueueTable, min_offset: int, wanted: int) -> int:
+    """A record's start at or just behind `wanted`, as some queue knows one; else the oldest record."""
+    if wanted <= min_offset:
+        return min_offset
+    return min((start for queue in queues if (start := first_at(queue, wanted)) is not None), default=min_offset)
+
+
+def first_at(queue: ConsumeQueue, wanted: int) -> int | None:
+    """Where the first record that the queue knows at or behind `wanted` starts; None where it knows none."""
+    unit = queue.unit(queue.bisect(lambda unit: unit[0] < wanted))
+    return unit[0] if unit is not None else None
