@@ -12,7 +12,7 @@ import pytest
 from ledgermq.message.batch import BatchMessage, encode_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
-from tests.broker.test_clients import heartbeat
+from tests.broker.groups.test_clients import heartbeat
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 PULL, LITE = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE

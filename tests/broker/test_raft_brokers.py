@@ -16,9 +16,9 @@ from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker
 from store.log.flusher import FlushMode
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.groups.test_offsets import key
+from tests.broker.pull.test_query import query_fields
 from tests.broker.test_broker import ask, broker_config
-from tests.broker.test_offsets import key
-from tests.broker.test_query import query_fields
 from tests.ports import free_ports
 
 

@@ -16,8 +16,8 @@ from node.broker_assembly import Broker
 from store.log.flusher import FlushMode
 from store.queues.batch_queue import BatchQueue
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
+from tests.broker.groups.test_offsets import key
 from tests.broker.test_broker import ask, broker_config
-from tests.broker.test_offsets import key
 from tests.broker.test_raft_brokers import Group
 from tests.ports import free_ports
 

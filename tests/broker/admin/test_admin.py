@@ -13,10 +13,10 @@ from ledgermq.remoting.codec.lenient_json import loads
 from store.log.commit_log import CommitLog
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
-from tests.broker.test_clients import beat
-from tests.broker.test_offsets import key, make_group
+from tests.broker.groups.test_clients import beat
+from tests.broker.groups.test_offsets import key, make_group
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "wire" / "json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "wire" / "json"
 TOPIC, GROUP = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 
 

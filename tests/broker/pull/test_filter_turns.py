@@ -11,7 +11,7 @@ from broker.pull.filter_turns import FilterTurns
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from store.queues.queue_reader import FILTER_SLICE_S, GetResult
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
-from tests.broker.pop_support import bodies, pop, pop_fields
+from tests.broker.pop.support import bodies, pop, pop_fields
 
 with_small_scans = pytest.mark.parametrize("desk", [{"property_filter": True, "filter_scan_bytes": 20}], indirect=True)
 SQL = {"expressionType": "SQL92"}

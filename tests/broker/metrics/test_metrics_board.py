@@ -14,9 +14,9 @@ from nameserver.figures import Figures
 from node.broker_assembly import Broker
 from telemetry.metrics import Registry
 from tests.broker.conftest import small_config
-from tests.broker.test_metrics_page import GOLDEN, Shown, read_page, text_of
+from tests.broker.metrics.test_metrics_page import GOLDEN, Shown, read_page, text_of
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 RULES = (CONF / "prometheus/rules.yml").read_text()
 BOARD = json.loads((CONF / "grafana/ledgermq.json").read_text())
 

@@ -12,7 +12,7 @@ from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, small_config
-from tests.broker.test_offsets import key, make_group
+from tests.broker.groups.test_offsets import key, make_group
 
 
 async def fill(desk: Desk) -> None:

@@ -19,7 +19,7 @@ from tests.broker.conftest import (
     send_fields,
     small_config,
 )
-from tests.broker.test_offsets import make_group
+from tests.broker.groups.test_offsets import make_group
 
 SMALL_FILES = {
     "commit_log_file_size_bytes": 8192,

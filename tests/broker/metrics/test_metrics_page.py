@@ -24,7 +24,7 @@ from tests.broker.conftest import (
     send_fields,
     small_config,
 )
-from tests.broker.pop_support import ack, handles, pop
+from tests.broker.pop.support import ack, handles, pop
 
 COMMIT, ROLLBACK = 8, 12
 

@@ -9,8 +9,8 @@ import pytest
 from broker.state.names import STATE_TOPIC
 from broker.state.tables import ReplicatedState, StateChange
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config
-from tests.broker.pop_support import CODE, ack, bodies, handles, pop, pop_again, records
-from tests.broker.test_offsets import make_group
+from tests.broker.groups.test_offsets import make_group
+from tests.broker.pop.support import CODE, ack, bodies, handles, pop, pop_again, records
 
 
 @pytest.fixture

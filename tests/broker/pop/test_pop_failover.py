@@ -10,9 +10,9 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker
 from tests.broker.conftest import eventually, send_fields, topic_fields
-from tests.broker.pop_support import handle_fields, handles, pop_fields
+from tests.broker.pop.support import handle_fields, handles, pop_fields
+from tests.broker.pop.test_pop_assignment import mode_body
 from tests.broker.test_broker import ask
-from tests.broker.test_pop_assignment import mode_body
 from tests.broker.test_raft_brokers import Group, group
 
 __all__ = ["group"]

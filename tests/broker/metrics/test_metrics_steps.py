@@ -15,7 +15,7 @@ from store.queues.queue_table import QueueTable
 from telemetry.families import Collector, Row
 from telemetry.metrics import Registry
 from tests.broker.conftest import Desk, make_topic, send, small_config
-from tests.broker.test_metrics_page import beat, read_page, text_of, value
+from tests.broker.metrics.test_metrics_page import beat, read_page, text_of, value
 
 TOPICS, QUEUES = 4, 30
 

@@ -7,7 +7,7 @@ from broker.groups.subscription_refresh import AGAIN_SECONDS
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
-from tests.broker.test_clients import beat, requests_of
+from tests.broker.groups.test_clients import beat, requests_of
 
 PULL = RequestCode.PULL_MESSAGE
 BY_HEARTBEAT = {"sysFlag": "0", "consumerGroup": "g"}

@@ -9,7 +9,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.lenient_json import loads
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
-from tests.broker.test_clients import beat, requests_of
+from tests.broker.groups.test_clients import beat, requests_of
 
 PULL = RequestCode.PULL_MESSAGE
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET

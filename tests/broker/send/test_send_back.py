@@ -15,7 +15,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues import dispatch
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
-from tests.broker.test_offsets import make_group
+from tests.broker.groups.test_offsets import make_group
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"

@@ -9,7 +9,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.queues import queue_reader
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
-from tests.broker.test_clients import beat
+from tests.broker.groups.test_clients import beat
 
 CONTROLLED: dict[str, Any] = {"cold_data_control": True, "hot_memory_percent": 0, "cold_group_threshold_bytes": 300}
 WHERE = "suggestWhichBrokerId"

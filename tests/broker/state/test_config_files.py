@@ -23,9 +23,9 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.java_files import dumps, loads
 from store.errors import StoreFormatError
 from tests.broker.conftest import Desk, make_topic
-from tests.broker.test_offsets import key, make_group
+from tests.broker.groups.test_offsets import key, make_group
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 TREES = [path.parent for path in sorted(GOLDEN.glob("store-*/**/files/config"))]
 TABLES = (TOPICS_FILE, GROUPS_FILE, OFFSETS_FILE, DELAY_FILE, MODES_FILE)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
-from tests.broker.pop_support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields
+from tests.broker.pop.support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields
 
 
 @pytest.fixture

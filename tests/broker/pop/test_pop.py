@@ -8,7 +8,7 @@ import pytest
 
 from ledgermq.message.properties import decode_properties
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
-from tests.broker.pop_support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields, records
+from tests.broker.pop.support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields, records
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ async def test_a_new_group_may_begin_at_the_end(desk: Desk, client: MemoryClient
     assert bodies(await pop(client, initMode=1, consumerGroup="near")) == [b"m0", b"m1", b"m2"]
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "json"
+GOLDEN = Path(__file__).parents[2] / "golden" / "wire" / "json"
 
 
 @pytest.mark.parametrize("number", ["01", "02", "03"])

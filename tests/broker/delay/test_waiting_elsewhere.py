@@ -10,9 +10,9 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from store.replicated_log import LogState
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config, topic_fields
-from tests.broker.pop_support import pop
-from tests.broker.test_offsets import make_group
-from tests.broker.test_transactions import COMMIT, end
+from tests.broker.groups.test_offsets import make_group
+from tests.broker.pop.support import pop
+from tests.broker.transactions.test_transactions import COMMIT, end
 
 HOUR_MS = 3_600_000
 
