@@ -34,7 +34,7 @@ $(BIN)/.dev: pyproject.toml | $(BIN)/python
 demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)
 	$(BIN)/ledgermq demo $(if $(INPUT),--input '$(INPUT)')
 
-compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml
+compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containers and volumes of its own, removed at the end
 	$(BIN)/python -m chaos.compose up
 	@$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
 	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)'); \

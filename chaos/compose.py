@@ -1,15 +1,18 @@
-"""The cluster of docker-compose.yml, broken and mended from outside: `python -m chaos.compose VERB`.
+"""A cluster of docker-compose.yml for the demo, broken and mended from outside: `python -m chaos.compose VERB`.
 
-    up         build the image, start everything, wait until all services are healthy
+    up         build the image, start everything, wait until all services are healthy; refused where one is there already
     describe   print the JSON object that `ledgermq demo --attach` takes
     kill ADDRESS, start      SIGKILL the broker that clients reach at ADDRESS; start what is down
     digest     hash each broker's log up to the confirm offset on which all agree
     logs, down the last lines of every service; remove containers and volumes
 
-Works with `docker compose` and with the older `docker-compose`.
+The cluster has a compose project name of its own, so that `down` removes what `up` made and never the containers
+or volumes of a cluster that somebody started from the same file. Works with `docker compose` and the older
+`docker-compose`.
 """
 
 import argparse
+import contextlib
 import json
 import shlex
 import shutil
@@ -21,7 +24,7 @@ from pathlib import Path
 
 _PROJECT = Path(__file__).resolve().parent.parent
 _BROKERS = {"127.0.0.1:10911": "broker-0", "127.0.0.1:10921": "broker-1", "127.0.0.1:10931": "broker-2"}
-_NAME = "ledgermq"
+_NAME = "ledgermq-compose-demo"
 _NAMESRV = "127.0.0.1:9876;127.0.0.1:9877"
 _HEALTHY_LIMIT_S = 120.0
 _AGREE_LIMIT_S = 60.0
@@ -57,11 +60,26 @@ class ComposeCluster:
         self._command = list(command)
 
     def up(self) -> None:
-        """Build, start, and wait for every health check.
+        """Build, start, and wait for every health check; what a failed start made is removed again.
 
         Raises:
-            ComposeError: a step failed, or a service was not healthy in time.
+            ComposeError: containers or volumes of the project are there already (nothing is touched), a step failed,
+                or a service was not healthy in time.
         """
+        if there := self._made_before():
+            raise ComposeError(
+                f"{', '.join(there)} exist already: an earlier demo left them, or one is running;"
+                " remove them with `python -m chaos.compose down`"
+            )
+        try:
+            self._start_healthy()
+        except BaseException:
+            with contextlib.suppress(ComposeError):
+                self.logs()
+            self.down()
+            raise
+
+    def _start_healthy(self) -> None:
         self._compose("up", "-d", "--build")
         deadline = time.monotonic() + _HEALTHY_LIMIT_S
         while waiting := self._unhealthy():
@@ -139,6 +157,12 @@ class ComposeCluster:
         if len(found) != 1:
             raise ComposeError(f"{service} has {len(found)} containers, not one; is the cluster up?")
         return found[0]
+
+    def _made_before(self) -> list[str]:
+        """Names of the project's containers and volumes, which are there before `up`."""
+        mine = ("--filter", f"label=com.docker.compose.project={_NAME}")
+        containers = _docker("ps", "--all", *mine, "--format", "{{.Names}}")
+        return (containers + _docker("volume", "ls", *mine, "--format", "{{.Name}}")).split()
 
     def _unhealthy(self) -> list[str]:
         services = ["namesrv-0", "namesrv-1", *_BROKERS.values()]

@@ -1,0 +1,45 @@
+"""`chaos.compose` touches what it made and nothing else: run with a `docker` that only notes what it is asked."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from chaos import compose
+
+FAKE = """#!/bin/sh
+echo "$0 $@" >>"$CALLS"
+case "$1" in
+  info|version) ;;
+  compose) case "$*" in *" up "*|*" logs "*) exit 1 ;; esac ;;
+  ps|volume) printf '%s' "$FOUND" ;;
+esac
+"""
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    docker = tmp_path / "docker"
+    docker.write_text(FAKE)
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("FOUND", "")
+    return tmp_path / "calls"
+
+
+def test_a_cluster_that_is_there_already_is_neither_started_again_nor_removed(
+    calls: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOUND", "somebodys-broker\n")
+    assert compose.main(["up"]) == 1
+    assert "somebodys-broker" in capsys.readouterr().err
+    assert not [line for line in calls.read_text().splitlines() if "compose -p" in line]
+
+
+def test_a_start_that_fails_removes_what_it_made_under_a_name_of_its_own(calls: Path) -> None:
+    assert compose.main(["up"]) == 1
+    asked = [line.split("compose ", 1)[1] for line in calls.read_text().splitlines() if "compose -p" in line]
+    assert [words.rsplit(".yml ", 1)[1] for words in asked] == ["up -d --build", "logs --tail 40", "down --volumes"]
+    # Compose names a project after its folder: a user's checkout is called `ledgermq`, and its volumes hold his data.
+    assert {words.split()[1] for words in asked} == {"ledgermq-compose-demo"}
