@@ -1,6 +1,6 @@
 """A cluster of docker-compose.yml for the demo, broken and mended from outside: `python -m chaos.compose VERB`.
 
-    up         build the image, start everything, wait until all services are healthy; refused where one is there already
+    up         build the image, start everything, wait for all to be healthy; refused where one is there
     describe   print the JSON object that `ledgermq demo --attach` takes
     kill ADDRESS, start      SIGKILL the broker that clients reach at ADDRESS; start what is down
     digest     hash each broker's log up to the confirm offset on which all agree
