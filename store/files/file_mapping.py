@@ -132,17 +132,23 @@ class FileMapping:
     def ensure_readable(self, start: int, end: int) -> None:
         """Have the pages of `[start, end)` in memory, and, if possible, those of one chunk behind.
 
+        Pages that are not written yet are left out: whoever writes them has them in memory.
+
         Raises:
             DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
         """
         first, last = start >> CHUNK_SHIFT, max(end - 1, start) >> CHUNK_SHIFT
         if self.known.find(0, first, last + 1) < 0:
             return
-        low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self.size_bytes)
+        low, high = first << CHUNK_SHIFT, min((last + 2) << CHUNK_SHIFT, self._populated_end(end))
         if not pages.populate(self.buffer, low, high):
             pages.read_through(self._descriptor(), self.path, start & -mmap.PAGESIZE, end)
         elif isinstance(self.known, bytearray):
             self.known[first : last + 1] = b"\x01" * (last + 1 - first)
+
+    def _populated_end(self, end: int) -> int:
+        """How far pages are worth reading in for a read that ends at `end`."""
+        return self.size_bytes
 
     def ensure_window(self, position: int, limit: int, end: int = 0) -> int:
         """For who walks through the file: have a window from `position` on in memory, up to `end` at least.

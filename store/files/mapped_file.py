@@ -151,6 +151,15 @@ class MappedFile(FileMapping):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         os.fdatasync(descriptor)
 
+    def _populated_end(self, end: int) -> int:
+        """Up to the page of `write_position`: the kernel would fill the pages behind it with zeros for nothing.
+
+        Only recovery reads behind it, and finds there what an earlier process wrote.
+        """
+        if end > self.write_position:
+            return self.size_bytes
+        return min(-(-self.write_position // mmap.PAGESIZE) * mmap.PAGESIZE, self.size_bytes)
+
     # -- letting go
 
     def unmap(self) -> None:

@@ -1,5 +1,6 @@
 """A log larger than what may be mapped: idle files give way, reads go on, descriptors stay few."""
 
+import mmap
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,25 @@ def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch
     queue.look()
     queue.slice(CHUNK_BYTES + 1, 10)
     assert len(asked) == 3
+
+
+def test_pages_behind_the_writer_are_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def populate(_buffer: object, start: int, end: int) -> bool:
+        asked.append((start, end))
+        return True
+
+    monkeypatch.setattr("store.files.pages.populate", populate)
+    file = make_queue(tmp_path, 1, 2).files[0]
+    file.write_position = mmap.PAGESIZE + 1
+    file.ensure_readable(0, 100)
+    file.ensure_readable(100, mmap.PAGESIZE + 1)  # known
+    assert asked == [(0, 2 * mmap.PAGESIZE)]
+    file.write_position = 0  # as in recovery, before the end is found
+    file.forget_known()
+    file.ensure_readable(0, 100)
+    assert asked[1:] == [(0, 2 * CHUNK_BYTES)]
 
 
 def test_an_old_kernel_reads_by_file_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
