@@ -17,8 +17,9 @@ from chaos.crash.ledger import Appended, Cut, Cutting, Durable, Item, Ledger, Re
 from chaos.crash.recorder import Recorder
 from dledger.background import Checkpointer
 from dledger.config import PeerAddress, RaftConfig
-from dledger.core.messages import HardState
+from dledger.core.messages import HardState, Span
 from dledger.errors import DLedgerError
+from dledger.log.entry import FILLER_SIZE, encode_entry
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import RaftFiles, open_files
@@ -96,8 +97,7 @@ class RaftRun:
     async def _open(self) -> None:
         self._files = open_small_raft(self._recorder.root, self._settings, _BOOT)
         opened = self._files.opened
-        starter = partial(term_start_draft, node_id="n0", store_host=_HOST, now_ms=_START_MS)
-        self._log = EntryLog(self._directory, opened, store_host=_HOST, term_start=starter)
+        self._log = _entry_log(self._files, self._directory)
         self._flusher = Flusher(opened.data, asyncio.get_running_loop(), on_failed=_fail)
         self._log.attach(self._flusher)
         self._committed = max(self._files.checkpoint.committed_index, self._log.first_index - 1)
@@ -253,9 +253,32 @@ class RaftWorkload:
             found = entries_of(files)
             _judge_entries(files, found, ledger)
             _judge_term(root, ledger)
+            _judge_following(_entry_log(files, files_directory(root)))
         finally:
             files.close(is_clean=False)
         return found
+
+
+def _judge_following(log: EntryLog) -> None:
+    """Whatever a leader places behind the entries found is taken: in the same file, and in the next one."""
+    last, end = log.last_index, log.end_position(log.last_index)
+    term = log.term_at(last) + 1
+    size = log.data.file_size
+    next_file = (end // size + 1) * size
+    for position in (end, next_file):
+        entry = encode_entry(last + 1, term, position, b"of another leader")
+        if position < next_file <= position + len(entry) + FILLER_SIZE:
+            continue  # no leader places it there
+        try:
+            log.append_span(Span(term, last + 1, last + 1, position, position + len(entry), entry))
+            log.truncate_after(last)
+        except (StoreError, DLedgerError) as error:
+            raise RefusedError(f"an entry at {position}, behind {last} that ends at {end}: {error}") from error
+
+
+def _entry_log(files: RaftFiles, directory: Path) -> EntryLog:
+    starter = partial(term_start_draft, node_id="n0", store_host=_HOST, now_ms=_START_MS)
+    return EntryLog(directory, files.opened, store_host=_HOST, term_start=starter)
 
 
 def files_directory(root: Path) -> Path:

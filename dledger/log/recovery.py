@@ -110,22 +110,25 @@ class LogScan:
         found = Recovered(first_index - 1, start_position)
         self._term = prev_term
         for file in self._data.files:
-            if file.end_offset > found.end_position and not self._scan_file(file, found):
+            offset = max(start_position - file.start_offset, 0)
+            if file.end_offset > start_position and not self._scan_file(file, offset, found):
                 break
         if found.last_index < self._committed_index:
             found.lost = (found.last_index + 1, self._committed_index)
         return found
 
-    def _scan_file(self, file: MappedFile, found: Recovered) -> bool:
-        """Take in the entries of one file; whether the log goes on in the next one."""
+    def _scan_file(self, file: MappedFile, offset: int, found: Recovered) -> bool:
+        """Take in the entries of one file from `offset` on; whether the log may go on in the next one.
+
+        A filler does not move `found.end_position`: without an entry behind it in the next file, the log ends where
+        the filler starts. The crash came between the two writes, and the leader may put other entries there.
+        """
         view = file.view
-        offset = found.end_position - file.start_offset
         while True:
             left = file.size_bytes - offset
             file.ensure_readable(offset, min(offset + HEADER_SIZE, file.size_bytes))
             magic, length = FILLER.unpack_from(view, offset) if left >= FILLER_SIZE else (0, 0)
             if magic == FILLER_MAGIC and length == left and offset:
-                found.end_position = file.end_offset
                 return True
             if left < HEADER_SIZE:
                 return False

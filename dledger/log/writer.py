@@ -50,8 +50,7 @@ class LogWriter:
         try:
             self._encode(drafts, first_index, term, now_ms, file, size_bytes)
         except BaseException:
-            if self._data.max_offset != start:  # some of it went into a file that was left behind
-                self._data.truncate_to(start)
+            self._undo(start)
             raise
 
     def append_span(self, span: Span, start: int, first_index: int, units: memoryview) -> None:
@@ -61,13 +60,21 @@ class LogWriter:
             EntryFormatError: it does not join the log: the leader's files have another size.
             DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
         """
+        end = self._data.max_offset
         try:
             self._units.prepare(span.last_index + 1 - first_index)
-            file = self._file_for(span, start)
+            self._file_for(span, start).write(memoryview(span.data)[start - span.start_position :])
         except AllocationPendingError as error:
             raise DiskFullError(error.file, self._data.file_size) from error
-        file.write(memoryview(span.data)[start - span.start_position :])
+        except DiskFullError:
+            self._undo(end)
+            raise
         self._units.copy(first_index, units)
+
+    def _undo(self, end: int) -> None:
+        """Nothing at or behind `end` counts: some of it, or a filler, went into a file that was left behind."""
+        if self._data.max_offset != end:
+            self._data.truncate_to(end)
 
     def _encode(
         self, drafts: Sequence[RecordDraft], index: int, term: int, now_ms: int, file: MappedFile, size_bytes: int
