@@ -1,7 +1,7 @@
-"""The broker: what clients ask of it, on a log of which it knows the seam only (`log_choice` chooses one).
+"""The broker: what clients ask of it, on a log of which it knows the seam only (`node.log_choice` chooses one).
 
-    assembly             what starts in which order, and how it ends
-      |- log_choice, log_follower     the log; what stands on it before the first record goes by
+    node.broker_assembly   what starts in which order, and how it ends
+      |- log_follower                 what stands on the log before the first record goes by
       '- parts                        everything else, made and tied together
            |- server, request_table, auth/    a request -> may it? -> who serves it
            |- in     send, send_batches, send_back, request_reply -> appender -> send_answers

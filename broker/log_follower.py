@@ -86,7 +86,7 @@ class LogFollower:
         return self._delivery_files
 
     def prepare(self, store: MessageStore) -> None:
-        """See `log_choice.Follower`.
+        """See `node.log_choice.Follower`.
 
         Raises:
             StoreFormatError: the tables on disk cannot be read.
@@ -128,7 +128,7 @@ class LogFollower:
                 log.error("timers not saved: %s", error)
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
-        """See `log_choice.Follower`; before `prepare` as the tables on disk have it.
+        """See `node.log_choice.Follower`; before `prepare` as the tables on disk have it.
 
         Raises:
             StoreFormatError: the tables on disk cannot be read.

@@ -74,6 +74,7 @@ from broker.transactions.service import TransactionService
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.message.properties import REAL_TOPIC
 from ledgermq.message.record import decode_record
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
@@ -116,7 +117,7 @@ class Parts:
         self.store = store
         self._announce_soon = announce_soon
         queues = store.queues
-        not_yet = LogState(writable=False, generation=store.log.state.generation, leader=store.log.state.leader)
+        not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
         self.role = role = Role(config, not_yet)
         self.counting = counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)
         self.statistics = counting.statistics

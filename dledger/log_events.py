@@ -13,10 +13,10 @@ from dledger.core.roles import Role, SoftState
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
-from dledger.refusals import leader_changed
+from dledger.refusals import leader_changed, not_leader
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.waiting_batches import WaitingBatches
-from store.replicated_log import AppendReceipt, LogListener, LogState
+from store.replicated_log import AppendReceipt, LogListener, LogRole, LogState
 
 _log = logging.getLogger(__name__)
 
@@ -64,8 +64,24 @@ class LogEvents:
 
     @property
     def state(self) -> LogState:
-        """The role, as the seam tells it."""
-        return LogState(self.is_writable, self.soft.term, self._peers.hint(self.soft.leader_id))
+        """What the node may do, in the seam's terms."""
+        soft = self.soft
+        role = LogRole.LEADER if soft.role is Role.LEADER else LogRole.FOLLOWER
+        refusal = None if self.is_writable else self.why_not_writable()
+        return LogState(role, soft.term, self._peers.hint(soft.leader_id), refusal)
+
+    def why_not_writable(self) -> Refusal:
+        """What an append meets while the log is not writable."""
+        soft = self.soft
+        if self.refusal is not None:
+            return self.refusal
+        if soft.role is not Role.LEADER:
+            return not_leader(self._self_id, soft.term, self._peers.hint(soft.leader_id))
+        if self._log.care.first_blocking is not None:
+            remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
+        else:
+            remark = f"{self._self_id} leads term {soft.term}, whose first entry is not committed yet"
+        return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
 
     # ---- what the node says
 

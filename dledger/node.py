@@ -21,8 +21,9 @@ from dledger.core.ready import AppendSpan, ReadResult, Ready, ResetLog, TermStar
 from dledger.core.roles import SoftState
 from dledger.core.settings import RaftSettings
 from dledger.node_status import NodeStatus, status_of
-from dledger.ports import EntryLog, HardStateStore, NodeListener, StateMachine, Transport
+from dledger.ports import EntryLog, HardStateStore, NodeListener, Transport
 from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
+from store.replicated_log import StateMachine
 
 ReadDone = Callable[[int | None], None]
 

@@ -1,10 +1,19 @@
 """A picture of one member of a Raft group, for `/metrics`, `/readyz` and `cluster status`; not for the hot path."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.roles import SoftState
+from telemetry.families import Family, Row
+
+_PEERS = (
+    ("ledgermq_replica_lag_entries", "Entries that this follower has not received, on the leader."),
+    ("ledgermq_replica_durable_lag_entries", "Entries that are not durable on this follower, on the leader."),
+    ("ledgermq_replica_inflight_bytes", "Sent to this follower and not answered, on the leader."),
+    ("ledgermq_replica_recovering", "1 while this follower may not count, having lost what it had flushed."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +78,28 @@ def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
         progress.recovering,
         progress.inflight_bytes,
     )
+
+
+def metrics_of(status: NodeStatus) -> Iterator[Family]:
+    """The picture as families of the metrics page."""
+    yield _one("ledgermq_raft_last_index", "Last entry of the log.", status.last_index)
+    yield _one("ledgermq_raft_commit_index", "Last entry known to be committed.", status.commit_index)
+    yield _one("ledgermq_raft_durable_index", "Last entry that is durable on this node.", status.durable_index)
+    yield _one("ledgermq_raft_has_lease", "1 while a quorum was heard lately, on the leader.", int(status.has_lease))
+    for position, (name, explanation) in enumerate(_PEERS):
+        rows: list[Row] = [((("peer", peer.peer_id),), _figures(status, peer)[position]) for peer in status.peers]
+        yield Family(name, "gauge", explanation, rows)
+
+
+def _figures(status: NodeStatus, peer: PeerStatus) -> tuple[int, int, int, int]:
+    """In the order of `_PEERS`."""
+    return (
+        max(0, status.last_index - peer.received_index),
+        max(0, status.last_index - peer.durable_index),
+        peer.inflight_bytes,
+        int(peer.recovering),
+    )
+
+
+def _one(name: str, explanation: str, value: int) -> Family:
+    return Family(name, "gauge", explanation, [((), value)])

@@ -3,7 +3,7 @@
     RaftNode --append_span, truncate_after, reset, request_flush--> EntryLog         disk log | the simulation's
              --save--> HardStateStore --done--> RaftNode
              --send--> Transport --on_message, on_peer_lost, on_peer_joined--> RaftNode
-             --snapshot, restore--> StateMachine
+             --snapshot, restore--> store.replicated_log.StateMachine
              --on_commit, on_role, on_truncated, on_reset--> NodeListener
 
 Everything is called on one thread, and nothing here calls the node back from inside a call, except where said.
@@ -113,16 +113,6 @@ class Transport(Protocol):
         Messages of a peer's earlier connection are never delivered after the first of its next one, nor to another
         process of this node than the one they were sent to.
         """
-
-
-class StateMachine(Protocol):
-    """What the committed records built: topics, groups, consumer offsets. Opaque bytes here."""
-
-    def snapshot(self) -> bytes:
-        """The present state, of some position at or below the commit index and at or past the log's first entry."""
-
-    def restore(self, state: bytes) -> None:
-        """Replace the state by a leader's. Durable on return."""
 
 
 class NodeListener(Protocol):

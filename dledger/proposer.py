@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from dledger.config import RaftConfig
 from dledger.core.errors import NotLeaderError
-from dledger.core.roles import Role
 from dledger.log.entry_log import EntryLog
 from dledger.log.store_clock import StoreClock
 from dledger.log_events import LogEvents
@@ -16,7 +15,6 @@ from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
 from dledger.refusals import not_leader, too_much_waits
 from ledgermq.message.draft import RecordDraft
-from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, StoreError
 from store.log.batch_drafts import MixedDrafts
 from store.log.refusals import refusal_of
@@ -57,7 +55,7 @@ class Proposer:
         """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
         events, log, node = self._events, self._log, self._node
         if not events.is_writable:
-            raise self._why_not()
+            raise events.why_not_writable()
         if isinstance(drafts, MixedDrafts):  # each record has an entry of its own
             drafts = drafts.taken_apart()
         waiting, limit = log.max_position - events.confirm_offset, self._config.pending_limit_bytes
@@ -89,15 +87,3 @@ class Proposer:
     def _end_turn(self) -> None:
         self._is_turn_open = False
         self._node.proposed()
-
-    def _why_not(self) -> Refusal:
-        soft, self_id = self._events.soft, self._config.self_id
-        if self._events.refusal is not None:
-            return self._events.refusal
-        if soft.role is not Role.LEADER:
-            return not_leader(self_id, soft.term, self._peers.hint(soft.leader_id))
-        if self._log.care.first_blocking is not None:
-            remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
-        else:
-            remark = f"{self_id} leads term {soft.term}, whose first entry is not committed yet"
-        return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)

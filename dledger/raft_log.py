@@ -18,6 +18,7 @@ from pathlib import Path
 
 from dledger.background import Checkpointer, CopyFetcher
 from dledger.config import RaftConfig
+from dledger.core.errors import RaftError
 from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import HardStateFile
@@ -29,12 +30,11 @@ from dledger.log.store_clock import StoreClock
 from dledger.log.term_start import term_start_draft
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
-from dledger.node_status import NodeStatus
+from dledger.node_status import NodeStatus, metrics_of
 from dledger.peers.book import PeerBook
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
 from dledger.peers.inbox import PeerInbox
 from dledger.peers.transport import Transport
-from dledger.ports import StateMachine
 from dledger.proposer import Proposer
 from dledger.pulse import TICK_S, Pulse, now_ms
 from dledger.refusals import no_quorum
@@ -42,11 +42,22 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError, StoreError
 from store.files.deferred_removal import FileRemoval
+from store.files.log_span import LogSpan, Read
 from store.log.flusher import Flusher, FlushMode
-from store.log.log_span import LogSpan
-from store.replicated_log import Done, LogListener, LogState, Read
+from store.replicated_log import (
+    Backlog,
+    Done,
+    Generation,
+    LogListener,
+    LogState,
+    Readiness,
+    Replica,
+    StateMachine,
+)
+from telemetry.families import Family
 
 _DRAIN_S = 1.0
+_RETRY_AFTER_MS = 200
 
 _log = logging.getLogger(__name__)
 
@@ -173,6 +184,11 @@ class RaftLog:
         return self._events.state
 
     @property
+    def directory(self) -> Path:
+        """The node's Raft directory."""
+        return directory_of(self.config.store_dir, self.config.self_id)
+
+    @property
     def min_offset(self) -> int:
         """Where the oldest kept entry starts."""
         return self._entries.first_position
@@ -182,15 +198,15 @@ class RaftLog:
         """End of the last entry."""
         return self._entries.max_position
 
-    def term_starts(self) -> list[tuple[int, int]]:
-        """`(term, physical offset of its first kept entry)` of each term in the log, the oldest first."""
-        log = self._entries
-        return [(run.term, log.units[run.first_index][0]) for run in log.term_runs if run.first_index <= log.last_index]
-
     @property
     def confirm_offset(self) -> int:
         """End of the last committed entry, short of damaged ones."""
         return self._events.confirm_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable on this node, committed or not."""
+        return self._entries.data.flushed_offset
 
     def add_listener(self, listener: LogListener) -> None:
         """Listeners are called in the order in which they were added."""
@@ -247,12 +263,55 @@ class RaftLog:
             self._removal.start(log.units.files, taken.index)
         return self.min_offset
 
-    # ---- for operators and metrics
+    def transfer(self, target: str | None) -> str:
+        """See `ReplicatedLog.transfer` and `RaftNode.transfer`."""
+        try:
+            return self._node.transfer(target)
+        except RaftError as error:
+            raise Refusal(Cause.BUSY, str(error), retry_after_ms=_RETRY_AFTER_MS) from error
 
-    @property
-    def flushed_offset(self) -> int:
-        """Everything below is durable here."""
-        return self._entries.data.flushed_offset
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """See `ReplicatedLog.set_reads_ahead`; refused, since a store into a fresh page would wait for the read."""
+        if reads_ahead:
+            raise Refusal(Cause.NOT_SUPPORTED, "the system never reads ahead in the files of a Raft log")
+
+    def backlog(self) -> Backlog:
+        """See `ReplicatedLog.backlog`."""
+        return Backlog(0, self.max_offset - self.flushed_offset, None)
+
+    def readiness(self) -> Readiness:
+        """Whether the role is known and the log may be served, and what to say of it."""
+        soft = self._events.soft
+        if self._events.refusal is not None:
+            return Readiness(False, self._events.refusal.remark)
+        if self._pulse.is_stalled:
+            return Readiness(False, f"the disk has not answered for {self.config.disk_stall_ms} ms")
+        if soft.recovering:
+            return Readiness(False, "recovering: waits for a leader to bring this node up")
+        if soft.leader_id is None:
+            missing = ", ".join(self._node.status().waits_for) or "votes"
+            return Readiness(False, f"no leader is known in term {soft.term}; waits for {missing}")
+        return Readiness(True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}")
+
+    def generations(self) -> Sequence[Generation]:
+        """See `ReplicatedLog.generations`: every term of which entries are kept."""
+        log = self._entries
+        runs = (run for run in log.term_runs if run.first_index <= log.last_index)
+        return [Generation(run.term, log.units[run.first_index][0]) for run in runs]
+
+    def replicas(self) -> Sequence[Replica]:
+        """See `ReplicatedLog.replicas`; a member that recovers does not count towards a majority."""
+        end = self._entries.end_position
+        return [
+            Replica(peer.peer_id, end(peer.received_index), end(peer.durable_index), not peer.recovering)
+            for peer in self._node.status().peers
+        ]
+
+    def metrics(self) -> Iterator[Family]:
+        """See `ReplicatedLog.metrics`."""
+        return metrics_of(self._node.status())
+
+    # ---- for tests and the pulse of the group
 
     @property
     def flush_pending_since(self) -> float | None:
@@ -272,24 +331,6 @@ class RaftLog:
     def status(self) -> NodeStatus:
         """A picture of the node."""
         return self._node.status()
-
-    def readiness(self) -> tuple[bool, str]:
-        """Whether the role is known and the log may be served, and what to say of it."""
-        soft = self._events.soft
-        if self._events.refusal is not None:
-            return False, self._events.refusal.remark
-        if self._pulse.is_stalled:
-            return False, f"the disk has not answered for {self.config.disk_stall_ms} ms"
-        if soft.recovering:
-            return False, "recovering: waits for a leader to bring this node up"
-        if soft.leader_id is None:
-            missing = ", ".join(self._node.status().waits_for) or "votes"
-            return False, f"no leader is known in term {soft.term}; waits for {missing}"
-        return True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}"
-
-    def transfer(self, target: str | None = None) -> str:
-        """Hand leadership to `target`, or to who holds most: see `RaftNode.transfer`."""
-        return self._node.transfer(target)
 
     def allow_missing(self) -> None:
         """See `RaftNode.allow_missing`."""

@@ -20,7 +20,6 @@ from broker.admin.runtime_info import SAMPLE_SECONDS
 from broker.config import BrokerConfig, MetricsExporter
 from broker.config_problems import config_problems
 from broker.delay.timer_files import CLEAN_SECONDS
-from broker.log_choice import hand_over, open_store_of, readiness
 from broker.log_follower import LogFollower
 from broker.metrics.arrivals import SETTLE_SECONDS
 from broker.metrics.broker_metrics import flush_histogram, register_metrics
@@ -36,6 +35,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.limits import Limits, limits_of
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
+from node.log_choice import open_store_of
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
@@ -260,7 +260,7 @@ class Broker:
                 await parts.pop.progress.drain()
                 await parts.offsets.drain()
                 if parts.role.writable:
-                    hand_over(parts.store.log, None)
+                    parts.store.log.transfer(None)
                     await parts.leadership.deposed.wait()
 
     # ---- while it runs
@@ -287,8 +287,8 @@ class Broker:
         if self._parts is None or self._server is None:
             return False, "the log is being recovered"
         role, store = self._parts.role, self._parts.store
-        of_log = readiness(store.log)
-        if of_log is not None and not of_log[0]:
+        of_log = store.log.readiness()
+        if not of_log.is_ready:
             return of_log
         if store.dispatch_error is not None:
             return False, f"dispatch stands still: {store.dispatch_error}"

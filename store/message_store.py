@@ -122,6 +122,11 @@ class MessageStore(MessageReader):
         """`put` would be tried."""
         return self._is_writable
 
+    @property
+    def durable_offset(self) -> int:
+        """End of the records that are confirmed and durable on this node."""
+        return min(self.log.flushed_offset, self.log.confirm_offset)
+
     # -- writing
 
     def put(self, drafts: Sequence[QueuedDraft], done: Done, deadline_s: float = math.inf) -> None:
@@ -171,14 +176,10 @@ class MessageStore(MessageReader):
     def _why_not_writable(self) -> Refusal:
         if self._is_closed:
             return Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
-        if self.log.state.writable:
-            behind = self.log.confirm_offset - self.dispatched_offset
-            return Refusal(Cause.RECOVERING, f"{behind} bytes of the log are not dispatched yet", retry_after_ms=100)
-        try:
-            self.log.append((), lambda _: None)  # the log knows why
-        except Refusal as refusal:
+        if (refusal := self.log.state.refusal) is not None:
             return refusal
-        return Refusal(Cause.RECOVERING, "the log does not take records yet", retry_after_ms=100)
+        behind = self.log.confirm_offset - self.dispatched_offset
+        return Refusal(Cause.RECOVERING, f"{behind} bytes of the log are not dispatched yet", retry_after_ms=100)
 
     # -- following the log
 

@@ -26,7 +26,6 @@ from store.queues.queue_ends import remove_ends
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
 from store.queues.queue_reader import ColdLimits
 from store.queues.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
-from store.recovery.batch_fields import RecordSource
 from store.recovery.checkpointer import Checkpointer
 from store.recovery.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
 from store.recovery.queue_trust import believed_ends
@@ -48,7 +47,6 @@ class StoreConfig:
         checkpoint_interval_ms: between syncs of all queues.
         queue_sync_interval_ms: between syncs of those in which `queue_sync_pages` were filled since; 0: never.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
-        log_directory: whose disk is watched; None where the log lies under `root`.
         cleaning: when old files go; None: never, and the disk is not watched.
         kinds: of consume queues.
         index: of messages by key; None: none is built.
@@ -63,7 +61,6 @@ class StoreConfig:
     queue_sync_pages: int = 2
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits | None = None
-    log_directory: Path | None = None
     cleaning: CleaningConfig | None = None
     kinds: QueueKinds = PLAIN_ONLY
     index: IndexConfig | None = None
@@ -120,15 +117,11 @@ async def open_store(
     directory: StoreDirectory,
     replicated_log: ReplicatedLog,
     *,
-    flushed_offset: Callable[[], int] | None = None,
-    batches: RecordSource | None = None,
     prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """Recover the queues over a recovered log, and start the store. On an error the directory and log stay open.
 
-    `flushed_offset` says up to where the log is durable; its confirm offset when not given. `batches` is what
-    recovery walks the log by, where that has a faster way. `prepare` is called before the store starts, to add
-    listeners that must see every record it dispatches.
+    `prepare` is called before the store starts, to add listeners that must see every record it dispatches.
 
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
@@ -136,7 +129,7 @@ async def open_store(
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
     queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds)
-    found = directory.checkpoint.found
+    found, batches = directory.checkpoint.found, replicated_log.batches()
 
     def recover() -> QueueRecovery:
         ends = believed_ends(config.root, queues, found.progress, replicated_log)
@@ -165,7 +158,6 @@ async def open_store(
         directory.checkpoint,
         store,
         loop,
-        flushed_offset=flushed_offset or (lambda: replicated_log.confirm_offset),
         last_timestamp=recovery.last_timestamp or found.queues_timestamp,
         sync_index=None if index is None else index.sync,
     )
@@ -176,7 +168,7 @@ async def open_store(
         if index is not None:
             store.index = _serve_index(index, store, loop)
         if compaction is not None:
-            compaction.serve(store, flushed_offset or (lambda: replicated_log.confirm_offset))
+            compaction.serve(store)
             cleaner.holds.append(compaction.hold)
         if prepare is not None:
             prepare(store)
@@ -229,7 +221,7 @@ def _serve_index(builder: "IndexBuilder", store: MessageStore, loop: asyncio.Abs
 
 def _make_cleaner(config: StoreConfig, store: MessageStore) -> Cleaner:
     cleaning = config.cleaning or CleaningConfig()
-    log_directory = config.log_directory or config.root
+    log_directory = store.log.directory
     count = cleaning.replicas_per_disk > 1
     cleaner = Cleaner(cleaning, store, measure=lambda: store_space(config.root, log_directory, count=count))
     cleaner.followers.append(lambda min_offset: _clean_index(store, min_offset))
@@ -264,8 +256,6 @@ async def open_classic_store(
             config,
             directory,
             commit_log,
-            flushed_offset=lambda: commit_log.flushed_offset,
-            batches=commit_log.batches(),
             prepare=prepare,
         )
     except BaseException:

@@ -1,34 +1,76 @@
-"""The one seam: a log that keeps a promise. The broker writes to, reads from and listens to this protocol only.
+"""The seam between the broker and the modes of replication: a log that keeps a promise.
+
+The broker writes to, reads from and listens to this protocol only, and asks it for everything it shows of replication.
 
                 append(drafts, done)                         confirm_offset
     broker --------------------------> ReplicatedLog ----------------------------> MessageStore, long polls
                 done(receipt|refusal) <------'   '---- on_confirmed / on_role_change / on_truncated
 
-Standalone (`store.log.commit_log`) and Raft (`dledger.raft_log`) are its first two sides; asynchronous and synchronous
-master/slave replication fit the same protocol. All run on the event loop's thread and are not thread-safe.
+`store.log.commit_log` (standalone) and `dledger.raft_log` (Raft) implement it. All calls are made on the event loop's
+thread; implementations are not thread-safe.
 """
 
+import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import LeaderHint, Refusal
-from store.log.log_span import LogSpan
+from store.files.log_span import LogSpan, Read
+from store.recovery.batch_fields import RecordSource
+from telemetry.families import Family
 
 
-@dataclass(frozen=True, slots=True)
+class LogRole(enum.Enum):
+    """Which part this node plays in the replication of its log."""
+
+    ALONE = "alone"
+    """Nothing is replicated: no other node has this log."""
+    LEADER = "leader"
+    """Elected by a majority."""
+    FOLLOWER = "follower"
+    """Of an elected leader, also while none is known."""
+    MASTER = "master"
+    """Appointed, not elected: its slaves copy its log."""
+    SLAVE = "slave"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class LogState:
     """What this node may do with the log, since when, and who else may.
 
-    `generation` is the Raft term, the master's epoch, or 0 where nothing is elected. It never goes down.
-    `writable` is true only when everything earlier generations committed is confirmed and readable here.
+    Two states are equal if they differ in nothing but the wording of the refusal.
+
+    Attributes:
+        role: as above. A leader is not writable before everything that earlier generations committed is confirmed here.
+        generation: Raft term, master's epoch, or 0 where nothing is elected. It never goes down.
+        leader: who is writable, as far as this node knows; None where nothing is elected.
+        refusal: what `append` raises at present; None while the log is writable.
     """
 
-    writable: bool
+    role: LogRole
     generation: int
     leader: LeaderHint | None
+    refusal: Refusal | None
+
+    @property
+    def writable(self) -> bool:
+        """Whether `append` takes records."""
+        return self.refusal is None
+
+    def __eq__(self, other: object) -> bool:
+        """Compare without the refusal's wording."""
+        return isinstance(other, LogState) and self._key == other._key
+
+    def __hash__(self) -> int:
+        """Hash what is compared."""
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[LogRole, int, LeaderHint | None, bool]:
+        return self.role, self.generation, self.leader, self.refusal is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +82,49 @@ class AppendReceipt:
     durable_copies: int
 
 
+class Backlog(NamedTuple):
+    """How far the log's disk is behind: bytes not in its files, bytes not durable, and free write buffers (or None)."""
+
+    uncommitted_bytes: int
+    unflushed_bytes: int
+    free_buffer_count: int | None
+
+
+class Readiness(NamedTuple):
+    """Whether the log may be served by this node, and why not, or in which role."""
+
+    is_ready: bool
+    reason: str
+
+
+class Generation(NamedTuple):
+    """A generation (Raft term, master's epoch) and the physical offset of its first record that is kept."""
+
+    number: int
+    start_offset: int
+
+
+class Replica(NamedTuple):
+    """Another node to which this one sends its log, by physical offsets.
+
+    Attributes:
+        address: node id or address.
+        received_offset: end of what it has received.
+        durable_offset: end of what is durable there, as far as this node knows.
+        in_sync: it counts towards the promise.
+    """
+
+    address: str
+    received_offset: int
+    durable_offset: int
+    in_sync: bool
+
+
 Done = Callable[[AppendReceipt | Refusal], None]
-Read = Callable[[int, int], memoryview]
-"""The bytes at a physical offset, so many; see `ReplicatedLog.read`."""
 
 
 class LogListener(Protocol):
-    """What follows a log. Called on the loop's thread, never from inside `append`."""
+    """What follows a log. Called on the loop's thread, never from inside `append` or `transfer`."""
 
     def on_confirmed(self, confirm_offset: int) -> None:
         """Records that end at or before `confirm_offset` can never vanish: dispatch and serve them.
@@ -61,12 +139,29 @@ class LogListener(Protocol):
         """Records at or past `max_offset` are gone; all of them were above the confirm offset."""
 
 
+class StateMachine(Protocol):
+    """What the log's state records have built: topics, groups, consumer offsets. Opaque bytes for the log.
+
+    A mode of replication hands it to a node that starts anew in the middle of the log.
+    """
+
+    def snapshot(self) -> bytes:
+        """The present state, of some offset at or below the confirm offset and at or past the log's start."""
+
+    def restore(self, state: bytes) -> None:
+        """Replace the state by another node's snapshot, after the log was reset. Durable on return."""
+
+
 class ReplicatedLog(Protocol):
     """An append-only log of RocketMQ records, addressed by physical offset (bytes from the log's start)."""
 
     @property
     def state(self) -> LogState:
-        """Present role."""
+        """What this node may do at present."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the log's files lie."""
 
     @property
     def min_offset(self) -> int:
@@ -79,6 +174,10 @@ class ReplicatedLog(Protocol):
     @property
     def confirm_offset(self) -> int:
         """Dispatch, reads and long polls stop here."""
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable on this node; may be above the confirm offset."""
 
     def add_listener(self, listener: LogListener) -> None:
         """Listeners are called in the order in which they were added."""
@@ -119,6 +218,9 @@ class ReplicatedLog(Protocol):
             DiskReadError: the disk cannot read a page of it; what lies in front of that was yielded.
         """
 
+    def batches(self) -> RecordSource | None:
+        """A faster walk for recovery, which tells damaged records apart; None where there is none. Called once."""
+
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
         """`(path, end offset)` of the files that are written no more and confirmed to their ends, oldest first."""
 
@@ -132,6 +234,38 @@ class ReplicatedLog(Protocol):
         Raises:
             DiskFailedError: the log's own notes cannot be written; nothing was dropped.
         """
+
+    def transfer(self, target: str | None) -> str:
+        """Let another node write: the one with id `target`, or (None) the one that holds most of the log.
+
+        Returns:
+            The id of the node chosen; it takes over some milliseconds later.
+
+        Raises:
+            Refusal: NOT_SUPPORTED where no other node can; BUSY when it cannot take over now.
+        """
+
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """Whether the system reads ahead in the log's files.
+
+        Raises:
+            Refusal: NOT_SUPPORTED, this log's files cannot be read ahead.
+        """
+
+    def backlog(self) -> Backlog:
+        """How far the disk is behind at present."""
+
+    def readiness(self) -> Readiness:
+        """Whether this node's log may be served."""
+
+    def generations(self) -> Sequence[Generation]:
+        """Every generation of which records are kept, oldest first; none where nothing is elected."""
+
+    def replicas(self) -> Sequence[Replica]:
+        """The nodes to which this one sends its log; none unless it is their leader or master."""
+
+    def metrics(self) -> Iterator[Family]:
+        """What only this mode has to show on the metrics page."""
 
     async def close(self) -> None:
         """Flush, stop threads, close files. Batches still waiting are refused with SHUTTING_DOWN."""

@@ -6,7 +6,6 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3)
 from typing import Any
 
 from broker.config import BrokerConfig, LogMode
-from broker.log_choice import term_starts
 from broker.role import Role
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -59,7 +58,7 @@ class ReplicaRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     def _term_list(self) -> list[dict[str, Any]]:
-        starts = term_starts(self._log)
+        starts = self._log.generations()
         ends = [start for _, start in starts[1:]] + [I64_MAX]
         return [
             {"endOffset": end, "epoch": term, "startOffset": start}

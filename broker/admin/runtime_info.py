@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.config import BrokerConfig, LogMode
-from broker.log_choice import backlog
+from broker.config import BrokerConfig
 from broker.metrics.counting import Counting
 from broker.metrics.oldest import OldestMessage
 from store.cleaning.disk_space import disk_space
@@ -104,9 +103,8 @@ class RuntimeInfo:
         }
 
     def _disk(self) -> dict[str, str]:
-        config, waiting = self._config, backlog(self._store.log)
-        path = config.raft_log_path if config.mode is LogMode.RAFT else config.commit_log_path
-        log, queues = disk_space(path), disk_space(config.store_dir)
+        path, waiting = self._store.log.directory, self._store.log.backlog()
+        log, queues = disk_space(path), disk_space(self._config.store_dir)
         return {
             "commitLogDiskRatio": str(log.ratio),
             f"commitLogDiskRatio_{path}": str(log.ratio),

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from broker.log_choice import hand_over
 from broker.role import Role
 from broker.state.offsets import ConsumerOffsets
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -44,7 +43,7 @@ class TransferRequests:
             async with asyncio.timeout(_DRAIN_SECONDS):
                 await self._offsets.drain()
         try:
-            chosen = hand_over(self._log, command.ext.get("target"))
+            chosen = self._log.transfer(command.ext.get("target"))
         except Refusal as refusal:
             connection.refuse(command, refusal)
         else:

@@ -10,7 +10,6 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.groups.clients import Client
-from broker.log_choice import backlog
 from broker.metrics.oldest import OldestMessage
 from broker.metrics.rows import gauge, single
 from broker.metrics.totals import STORAGE, is_system
@@ -84,7 +83,7 @@ class Standing:
     def _storage(self) -> Iterator[Family]:
         store = self._parts.store
         usage = shutil.disk_usage(self._config.store_dir)
-        behind = backlog(store.log)
+        behind = store.log.backlog()
         yield single("rocketmq_storage_size_bytes", usage.used, STORAGE)
         unflushed = behind.unflushed_bytes + behind.uncommitted_bytes
         yield single("rocketmq_storage_flush_behind_bytes", unflushed, STORAGE)

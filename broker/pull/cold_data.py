@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
-from broker.log_choice import set_read_ahead
 from broker.pull.held_pulls import HeldPull
 from broker.state.names import SYSTEM_GROUPS
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -177,7 +176,7 @@ class ColdReads:
         mode = integer(command.ext, "READ_AHEAD_MODE")
         if mode not in (_NORMAL, _RANDOM):
             raise Refusal(Cause.INVALID_PARAMETER, "set commitlog readahead mode param value error")
-        set_read_ahead(self._log, mode == _NORMAL)
+        self._log.set_reads_ahead(mode == _NORMAL)
         self._config.reads_ahead = mode == _NORMAL
         log.info("%s sets the log's read-ahead to %d", connection.address, mode)
         remark = f"set commitlog readahead mode success, mode: {mode}"

@@ -87,11 +87,11 @@ class CompactionStore:
 
     # ---- following the store
 
-    def serve(self, store: MessageStore, durable_offset: Callable[[], int]) -> None:
-        """Serve pulls of a store that is recovered. `durable_offset`: up to where its log is on disk."""
+    def serve(self, store: MessageStore) -> None:
+        """Serve pulls of a store that is recovered."""
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._copier = Copier(store.log, durable_offset, self._loop, self._executor)
+        self._copier = Copier(store.log, lambda: store.durable_offset, self._loop, self._executor)
         self._is_served = True
         store.compaction = self
         store.queues.on_deleted.append(self.drop)

@@ -20,11 +20,10 @@ from store.files.allocator import FileAllocator
 from store.files.deleted_files import DeletedFiles
 from store.files.disk import file_name, sync_directory
 from store.files.folders import make_folder
+from store.files.log_span import LogSpan, Read
 from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.files.mapping_limit import Mappings
 from store.log.log_files import find_log_files
-from store.log.log_span import LogSpan
-from store.replicated_log import Read
 
 
 class MappedFileQueue:

@@ -30,6 +30,7 @@ from store.errors import (
 from store.files.allocator import FileAllocator
 from store.files.deferred_removal import FileRemoval
 from store.files.deleted_files import DeletedFiles
+from store.files.log_span import LogSpan, Read
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.mapping_limit import Mappings
 from store.files.preparation import FileMaker
@@ -38,13 +39,22 @@ from store.log.commit_log_config import CommitLogConfig
 from store.log.committer import Committer
 from store.log.flush_waiters import FlushWaiters
 from store.log.flusher import Flusher, FlushMode
-from store.log.log_span import LogSpan
 from store.log.placing import Placer, walk_file
 from store.log.recovery import recover_log
 from store.log.refusals import refusal_of
 from store.recovery.batch_fields import LogBatches
 from store.recovery.record_batches import RecordBatch
-from store.replicated_log import Done, LogListener, LogState, Read
+from store.replicated_log import (
+    Backlog,
+    Done,
+    Generation,
+    LogListener,
+    LogRole,
+    LogState,
+    Readiness,
+    Replica,
+)
+from telemetry.families import Family
 
 __all__ = ["CommitLog", "CommitLogConfig"]
 
@@ -98,10 +108,6 @@ class CommitLog:
         self._damaged: list[int] = []
         self._held: dict[int, RecordBatch] = {}
         self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not recovered yet")
-
-    def set_reads_ahead(self, reads_ahead: bool) -> None:
-        """Whether the system reads ahead in the log's files (dataReadAheadEnable)."""
-        self._queue.set_reads_ahead(reads_ahead)
 
     # -- opening and closing
 
@@ -174,7 +180,12 @@ class CommitLog:
     @property
     def state(self) -> LogState:
         """Writable unless it is not open, or the disk failed."""
-        return LogState(writable=self._refusal is None, generation=0, leader=None)
+        return LogState(LogRole.ALONE, 0, None, self._refusal)
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie."""
+        return self.config.directory
 
     @property
     def min_offset(self) -> int:
@@ -195,11 +206,6 @@ class CommitLog:
     def committed_offset(self) -> int:
         """Everything below is in the files; what is above, up to `max_offset`, in the transient pool."""
         return self._queue.committed_offset
-
-    @property
-    def free_buffer_count(self) -> int | None:
-        """Buffers of the transient pool that no file has; None without a pool."""
-        return None if self._pool is None else self._pool.free_count
 
     @property
     def flushed_offset(self) -> int:
@@ -275,6 +281,36 @@ class CommitLog:
         limit = min(before, self._confirm_offset, self._queue.flushed_offset)
         self._removal.start(self._queue, self._queue.take_before(limit))
         return self.min_offset
+
+    def transfer(self, target: str | None) -> str:
+        """See `ReplicatedLog.transfer`; always refused."""
+        raise Refusal(Cause.NOT_SUPPORTED, "this broker stands alone: there is nobody to hand leadership to")
+
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        """See `ReplicatedLog.set_reads_ahead` (dataReadAheadEnable)."""
+        self._queue.set_reads_ahead(reads_ahead)
+
+    def backlog(self) -> Backlog:
+        """See `ReplicatedLog.backlog`; what is not in the files yet lies in the transient pool."""
+        committed = self._queue.committed_offset
+        free_count = None if self._pool is None else self._pool.free_count
+        return Backlog(self.max_offset - committed, committed - self.flushed_offset, free_count)
+
+    def readiness(self) -> Readiness:
+        """See `ReplicatedLog.readiness`."""
+        return Readiness(True, "standalone") if self._refusal is None else Readiness(False, self._refusal.remark)
+
+    def generations(self) -> Sequence[Generation]:
+        """See `ReplicatedLog.generations`."""
+        return ()
+
+    def replicas(self) -> Sequence[Replica]:
+        """See `ReplicatedLog.replicas`."""
+        return ()
+
+    def metrics(self) -> Iterator[Family]:
+        """See `ReplicatedLog.metrics`."""
+        return iter(())
 
     # -- settling
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
-from store.log.log_span import LogSpan
+from store.files.log_span import LogSpan
 from store.queues.property_rows import ROWS_MIN, property_rows
 from store.time_slice import TimeSlice
 

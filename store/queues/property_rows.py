@@ -20,7 +20,7 @@ from ledgermq.message.layout import HEAD_SIZES, MAGIC_V1, RECORD_SIZE_MIN
 from ledgermq.message.queue_unit import UNIT_SIZE
 from store.errors import DiskReadError
 from store.files.file_mapping import CHUNK_BYTES, CHUNK_SHIFT, FileMapping
-from store.log.log_span import LogSpan
+from store.files.log_span import LogSpan
 
 ROWS_MIN: Final = 24
 """Fewer records are read faster one by one."""

@@ -33,7 +33,6 @@ class Checkpointer:
     """Writes the checkpoint of one store. Owned by the loop's thread.
 
     Args:
-        flushed_offset: up to where the log is durable now; a record's end.
         last_timestamp: store time (ms) of the last record dispatched before this store was opened.
         sync_index: makes the index durable and says up to where, in the checkpointer's thread; None without an index.
     """
@@ -44,14 +43,12 @@ class Checkpointer:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         *,
-        flushed_offset: Callable[[], int],
         last_timestamp: int,
         sync_index: Callable[[], IndexProgress | None] | None = None,
     ) -> None:
         self._file = file
         self._store = store
         self._loop = loop
-        self._flushed_offset = flushed_offset
         self._queues_timestamp = last_timestamp
         self._sync_index = sync_index
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
@@ -91,7 +88,7 @@ class Checkpointer:
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
         store = self._store
         end = store.log.confirm_offset
-        is_clean = not self._has_failed and self._flushed_offset() >= store.dispatched_offset >= end
+        is_clean = not self._has_failed and store.durable_offset >= store.dispatched_offset >= end
         if is_clean:
             ends = store.queues.ends(store.log.min_offset, store.dispatched_offset)
             await self._loop.run_in_executor(self._executor, self._save_ends, ends)
@@ -125,7 +122,7 @@ class Checkpointer:
 
     def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
         store = self._store
-        flushed = self._flushed_offset()
+        flushed = store.durable_offset
         found = self._file.found
         timestamp = store.last_timestamp or self._queues_timestamp
         if flushed >= store.dispatched_offset:

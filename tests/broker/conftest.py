@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from broker.config import BrokerConfig
-from broker.log_choice import open_store_of
 from broker.log_follower import LogFollower
 from broker.parts import Parts
 from broker.state.files import encode_files, write_files
@@ -21,12 +20,23 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from node.log_choice import open_store_of
 from store.message_store import MessageStore
 from store.opening import OpenStore
+from store.replicated_log import LogRole, LogState
 from telemetry.metrics import Registry
 
 STORE_HOST = encode_host(Host("127.0.0.1", 10911))
 WAIT_SECONDS = 10.0
+
+
+def log_state(*, writable: bool, generation: int, leader: LeaderHint | None = None) -> LogState:
+    """What the log of a group's leader, or of a follower, says of itself."""
+    if writable:
+        return LogState(LogRole.LEADER, generation, leader, None)
+    refusal = Refusal(Cause.NOT_LEADER, f"n1 does not lead in term {generation}", leader_hint=leader)
+    return LogState(LogRole.FOLLOWER, generation, leader, refusal)
 
 
 async def eventually(condition: Callable[[], bool], what: str = "the condition") -> None:

@@ -16,15 +16,27 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import BLANK, check_record, record_size, write_draft
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
+from store.files.log_span import LogSpan, Read
 from store.log.commit_log import CommitLogConfig
 from store.log.flusher import FlushMode
-from store.log.log_span import LogSpan
 from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, StoreConfig, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queues.queue_table import QueueTable
-from store.replicated_log import AppendReceipt, Done, LogListener, LogState, Read
+from store.recovery.batch_fields import RecordSource
+from store.replicated_log import (
+    AppendReceipt,
+    Backlog,
+    Done,
+    Generation,
+    LogListener,
+    LogRole,
+    LogState,
+    Readiness,
+    Replica,
+)
+from telemetry.families import Family
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -41,8 +53,8 @@ def _load_golden() -> Any:
 
 golden = _load_golden()
 HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
-LEADING = LogState(writable=True, generation=1, leader=None)
-FOLLOWING = LogState(writable=False, generation=1, leader=None)
+LEADING = LogState(LogRole.LEADER, 1, None, None)
+FOLLOWING = LogState(LogRole.FOLLOWER, 1, None, Refusal(Cause.NOT_LEADER, "this node follows"))
 LIMIT_S = 20.0
 
 
@@ -182,8 +194,16 @@ class MemoryLog:
         self._listeners: list[LogListener] = []
 
     @property
+    def directory(self) -> Path:
+        return Path("/")
+
+    @property
     def max_offset(self) -> int:
         return len(self._data)
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.confirm_offset
 
     def add_listener(self, listener: LogListener) -> None:
         self._listeners.append(listener)
@@ -192,8 +212,8 @@ class MemoryLog:
         if self.refuse_next is not None:
             error, self.refuse_next = self.refuse_next, None
             raise error
-        if not self.state.writable:
-            raise Refusal(Cause.NOT_LEADER, "this node follows")
+        if self.state.refusal is not None:
+            raise self.state.refusal
         self.receive(drafts)
         self.dones.append(done)
 
@@ -243,12 +263,36 @@ class MemoryLog:
             yield position, view[position : position + size]
             position += size
 
+    def batches(self) -> RecordSource | None:
+        return None
+
     def sealed_files(self) -> list[tuple[Path, int]]:
         return []
 
     def trim(self, before: int) -> int:
         self.min_offset = max(self.min_offset, before)
         return self.min_offset
+
+    def transfer(self, target: str | None) -> str:
+        raise Refusal(Cause.NOT_SUPPORTED, "no other node has this log")
+
+    def set_reads_ahead(self, reads_ahead: bool) -> None:
+        pass
+
+    def backlog(self) -> Backlog:
+        return Backlog(0, self.max_offset - self.confirm_offset, None)
+
+    def readiness(self) -> Readiness:
+        return Readiness(True, "in memory")
+
+    def generations(self) -> list[Generation]:
+        return []
+
+    def replicas(self) -> list[Replica]:
+        return []
+
+    def metrics(self) -> Iterator[Family]:
+        return iter(())
 
     async def close(self) -> None:
         pass

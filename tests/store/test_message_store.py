@@ -19,7 +19,7 @@ from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_offsets import NotYetError
 from store.queues.queue_reader import ColdLimits, GetStatus
-from store.replicated_log import LogState
+from store.replicated_log import LogRole, LogState
 from tests.store.support import (
     FOLLOWING,
     LEADING,
@@ -240,7 +240,7 @@ async def test_a_deposed_leader_dispatches_what_survives_of_its_batches(rig: Rig
 async def test_a_new_generation_of_the_same_writer_is_told(rig: Rig) -> None:
     rig.log.change_role(LEADING)
     assert rig.recorder.of("role") == [True]
-    rig.log.change_role(LogState(writable=True, generation=2, leader=None))
+    rig.log.change_role(LogState(LogRole.LEADER, 2, None, None))
     assert rig.recorder.of("role") == [True, True]
 
 

@@ -11,8 +11,16 @@ from broker.admin.transfer import TRANSFER_LEADERSHIP
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.lenient_json import loads
 from store.log.commit_log import CommitLog
-from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
+from tests.broker.conftest import (
+    Desk,
+    MemoryClient,
+    log_state,
+    make_topic,
+    pull_fields,
+    send,
+    send_fields,
+    topic_fields,
+)
 from tests.broker.groups.test_clients import beat
 from tests.broker.groups.test_offsets import key, make_group
 
@@ -104,7 +112,7 @@ async def test_a_follower_changes_nothing_and_says_who_leads(
     await make_topic(client)
     await make_group(client)
     object.__setattr__(desk.config, "mode", "raft")
-    desk.parts.on_role_change(LogState(writable=False, generation=7, leader=LeaderHint("n2", "10.0.0.3:10911")))
+    desk.parts.on_role_change(log_state(writable=False, generation=7, leader=LeaderHint("n2", "10.0.0.3:10911")))
     before = desk.store.log.max_offset
     answer = await client.ask(code, fields, body)
     assert answer.code == 14

@@ -20,8 +20,8 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer
-from store.replicated_log import LogState
-from tests.broker.conftest import eventually
+from store.replicated_log import LogRole, LogState
+from tests.broker.conftest import eventually, log_state
 
 
 def topic(name: str, queues: int = 4) -> TopicConfig:
@@ -112,8 +112,8 @@ def raft_config(*ports: int, beat_ms: int = 20) -> BrokerConfig:
     )
 
 
-FOLLOWER = LogState(writable=False, generation=3, leader=LeaderHint("n0", "127.0.0.1:10911"))
-LEADER = LogState(writable=True, generation=4, leader=None)
+FOLLOWER = log_state(writable=False, generation=3, leader=LeaderHint("n0", "127.0.0.1:10911"))
+LEADER = log_state(writable=True, generation=4)
 
 
 async def test_a_role_change_is_registered_at_once_with_term_and_confirm_offset(
@@ -265,7 +265,7 @@ async def test_a_standalone_broker_registers_its_configured_id_and_no_term(
     namesrv: ScriptedNameServer, remoting: RemotingClient
 ) -> None:
     config = BrokerConfig(broker_name="b", namesrv_addrs=(f"127.0.0.1:{namesrv.server.port}",), broker_id=0)
-    state = LogState(writable=True, generation=0, leader=None)
+    state = LogState(LogRole.ALONE, 0, None, None)
     registration = Registration(config, "127.0.0.1:1", Role(config, state), remoting, Tables().describe)
     registration.start()
     await eventually(lambda: namesrv.registrations != [])

@@ -8,8 +8,16 @@ import pytest
 from broker.state.names import SCHEDULE_TOPIC
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
-from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, small_config, topic_fields
+from tests.broker.conftest import (
+    Desk,
+    MemoryClient,
+    eventually,
+    log_state,
+    make_topic,
+    send,
+    small_config,
+    topic_fields,
+)
 from tests.broker.groups.test_offsets import make_group
 from tests.broker.pop.support import pop
 from tests.broker.transactions.test_transactions import COMMIT, end
@@ -110,10 +118,10 @@ async def test_what_was_popped_waits_no_longer_when_the_clock_is_behind_that_of_
     answer = await pop(client, invisibleTime=500)
     assert answer.code == 0
     await desk.parts.pop.progress.drain()
-    desk.parts.on_role_change(LogState(writable=False, generation=1, leader=None))
+    desk.parts.on_role_change(log_state(writable=False, generation=1))
     clock.ahead_ms = 0
     seen_ms = clock()
-    desk.parts.on_role_change(LogState(writable=True, generation=2, leader=None))
+    desk.parts.on_role_change(log_state(writable=True, generation=2))
     await eventually(lambda: len(of(desk, "%RETRY%g_T")) == 1, "what was popped")
     (again,) = of(desk, "%RETRY%g_T")
     assert again.store_timestamp - seen_ms >= 490

@@ -5,8 +5,7 @@ import orjson
 from broker.groups.locks import QueueLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.java_json import QueueId
-from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient
+from tests.broker.conftest import Desk, MemoryClient, log_state
 
 Q0, Q1 = QueueId("T", "b", 0), QueueId("T", "b", 1)
 
@@ -46,5 +45,5 @@ async def test_locks_of_an_earlier_time_as_leader_keep_nobody_out(desk: Desk, cl
 
     assert (await lock("a"), await lock("b")) == (1, 0)
     for generation, writable in ((2, False), (3, True)):
-        desk.parts.on_role_change(LogState(writable=writable, generation=generation, leader=None))
+        desk.parts.on_role_change(log_state(writable=writable, generation=generation))
     assert await lock("b") == 1

@@ -15,8 +15,7 @@ from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, small_config
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields, send, small_config
 
 QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
 
@@ -127,7 +126,7 @@ async def test_what_a_deposed_leader_had_not_logged_counts_no_more(desk: Desk, c
     client.give(Command(UPDATE, ext=key(commitOffset="8"), flag=ONEWAY_FLAG))
     waiting = client.start(UPDATE, key(queueId="1", commitOffset="3"))
     assert desk.parts.offsets.get("T", "g", 0) == 8
-    desk.parts.on_role_change(LogState(writable=False, generation=2, leader=None))
+    desk.parts.on_role_change(log_state(writable=False, generation=2))
     assert (await client.answer_to(waiting)).code == 14
     assert (await client.ask(QUERY, key())).ext == {"offset": "5"}
     refused = await client.ask(UPDATE, key(commitOffset="9"))
@@ -212,7 +211,7 @@ class SlowLog:
 
 
 def slow_offsets(log: SlowLog, directory: Path) -> ConsumerOffsets:
-    role = Role(small_config(directory), LogState(writable=True, generation=1, leader=None))
+    role = Role(small_config(directory), log_state(writable=True, generation=1))
     return ConsumerOffsets(log.state, role, log.propose, asyncio.get_running_loop())
 
 

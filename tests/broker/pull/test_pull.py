@@ -7,11 +7,11 @@ import pytest
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from store.replicated_log import LogState
 from tests.broker.conftest import (
     Desk,
     MemoryClient,
     eventually,
+    log_state,
     make_topic,
     pull_fields,
     send,
@@ -234,7 +234,7 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
 ) -> None:
     await make_topic(client)
     await fill(client, 3)
-    desk.parts.on_role_change(LogState(writable=False, generation=4, leader=None))
+    desk.parts.on_role_change(log_state(writable=False, generation=4))
     found = await client.ask(PULL, pull_fields())
     assert (found.code, found.ext["nextBeginOffset"], found.ext["suggestWhichBrokerId"]) == (0, "3", "0")
     behind = await client.ask(PULL, pull_fields(offset=9))

@@ -13,8 +13,7 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues import dispatch
-from store.replicated_log import LogState
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send, send_fields
 from tests.broker.groups.test_offsets import make_group
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -156,8 +155,8 @@ async def test_delivery_keeps_the_order_and_a_new_leader_goes_on_behind_it(desk:
     await eventually(lambda: len(in_topic(desk, "T")) == 20)
     assert [record.body for record in in_topic(desk, "T")] == [b"%d" % number for number in range(20)]
     await eventually(lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{PROGRESS_GROUP}") == {2: 20})
-    desk.parts.on_role_change(LogState(writable=False, generation=1, leader=None))
-    desk.parts.on_role_change(LogState(writable=True, generation=2, leader=None))
+    desk.parts.on_role_change(log_state(writable=False, generation=1))
+    desk.parts.on_role_change(log_state(writable=True, generation=2))
     await send(client, b"last", i="DELAY\x013\x02")
     await eventually(lambda: len(in_topic(desk, "T")) == 21)
 

@@ -17,8 +17,8 @@ from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log import recovery
 from store.log.flusher import Flusher
+from store.message_store import MessageStore
 from store.queues.queue_file import QueueFile
-from store.recovery.checkpointer import Checkpointer
 from store.recovery.record_batches import RecordBatch, read_batch
 
 SEEDS = range(20)
@@ -47,13 +47,7 @@ def directory_of_term_and_vote_not_synced() -> Patch:
 
 
 def checkpoint_ahead_of_the_log() -> Patch:
-    capture = Checkpointer._capture
-
-    def ahead(checkpointer: Checkpointer) -> Any:
-        checkpointer._flushed_offset = lambda: checkpointer._store.log.max_offset
-        return capture(checkpointer)
-
-    return mock.patch.object(Checkpointer, "_capture", ahead)
+    return mock.patch.object(MessageStore, "durable_offset", property(lambda store: store.log.max_offset))
 
 
 def checkpoint_ahead_of_the_queues() -> Patch:

@@ -1,8 +1,12 @@
 """A log span: what of one file of a log may be read in whatever order, while nothing else happens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from store.files.file_mapping import FileMapping
+
+Read = Callable[[int, int], memoryview]
+"""The bytes at a physical offset, so many; see `ReplicatedLog.read`."""
 
 
 @dataclass(frozen=True, slots=True)

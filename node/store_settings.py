@@ -2,7 +2,7 @@
 
 import sys
 
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from dledger.config import RaftConfig
 from ledgermq.message.index_unit import IndexLayout
 from store.cleaning.config import CleaningConfig
@@ -19,7 +19,6 @@ def store_config(config: BrokerConfig, topic_attributes: TopicAttributes) -> Sto
     return StoreConfig(
         root=config.store_dir,
         queue_file_size_bytes=config.consume_queue_file_size_bytes,
-        log_directory=config.commit_log_path if config.mode is LogMode.STANDALONE else config.raft_log_path,
         cleaning=_cleaning_config(config),
         index=_index_config(config) if config.index_enable else None,
         compaction=_compaction_config(config) if config.compaction_enable else None,

@@ -1,0 +1,79 @@
+"""The one place where a broker's log is chosen: everything else knows `store.replicated_log` only."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from broker.config import BrokerConfig, LogMode
+from dledger.config import RaftConfig
+from dledger.log.raft_files import open_files
+from dledger.raft_log import RaftLog
+from node.store_settings import commit_log_config, raft_config, store_config
+from store.directory.store_directory import StoreDirectory
+from store.log.commit_log import CommitLog
+from store.message_store import MessageStore
+from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
+from store.replicated_log import StateMachine
+
+
+class Follower(StateMachine, Protocol):
+    """What stands on the store and follows it from its start."""
+
+    def prepare(self, store: MessageStore) -> None:
+        """The store is recovered and about to start: add listeners that must see every record it dispatches."""
+
+    def topic_attributes(self, topic: str) -> Mapping[str, str]:
+        """Of a topic, as far as known; empty for others. Asked from the recovery of the store on, in its thread."""
+
+    def on_flushed(self, flushed_offset: int, seconds: float) -> None:
+        """One sync of the log is done."""
+
+
+async def open_store_of(config: BrokerConfig, store_host: bytes, client_address: str, follower: Follower) -> OpenStore:
+    """Recover and start the store that `config` asks for.
+
+    Args:
+        config: whose `mode` decides.
+        store_host: encoded address that records carry.
+        client_address: `host:port` that peers give to clients when this node leads.
+        follower: prepared before the store starts.
+
+    Raises:
+        StoreError, DLedgerError, OSError: the directory is locked, not ours, or the disk or a port refuses.
+    """
+    settings = store_config(config, follower.topic_attributes)
+    if config.mode is LogMode.RAFT:
+        return await _open_raft_store(settings, raft_config(config, store_host, client_address), follower)
+    return await open_classic_store(
+        settings,
+        commit_log_config(config, store_host),
+        make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
+        prepare=follower.prepare,
+    )
+
+
+async def _open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: Follower) -> OpenStore:
+    """Recover the Raft log, put the store on it, then join the group."""
+    directory = StoreDirectory(settings.root, "raft")
+    raft_log: RaftLog | None = None
+    try:
+        files = await asyncio.to_thread(open_files, raft_settings)
+        loop = asyncio.get_running_loop()
+        raft_log = RaftLog(raft_settings, files, loop, machine=follower, on_flushed=follower.on_flushed)
+        opened = await open_store(
+            settings,
+            directory,
+            raft_log,
+            prepare=follower.prepare,
+        )
+    except BaseException:
+        if raft_log is not None:
+            await raft_log.close()
+        directory.close(clean=directory.was_clean)
+        raise
+    try:
+        await raft_log.start()
+    except BaseException:
+        await opened.close()
+        raise
+    return opened
