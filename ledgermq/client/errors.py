@@ -17,7 +17,7 @@
     │   ├── PermissionDeniedError    GIVE_UP   16
     │   ├── InvalidRequestError      GIVE_UP   29, 23, 24, 25, 604
     │   └── NotSupportedError        GIVE_UP   3
-    ├── NoRouteError                 GIVE_UP   no nameserver knows the topic
+    ├── NoRouteError                 GIVE_UP   no nameserver knows the topic, or none could be asked
     ├── DeadlineExceededError        RETRY     the whole call's time is over; `failures` lists every attempt
     ├── NoReplyError                 RETRY     a request was sent, and not replied to in time
     ├── HalfMessageError             RETRY     a transaction could not begin: its block was not run
@@ -174,26 +174,43 @@ class NotSupportedError(RefusedError):
 
 
 class NoRouteError(LedgerMQError):
-    """No nameserver knows where the topic is: create it, or look whether its brokers are registered.
+    """No nameserver told where the topic is; the text says whether it is unknown or nobody could be asked.
 
     Attributes:
-        answers: how each nameserver asked has failed to tell, by its address.
+        topic: the topic's name.
+        answers: the error of each nameserver that was asked, by its address.
     """
 
     def __init__(self, topic: str, answers: Mapping[str, LedgerMQError]) -> None:
-        said = "; ".join(str(answer).split("\n")[0] for answer in answers.values()) or "no nameserver was asked"
-        super().__init__(f"no route for topic {topic!r}: it does not exist, or its brokers are not registered ({said})")
         self.topic = topic
         self.answers = dict(answers)
+        if any(isinstance(answer, TopicNotFoundError) for answer in self.answers.values()):
+            reason = "it does not exist, or its brokers are not registered"
+        elif self.was_answered:
+            reason = "no address given is a nameserver's: give host:port of a nameserver (usually port 9876)"
+        else:
+            reason = "no nameserver could tell: check that the addresses are right and the nameservers run"
+        said = "; ".join(map(_route_answer, self.answers.values())) or "no nameserver was asked"
+        super().__init__(f"no route for topic {topic!r}: {reason} ({said})")
 
     @property
     def was_answered(self) -> bool:
-        """Whether a nameserver has said that it does not know the topic: the others may just be down."""
-        return any(isinstance(answer, TopicNotFoundError) for answer in self.answers.values())
+        """Whether asking again is pointless.
+
+        That is so when a nameserver does not know the topic, and when every address belongs to a server that does not
+        serve routes. Nameservers that do not answer may just be down.
+        """
+        answers = self.answers.values()
+        if any(isinstance(answer, TopicNotFoundError) for answer in answers):
+            return True
+        return bool(answers) and all(isinstance(answer, NotSupportedError) for answer in answers)
 
 
 class DeadlineExceededError(LedgerMQError):
-    """The time of the whole call is over: the cluster does not serve it now. Retry when it is well again.
+    """The deadline of the whole call has passed: the cluster does not serve it now. Retry when it is healthy again.
+
+    The text and `code` are those of the last refusal, if a server refused at all: a later attempt that was not
+    answered is added, and does not hide it.
 
     Attributes:
         attempts: how often the request was tried.
@@ -203,12 +220,16 @@ class DeadlineExceededError(LedgerMQError):
     action = Action.RETRY
 
     def __init__(self, what: str, seconds: float, attempts: int, failures: Sequence[LedgerMQError]) -> None:
-        last = failures[-1] if failures else "no broker to ask"
+        refusal = next((failure for failure in reversed(failures) if isinstance(failure, RefusedError)), None)
+        last = failures[-1] if failures else None
+        reason = "no broker to ask: no queue of the topic has a leader" if last is None else str(refusal or last)
+        if refusal is not None and last is not refusal:
+            reason += f"; after that: {last}"
         known = all(failure.outcome_known for failure in failures)
         super().__init__(
-            f"{what}: gave up after {seconds:.3g} s and {attempts} attempts; last: {last}"
+            f"{what}: gave up after {seconds:.3g} s and {attempts} attempts; last: {reason}"
             + ("" if known else " (an attempt without an answer may have been carried out)"),
-            code=failures[-1].code if failures else None,
+            code=None if refusal is None else refusal.code,
             outcome_known=known,
         )
         self.attempts = attempts
@@ -330,6 +351,12 @@ BY_CODE: Mapping[int, type[RefusedError]] = {
     501: NotLeaderError,
     1500: UnavailableError,
 }
+
+
+def _route_answer(answer: LedgerMQError) -> str:
+    """The first line of a nameserver's error; a server that does not serve routes is named as what it may be."""
+    text = str(answer).partition("\n")[0]
+    return f"{text}: this may be a broker's port" if isinstance(answer, NotSupportedError) else text
 
 
 def unreachable_from(address: str, error: RemotingError) -> UnreachableError:

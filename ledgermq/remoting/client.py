@@ -136,9 +136,9 @@ class RemotingClient:
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
+        context = None if self._tls is None else self._tls()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                context = None if self._tls is None else self._tls()
                 _, connection = await loop.create_connection(
                     lambda: self._make_connection(address), host, port, ssl=context
                 )
@@ -147,7 +147,10 @@ class RemotingClient:
         except ssl.SSLCertVerificationError as error:
             raise ConnectError(address, f"its certificate is not accepted: {error.verify_message}") from error
         except (OSError, UnicodeError) as error:
-            raise ConnectError(address, str(error)) from error
+            detail = str(error) or type(error).__name__
+            if context is not None and isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError):
+                detail = f"the TLS handshake failed ({detail}): is it a port without TLS?"
+            raise ConnectError(address, detail) from error
         self._connections[address] = connection
         return connection
 

@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._admitted = False
         self._closed = False
         self._close_reason = ""
-        self._last_input = self._last_move = self._loop.time()
+        self._made_at = self._last_input = self._last_move = self._loop.time()
         self._frame_since: float | None = None
 
     # -- state
@@ -415,7 +415,9 @@ class Connection(asyncio.Protocol):
             self.abort("silent while a request waited for its time-out")
 
     def _lost(self) -> ConnectionLostError:
-        return ConnectionLostError(self.address, self._close_reason)
+        was_heard = self._last_input > self._made_at
+        hint = "" if was_heard else " (it never sent anything: is it another service, or one that expects TLS?)"
+        return ConnectionLostError(self.address, self._close_reason + hint)
 
 
 def _settle_future(future: asyncio.Future[Command], outcome: Command | RemotingError) -> None:

@@ -4,20 +4,22 @@ from collections.abc import Iterable
 
 from ledgermq.client.core.checks import check_no_bytes, check_text
 from ledgermq.client.errors import InvalidArgumentError
-
-PORT_MAX = 65_535
+from ledgermq.remoting import addresses
+from ledgermq.remoting.errors import ConnectError
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`.
+    """Host and port of `host:port` or `[IPv6]:port`.
 
     Raises:
-        InvalidArgumentError: no port, or not a port number.
+        InvalidArgumentError: no port, not a port number, or a URL; names the address.
     """
-    host, separator, port = address.strip().rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-        raise InvalidArgumentError(f"address {address!r} is not of the form host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    if "://" in address:
+        raise InvalidArgumentError(f"address {address!r} is a URL: write host:port only, for example 127.0.0.1:9876")
+    try:
+        return addresses.split_address(address.strip())
+    except ConnectError:
+        raise InvalidArgumentError(f"address {address!r} is not of the form host:port") from None
 
 
 def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -33,9 +35,9 @@ def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
         raise InvalidArgumentError(f"no nameserver address in {given!r}") from None
     for part in parts:
         check_text(part, "nameserver address")
-    addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    if not addresses:
+    found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not found:
         raise InvalidArgumentError(f"no nameserver address in {given!r}")
-    for address in addresses:
+    for address in found:
         split_address(address)
-    return addresses
+    return found

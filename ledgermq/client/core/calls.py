@@ -40,6 +40,7 @@ SECOND_THOUGHTS: Final = 2  # further tries after an answer that may be due to a
 FAILURES_KEPT: Final = 8
 SUCCESS: Final = frozenset({0})
 ROUTE_WAIT_S: Final = 0.05
+LEAST_TRY_S: Final = 0.05  # no further try begins with less time left: its time-out would say nothing
 
 Found = TypeVar("Found")
 
@@ -133,6 +134,10 @@ class _Course:
             failure.outcome_known = False
         self.failures.append(failure)
         self.failures_count += 1
+
+    def is_over(self, now: float) -> bool:
+        """Whether too little time is left for a further try."""
+        return now > self.deadline - LEAST_TRY_S
 
 
 class Calls:
@@ -248,11 +253,11 @@ class Calls:
         is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
         if failure is not None and is_unknown and now >= course.began_at + UNKNOWN_TOPIC_PATIENCE_S:
             raise _no_route(failure, course)
-        if now >= course.deadline:
+        if course.is_over(now):
             if failure is not None and not course.failures:
                 course.add(failure)
             raise _exceeded(describe, course, attempts)
-        await self._routes.changed(min(ROUTE_WAIT_S, course.deadline - now))
+        await self._routes.changed(ROUTE_WAIT_S)
         if course.failures:  # somebody led until just now
             self._routes.refresh(topic)
 
@@ -266,14 +271,14 @@ class Calls:
             self._routes.report_failure(plan.topic, target.broker, target.address, failure)
         if course.attempts_max is not None and attempts >= course.attempts_max:
             raise failure
-        now = self._loop.time()
-        if now >= course.deadline:
-            raise _exceeded(plan.describe, course, attempts)
-        wait_s = min(self._wait_s(plan, target, failure, course), course.deadline - now)
+        left_s = max(0.0, course.deadline - self._loop.time())
+        wait_s = min(self._wait_s(plan, target, failure, course), left_s)
         if isinstance(failure, BusyError):
             await asyncio.sleep(wait_s)
         elif wait_s > 0:
             await self._routes.leader_other_than(target.broker, target.address, wait_s)
+        if course.is_over(self._loop.time()):
+            raise _exceeded(plan.describe, course, attempts)
 
     def _wait_s(self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course) -> float:
         if course.failures_count == 1:

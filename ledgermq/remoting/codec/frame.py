@@ -42,6 +42,7 @@ PREFIX_LENGTH: Final = 8
 """Bytes before the header."""
 
 _LENGTH_MASK: Final = 0xFFFFFF
+_TLS_ALERT: Final = 0x15
 _TLS_HANDSHAKE: Final = 0x16
 _WORDS: Final = struct.Struct(">iI")
 _INTS: Final = struct.Struct(">iiii")
@@ -257,6 +258,8 @@ class FrameParser:
 
     def _refusal(self, start: int, length: int, word: int) -> FrameError:
         header_length = word & _LENGTH_MASK
+        if length >> 24 == _TLS_ALERT:
+            return FrameError(start, "a TLS alert where plain frames are spoken: the other end expects TLS")
         if length >> 24 == _TLS_HANDSHAKE:
             return FrameError(start, "a TLS greeting where plain frames are spoken")
         if not 4 <= length <= self._length_max:
