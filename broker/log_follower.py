@@ -15,7 +15,8 @@ import orjson
 from broker.config import BrokerConfig
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.parts import Parts, wall_clock_ms
-from broker.state.files import encode_files, load_state, write_files
+from broker.state.clamping import clamp_to_log
+from broker.state.files import load_state
 from broker.state.saver import StateSaver
 from broker.state.tables import NewerNames, ReplicatedState, StateFormatError
 from broker.timers import Timers
@@ -93,7 +94,11 @@ class LogFollower:
         """
         loop = asyncio.get_running_loop()
         state = self._loaded_state()
-        self._saver = StateSaver(state, self._directory, loop)
+        is_ahead = state.applied_offset > store.log.max_offset
+        if is_ahead:
+            log.warning("%s is ahead of the log: %d", self._directory, state.applied_offset)
+            clamp_to_log(state, store)
+        self._saver = StateSaver(state, self._directory, loop, lambda: store.log.flushed_offset)
         index, counts = open_index(self._config, wall_clock_ms), open_counts(self._config, wall_clock_ms)
         self._delivery_files = DeliveryFiles(self._config, index, counts, store)
         self._parts = parts = Parts(
@@ -114,7 +119,9 @@ class LogFollower:
         if state.newer:
             log.warning("%s: another broker has written here since; its tables count", self._directory)
             state.newer = NewerNames()
-            write_files(self._directory, encode_files(state))
+            is_ahead = True
+        if is_ahead:
+            self._saver.install()
         parts.timer.open()
         parts.follow()
 
@@ -139,6 +146,8 @@ class LogFollower:
     def on_flushed(self, _flushed_offset: int, seconds: float) -> None:
         """One sync of the log is done."""
         self.flushes.observe(seconds)
+        if self._saver is not None:
+            self._saver.write_durable()
 
     def snapshot(self) -> bytes:
         """The tables and where each queue begins, for a member that starts anew; errors as `parts`."""
@@ -157,7 +166,7 @@ class LogFollower:
         starts, tables = _parse_snapshot(state)
         parts.restore(tables)
         parts.store.restart(starts)
-        write_files(self._directory, encode_files(parts.state))
+        self.saver.install()
         log.warning("tables taken over from the leader, up to %d", parts.state.applied_offset)
 
     def _loaded_state(self) -> ReplicatedState:

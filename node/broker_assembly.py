@@ -145,6 +145,7 @@ class Broker:
         self._open = await open_store_of(config, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
+        self._open.last_steps += [follower.close, self._saver.close]
         self._parts.passing_on.forward = self._client.request
         await self._listen()
         self._run_timers(timers)
@@ -168,10 +169,6 @@ class Broker:
         if self._timers is not None:
             await self._timers.close()
         await self._client.close()
-        if self._follower is not None:
-            await self._follower.close()
-        if self._saver is not None:
-            await self._saver.close()
         if self._open is not None:
             await self._open.close()
         for pages in (self._prometheus, self._health):

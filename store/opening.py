@@ -9,8 +9,8 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (load, start, shutd
 import asyncio
 import logging
 import resource
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,7 @@ class OpenStore:
     Attributes:
         recovery: what opening had to do.
         cleaner: runs only where the configuration says when.
+        last_steps: run when the log is flushed for the last time, before another process may open the directory.
     """
 
     store: MessageStore
@@ -82,6 +83,7 @@ class OpenStore:
     recovery: QueueRecovery
     checkpointer: Checkpointer
     cleaner: Cleaner
+    last_steps: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     async def close(self) -> None:
         """Close everything; the directory counts as clean only if all of it is durable and dispatched."""
@@ -101,6 +103,8 @@ class OpenStore:
             if self.store.index is not None:
                 await self.store.index.close()
             self.store.queues.close()
+            for step in self.last_steps:
+                await step()
         finally:
             self.directory.close(clean=is_clean)
 

@@ -133,6 +133,9 @@ class DelayService:
         self._untold_batches.clear()
         self._limits.clear()
         self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
+        for index, offset in self._next.items():  # a Java broker's file may be ahead of the log
+            queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
+            self._next[index] = min(offset, queue.max_offset if queue is not None else 0)
         for index in range(LEVEL_MAX):
             self._look_in(index, 0)
 

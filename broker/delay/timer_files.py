@@ -60,6 +60,8 @@ class DeliveryFiles:
         self._counts = counts
         self._saved_counts = counts.version
         self._store = store
+        self._durable_read_ms = index.read_ms
+        self._noted = (index.read_ms, 0)  # a read time, and up to where the log must be durable before it is told
         self._flushing: asyncio.Future[None] | None = None
         self._saving: asyncio.Future[None] | None = None
         self.failures = 0
@@ -67,8 +69,11 @@ class DeliveryFiles:
     def flush_index(self) -> None:
         """Begin to make the index durable, unless that is under way."""
         if self._flushing is None:
+            if self._store.log.flushed_offset >= self._noted[1]:
+                self._durable_read_ms = self._noted[0]
+                self._noted = (self._index.read_ms, self._store.log.max_offset)
             loop = asyncio.get_running_loop()
-            self._flushing = loop.run_in_executor(None, self._index.prepare_flush())
+            self._flushing = loop.run_in_executor(None, self._index.prepare_flush(self._durable_read_ms))
             self._flushing.add_done_callback(self._flushed)
 
     def save_counts(self) -> None:

@@ -70,7 +70,7 @@ def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
 
 
 class StateWriter:
-    """Writes the files again and again, those whose table has not changed left out. Lives in one thread."""
+    """Writes the files again and again, but for those whose table has not changed. Used by one thread at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -85,6 +85,11 @@ class StateWriter:
             if name not in self._versions or self._versions[name] != present:
                 write_files(self._directory, [(name, encode(state))])
                 self._versions[name] = present
+
+    def rewrite(self, state: ReplicatedState) -> None:
+        """As `write`, with no file left out."""
+        self._versions.clear()
+        self.write(state)
 
 
 def load_state(directory: Path) -> ReplicatedState:

@@ -1,7 +1,15 @@
-"""Writes the replicated tables to `config/` now and then, in a thread, so that a restart replays little."""
+"""Writes the replicated tables to `config/`, in a thread, so that a restart replays little.
+
+    save_soon: copy of the tables --wait until the log is durable up to their applied offset--> write
+    install:   tables of a leader ------------------------------------------------------------> write, at once
+
+The files must never be ahead of the durable log: after a power cut the log would give the positions that they name to
+other records. One thread writes, one set of tables after the other, so that older tables never replace newer ones.
+"""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,39 +23,70 @@ log = logging.getLogger(__name__)
 class StateSaver:
     """Saves a state when it has changed since the last time.
 
+    Args:
+        flushed_offset: physical offset up to which the log is durable.
+
     Attributes:
         saved_offset: `applied_offset` of the tables on disk.
         failures: saves that the disk refused; each is tried again at the next round.
     """
 
-    def __init__(self, state: ReplicatedState, directory: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        state: ReplicatedState,
+        directory: Path,
+        loop: asyncio.AbstractEventLoop,
+        flushed_offset: Callable[[], int],
+    ) -> None:
         self._state = state
         self._directory = directory
         self._writer = StateWriter(directory)
         self._loop = loop
+        self._flushed_offset = flushed_offset
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-state")
+        self._waiting: ReplicatedState | None = None
         self._running: asyncio.Future[None] | None = None
         self.saved_offset = state.applied_offset
         self.failures = 0
 
     def save_soon(self) -> None:
-        """Begin to save what is new, unless a save is under way."""
-        if self._running is None and self._state.applied_offset != self.saved_offset:
-            self._running = asyncio.ensure_future(self._save(), loop=self._loop)
+        """Copy what is new, to be written as soon as the log is durable up to there; one copy at a time."""
+        if self._waiting is None and self._running is None and self._state.applied_offset != self.saved_offset:
+            self._waiting = self._state.copy()
+        self.write_durable()
+
+    def write_durable(self) -> None:
+        """Begin to write the copy that waits, if the log is durable up to it; to be called after each flush."""
+        copy = self._waiting
+        if copy is not None and self._running is None and copy.applied_offset <= self._flushed_offset():
+            self._waiting = None
+            self._running = asyncio.ensure_future(self._save(copy), loop=self._loop)
+
+    def install(self) -> None:
+        """Write the tables as they are now, taken over from a leader; on disk on return. Blocks.
+
+        Raises:
+            OSError, DiskFailedError: the disk refused; the files are of the tables before, or some of these.
+        """
+        self._waiting = None
+        self._executor.submit(self._writer.rewrite, self._state).result()
+        self.saved_offset = self._state.applied_offset
 
     async def close(self) -> None:
-        """Save what is new, and stop the thread."""
+        """Save what is new, and stop the thread; the log has been flushed for the last time."""
+        self._waiting = None
         if self._running is not None:
             await self._running
-        if self._state.applied_offset != self.saved_offset:
-            await self._save()
+        if self.saved_offset != self._state.applied_offset <= self._flushed_offset():
+            await self._save(self._state.copy())
         self._executor.shutdown()
 
-    async def _save(self) -> None:
-        offset = self._state.applied_offset
+    async def _save(self, copy: ReplicatedState) -> None:
+        before = self.saved_offset
         try:
-            await self._loop.run_in_executor(self._executor, self._writer.write, self._state.copy())
-            self.saved_offset = offset
+            await self._loop.run_in_executor(self._executor, self._writer.write, copy)
+            if self.saved_offset == before:  # else newer tables were installed meanwhile
+                self.saved_offset = copy.applied_offset
         except (OSError, StoreError) as error:
             self.failures += 1
             log.error("topics, groups and offsets not saved to %s, the log has them: %s", self._directory, error)

@@ -49,8 +49,12 @@ class TransactionTopics:
         self.table = OpenHalves()
 
     def restart(self, half_start: int, op_start: int) -> None:
-        """Begin with an empty table, and read from these queue offsets on."""
-        self.table = OpenHalves(half_start, op_start)
+        """Begin with an empty table, and read from these queue offsets on, or from the ends of shorter queues."""
+        half_queue, op_queue = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
+        self.table = OpenHalves(
+            min(half_start, half_queue.max_offset if half_queue is not None else 0),
+            min(op_start, op_queue.max_offset if op_queue is not None else 0),
+        )
 
     def follow(self, deadline: float | None) -> bool:
         """Read both topics on; False when the deadline, of the monotonic clock, came first.

@@ -195,8 +195,11 @@ class TimerIndex:
             read_ms=self.read_ms, queue_offset=self.queue_offset, master_queue_offset=self.queue_offset
         )
 
-    def prepare_flush(self) -> Callable[[], None]:
+    def prepare_flush(self, read_ms: int | None = None) -> Callable[[], None]:
         """Note what has to be durable; what is returned makes it so and may run in a thread.
+
+        `read_ms` is the read time that the checkpoint tells, the present one when not given. What was delivered before
+        it must be durable: after a power cut no timer of an earlier slot is delivered again.
 
         The units come first, then the wheel that points to them, then the checkpoint that says so. After a failed sync
         no checkpoint is written any more: the last good one stands, and what came behind it is linked again.
@@ -205,7 +208,8 @@ class TimerIndex:
         end = timer_log.end if timer_log is not None else 0
         files = timer_log.queue.unflushed(self._check.log_position, end) if timer_log is not None else []
         is_dirty, self._is_dirty = self._is_dirty, False
-        check, counts = self._next_check(end), self._next_counts()
+        check = self._next_check(end, self.read_ms if read_ms is None else read_ms)
+        counts = self._next_counts()
         for file in files:
             file.pin()
 
@@ -227,9 +231,9 @@ class TimerIndex:
 
         return flush
 
-    def _next_check(self, end: int) -> TimerCheck | None:
+    def _next_check(self, end: int, read_ms: int) -> TimerCheck | None:
         """The checkpoint, when it says something new; it gets another version when the timers have moved."""
-        fresh = self.check._replace(log_position=end)
+        fresh = self.check._replace(log_position=end, read_ms=read_ms)
         if fresh == self._check:
             return None
         if fresh[:1] + fresh[2:4] != self._check[:1] + self._check[2:4]:

@@ -1,0 +1,49 @@
+"""Brings tables that are ahead of the log back to its end.
+
+A power cut may take the end of the log and leave tables that were saved later: by a release that did not wait for the
+log, or copied back by hand. The log will give the positions that such tables name to other records, so whatever lies at
+or past its end counts as not there.
+"""
+
+from broker.delay.deliveries import MARKS_KEY
+from broker.delay.timer_service import PROGRESS_KEY as TIMER_KEY
+from broker.pop.core import Checkpoint
+from broker.state.tables import OFFSET_KEY_SEPARATOR, ReplicatedState
+from store.message_store import MessageStore
+
+
+def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
+    """Let `state` name no position behind what `store` has dispatched; the records behind that are applied again."""
+    end = store.dispatched_offset
+
+    def queue_end(topic: str, queue_id: int) -> int:
+        queue = store.queues.find(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def clamped(key: str, number: int, value: int) -> int:
+        if key == MARKS_KEY:
+            return min(value, end)
+        if key == TIMER_KEY and number != 0:  # a time
+            return value
+        return min(value, queue_end(key.partition(OFFSET_KEY_SEPARATOR)[0], number))
+
+    state.applied_offset = end
+    state.removed = {name: min(position, end - 1) for name, position in state.removed.items()}
+    state.offsets = {
+        key: {number: clamped(key, number, value) for number, value in values.items()}
+        for key, values in state.offsets.items()
+    }
+    pop = state.pop
+    pop.version += 1
+    checkpoints = [_before(taken, queue_end(taken.topic, taken.queue_id)) for taken in pop.checkpoints.values()]
+    pop.checkpoints = {taken.key: taken for taken in checkpoints if taken.offsets}
+    for key, given in list(pop.orders.items()):
+        topic, _, queue_id = key.split(OFFSET_KEY_SEPARATOR)
+        if given.offsets[-1] >= queue_end(topic, int(queue_id)):
+            del pop.orders[key]
+
+
+def _before(taken: Checkpoint, end: int) -> Checkpoint:
+    """What a checkpoint says of the messages below queue offset `end`."""
+    offsets = tuple(offset for offset in taken.offsets if offset < end)
+    return taken._replace(offsets=offsets, acked=taken.acked & (1 << len(offsets)) - 1)

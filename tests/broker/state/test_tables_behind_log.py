@@ -1,0 +1,147 @@
+"""Tables on disk are never ahead of the durable log; where they are all the same, they are brought back to its end."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
+from broker.state.files import load_state
+from broker.state.saver import StateSaver
+from broker.state.settings import TopicConfig
+from broker.state.tables import ReplicatedState, StateChange
+from ledgermq.remoting.codec.codes import RequestCode
+from store.directory.config_file import write_config
+from store.timer.checkpoint import read_check
+from tests.broker.conftest import Desk, eventually, make_topic, send
+from tests.broker.groups.test_offsets import key, make_group
+from tests.broker.pop.support import pop
+from tests.broker.transactions.test_transactions import COMMIT, end_fields, send_half
+
+SMALL = {"commit_log_file_size_bytes": 1 << 16, "transaction_op_interval_ms": 10}
+
+
+def state_of(*topics: str, applied: int) -> ReplicatedState:
+    state = ReplicatedState()
+    state.apply(StateChange(topics={name: TopicConfig(name=name, read_queues=1, write_queues=1) for name in topics}), 1)
+    state.applied_offset = applied
+    return state
+
+
+async def test_tables_wait_for_the_log_to_be_durable(tmp_path: Path) -> None:
+    flushed = 0
+    state = state_of("T", applied=100)
+    saver = StateSaver(state, tmp_path, asyncio.get_running_loop(), lambda: flushed)
+    saver.saved_offset = 0
+    saver.save_soon()
+    flushed = 99
+    saver.write_durable()
+    await asyncio.sleep(0.05)
+    assert (saver.saved_offset, list(tmp_path.iterdir())) == (0, [])
+    state.applied_offset = 200  # what changes meanwhile does not hold up the copy that waits
+    flushed = 100
+    saver.write_durable()
+    await eventually(lambda: saver.saved_offset == 100)
+    assert load_state(tmp_path).applied_offset == 100
+    await saver.close()
+    assert load_state(tmp_path).applied_offset == 100
+    flushed = 200
+    saver = StateSaver(state, tmp_path, asyncio.get_running_loop(), lambda: flushed)
+    saver.saved_offset = 100
+    await saver.close()
+    assert load_state(tmp_path).applied_offset == 200
+
+
+async def test_a_save_under_way_does_not_undo_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, is_writing = threading.Event(), threading.Event()
+
+    def slow(path: Path, content: bytes) -> None:
+        if not go_on.is_set():
+            is_writing.set()
+            threading.Timer(0.1, go_on.set).start()
+            go_on.wait(5)
+        write_config(path, content)
+
+    monkeypatch.setattr("broker.state.files.write_config", slow)
+    state = state_of("old", applied=100)
+    saver = StateSaver(state, tmp_path, asyncio.get_running_loop(), lambda: 100)
+    saver.saved_offset = 0
+    saver.save_soon()
+    await eventually(is_writing.is_set)
+    state.restore(state_of("new", applied=900).snapshot())
+    saver.install()
+    for _ in range(2):  # what was under way ends, and a further round begins
+        await saver.close() if _ else saver.save_soon()
+    found = load_state(tmp_path)
+    assert (list(found.topics), found.applied_offset, saver.saved_offset) == (["new"], 900, 900)
+
+
+def cut_log(store_dir: Path, end: int) -> None:
+    """As a power cut leaves it: everything from `end` on never reached the disk."""
+    (path,) = (store_dir / "commitlog").iterdir()
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(bytes(path.stat().st_size - end))
+    (store_dir / "checkpoint").unlink()
+
+
+@pytest.mark.parametrize("desk", [SMALL], indirect=True)
+async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk: Desk) -> None:
+    client = desk.client()
+    await make_topic(client, queues=2)
+    await make_group(client)
+    await send(client, b"kept")
+    durable = desk.store.log.max_offset
+    for n in range(12):
+        await send(client, b"lost%d" % n)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="12"))
+    await send(client, b"delayed", i="DELAY\x011\x02")
+    await client.ask(RequestCode.END_TRANSACTION, end_fields(await send_half(client), COMMIT))
+    assert (await pop(client, invisibleTime=60_000)).code == 0
+    await make_topic(client, "removed")
+    await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "removed"})
+    await asyncio.sleep(1.5)  # the delayed message is delivered, its progress recorded
+    await desk.stop()
+    cut_log(desk.config.store_dir, durable)
+
+    await desk.start()
+    client, state = desk.client(), desk.parts.state
+    assert desk.store.log.max_offset == state.applied_offset == durable
+    await make_topic(client, "after")
+    await make_group(client, "after")
+    assert "after" in state.topics
+    assert "after" in state.groups
+    assert state.offsets["T@g"] == {0: 1, 1: 0}
+    assert all(taken.offsets == (0,) for taken in state.pop.checkpoints.values())
+    assert max(state.removed.values()) < durable
+    assert (await client.ask(RequestCode.END_TRANSACTION, end_fields(await send_half(client), COMMIT))).code == 0
+    await send(client, b"delayed again", i="DELAY\x011\x02")
+    queues = desk.store.queues
+    await eventually(lambda: queues.get("T", 0).max_offset == 2, "the delayed message comes")
+    await eventually(lambda: queues.get("T", 1).max_offset == 1, "the committed message comes")
+    assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    assert "T" not in state.topics
+    saved = load_state(desk.config.store_dir / "config")
+    assert saved.applied_offset == durable  # at once: the log grows past what the files said
+
+
+async def test_the_read_time_of_timers_waits_for_their_deliveries_to_be_durable(desk: Desk) -> None:
+    index, log = open_index(desk.config, lambda: 0), desk.store.log
+    delivery_files = DeliveryFiles(desk.config, index, open_counts(desk.config, lambda: 0), desk.store)
+    path = desk.config.store_dir / "config" / "timercheck"
+
+    async def flush() -> int:
+        delivery_files.flush_index()
+        await eventually(lambda: delivery_files._flushing is None)
+        return read_check(path).read_ms
+
+    index.read_ms = 1000
+    await flush()
+    index.read_ms = 2000
+    await make_topic(desk.client())
+    if log.flushed_offset < log.max_offset:
+        assert await flush() <= 1000
+    await eventually(lambda: log.flushed_offset == log.max_offset)
+    await flush()
+    assert await flush() == 2000
