@@ -80,7 +80,7 @@ class LogEvents:
         if self._log.care.first_blocking is not None:
             remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
         else:
-            remark = f"{self._self_id} leads term {soft.term}, whose first entry is not committed yet"
+            remark = f"{self._self_id} leads term {soft.term}, and waits until what lies in its log is committed"
         return Refusal(Cause.RECOVERING, remark, retry_after_ms=100)
 
     # ---- what the node says

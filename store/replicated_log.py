@@ -47,7 +47,8 @@ class LogState:
         role: as above. A leader is not writable before everything that earlier generations committed is confirmed here.
         generation: Raft term, master's epoch, or 0 where nothing is elected. It never goes down.
         leader: who is writable, as far as this node knows; None where nothing is elected.
-        refusal: what `append` raises at present; None while the log is writable.
+        refusal: what `append` raises at present; None while the log is writable. The log turns writable only when
+            every record placed is confirmed, since queue offsets are then counted on from the confirmed end.
     """
 
     role: LogRole

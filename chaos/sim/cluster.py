@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from chaos.sim.clock import SimClock
-from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk
+from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, payload_of
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Observer
 from chaos.sim.process import SimProcess
@@ -246,7 +246,8 @@ class Cluster:
         self.run(process, f"propose {count}", lambda: self._propose(process, count))
 
     def _propose(self, process: SimProcess, count: int) -> None:
-        if process.disk.is_full or process.disk.has_failed:
+        is_writable = process.soft is not None and process.soft.writable
+        if not is_writable or process.disk.is_full or process.disk.has_failed:
             return
         try:
             first_index, term = process.node.propose(count)
@@ -254,7 +255,8 @@ class Cluster:
             return
         for _ in range(count):
             self._payload += 1
-            process.log.write(term, self._payload)
+            process.log.write(term, payload_of(self._payload, process.next_queue_offset))
+            process.next_queue_offset += 1
         process.waiting.append((first_index + count - 1, term))
         process.node.proposed()
 

@@ -9,8 +9,8 @@ torn at a power cut in any combination, a hard state half way through its rename
 Never injected: a durable entry that rots, a flush that lies, a truncation or reset that is half done (the port
 promises that they are durable on return). So a failing run is always a bug.
 
-Entries are 16 bytes (term, payload); `ENTRIES_PER_FILE` make a file, with a filler at its end, so that positions have
-gaps and spans end at files.
+Entries are 16 bytes (term, payload); a message's payload holds its queue offset, as if the group served one queue.
+`ENTRIES_PER_FILE` make a file, with a filler at its end, so that positions have gaps and spans end at files.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ ENTRY = Struct(">qq")
 ENTRIES_PER_FILE = 16
 FILE_SIZE_BYTES = ENTRIES_PER_FILE * ENTRY.size + 24
 NEW_CHAIN = 0
+_QUEUE_OFFSET_BITS = 24
 _PLACE = Path("sim")
 
 Entry = tuple[int, int]
@@ -39,6 +40,16 @@ def position_of(index: int) -> int:
 def link(chain: int, term: int, payload: int) -> int:
     """Hash of a log up to an entry, from the hash up to the entry before: equal hashes, equal logs."""
     return hash((chain, term, payload))
+
+
+def payload_of(number: int, queue_offset: int) -> int:
+    """Payload of a client's message: its number, unique in a run, and the queue offset that its leader gave it."""
+    return number << _QUEUE_OFFSET_BITS | queue_offset
+
+
+def queue_offset_of(payload: int) -> int | None:
+    """Queue offset of a client's message; None for the entry that opens a term, which enters no queue."""
+    return payload & ((1 << _QUEUE_OFFSET_BITS) - 1) if payload > 0 else None
 
 
 class SimDisk:

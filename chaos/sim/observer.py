@@ -17,13 +17,16 @@
           a read misses nothing acknowledged before it was asked for
     R15   no term rises by a candidacy that a quorum did not agree to, and     a vote is asked for, a pre-vote leaves
           who heard its leader within the lease does not agree
+    R16   the n-th committed message has queue offset n: none is in no queue,  a commit index rises
+          and no two share a place
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
-R15 is ours, for pre-vote; the others are those of the Raft paper and thesis, numbered.
+R15 (for pre-vote) and R16 (for those who follow the log) are ours; the others are those of the Raft paper and thesis,
+numbered.
 """
 
 from bisect import bisect_left
 
-from chaos.sim.disk import NEW_CHAIN, SimDisk
+from chaos.sim.disk import NEW_CHAIN, SimDisk, queue_offset_of
 from chaos.sim.errors import SafetyViolation
 from dledger.core.errors import InvariantError
 from dledger.core.invariants import View, check, view
@@ -55,6 +58,7 @@ class Observer:
         self._recoverable = recoverable
         self.committed: list[int] = []
         self._commit_terms: list[int] = []  # in which term it was; never falls, as a leader is the first to know
+        self._message_counts: list[int] = []  # messages up to each committed entry
         self.acked_index = -1
         self.acked_count = 0
         self.is_lossy = False
@@ -68,6 +72,10 @@ class Observer:
     def committed_chain(self, index: int) -> int:
         """Hash of the committed log up to `index`."""
         return self.committed[index] if index >= 0 else NEW_CHAIN
+
+    def message_count(self, index: int) -> int:
+        """How many messages the committed log holds up to `index`: the next one's queue offset."""
+        return self._message_counts[index] if index >= 0 else 0
 
     def booted(self, name: str, raft: Raft) -> None:
         """A process began."""
@@ -146,8 +154,20 @@ class Observer:
         for new in range(known + 1, index + 1):
             chain = disk.chain_at(new)
             assert chain is not None, (name, new, disk.first_index, disk.last_index)
+            self._enters_the_queue(name, new, disk.entries[new - disk.first_index][1])
             self.committed.append(chain)
             self._commit_terms.append(raft.state.term)
+
+    def _enters_the_queue(self, name: str, index: int, payload: int) -> None:
+        count, queue_offset = self.message_count(index - 1), queue_offset_of(payload)
+        if queue_offset is not None:
+            self._expect(
+                queue_offset == count,
+                "R16",
+                f"{name} committed {index} with queue offset {queue_offset}, of which the queue has {count} already",
+            )
+            count += 1
+        self._message_counts.append(count)
 
     def _commits_by_counting(self, name: str, raft: Raft) -> None:
         index, term = raft.state.commit_index, raft.state.term
@@ -167,7 +187,7 @@ class Observer:
 
     def forget_above(self, index: int) -> None:
         """A salvage election: entries above may be missing, and it was said."""
-        del self.committed[index + 1 :], self._commit_terms[index + 1 :]
+        del self.committed[index + 1 :], self._commit_terms[index + 1 :], self._message_counts[index + 1 :]
         self.acked_index = min(self.acked_index, index)
 
     # -- the log

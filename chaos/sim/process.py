@@ -29,6 +29,7 @@ class SimProcess:
         self.heard_us = 0
         self.heard_from = ""
         self.soft: SoftState | None = None
+        self.next_queue_offset = 0  # as a message store counts: on from the committed end, when the node turns writable
         self.failure: Exception | None = None
         self.waiting: list[tuple[int, int]] = []  # (last index, term) of proposals, oldest first
         self.log = SimLog(self.disk, self._appended, self._truncates)
@@ -89,6 +90,8 @@ class SimProcess:
 
     def on_role(self, state: SoftState) -> None:
         before, self.soft = self.soft, state
+        if state.writable and (before is None or not before.writable):
+            self.next_queue_offset = self._cluster.observer.message_count(self.node.commit_index)
         if state.role is not Role.LEADER:
             self.waiting.clear()
         elif before is not None and before.role is not Role.LEADER:

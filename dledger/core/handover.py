@@ -1,7 +1,7 @@
 """Handing leadership to a chosen peer (Raft dissertation 3.10).
 
     begin --> proposals are refused --> the peer holds everything --> TransferRequest --> the peer campaigns at once
-          '-- deadline: the leader goes on leading
+          '-- deadline: the leader goes on leading, and is writable once all entries are committed
 
 Which peer: the one asked for; else, for a leader that must go, the one that holds most; else, of those with a greater
 priority, one that is nearly level.

@@ -31,7 +31,8 @@ class Leader:
     """One term of leading.
 
     Attributes:
-        term_start_index: index of the entry that opened the term; once it is committed this leader is writable.
+        term_start_index: index of the entry that opened the term. Once it is committed, so is everything that earlier
+            terms committed, and reads may be answered.
         is_salvage: elected from members that may have forgotten entries; its own log is the truth from now on.
         may_miss_after: see `SoftState`.
         peers: progress of the other members.
@@ -43,6 +44,7 @@ class Leader:
         "_reads",
         "_rounds",
         "_sequence",
+        "_settle_index",
         "_state",
         "is_salvage",
         "may_miss_after",
@@ -54,7 +56,7 @@ class Leader:
         self._state = state
         self.is_salvage = is_salvage
         self.may_miss_after = may_miss_after
-        self.term_start_index = state.terms.last_index + 1
+        self.term_start_index = self._settle_index = state.terms.last_index + 1
         self.peers = {peer: Progress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self._sequence = 1
         self._rounds = deque([(1, state.now_ms)])
@@ -64,8 +66,16 @@ class Leader:
 
     @property
     def is_writable(self) -> bool:
-        """Whether an entry of this term, and with it everything of earlier terms, is committed."""
-        return self._state.commit_index >= self.term_start_index
+        """Whether everything is committed that lay in the log when this leader last stopped taking proposals.
+
+        Those above count queue offsets on from the committed end, so a leader that becomes writable (again) must have
+        no entry that is still undecided.
+        """
+        return self._state.commit_index >= self._settle_index
+
+    def settle(self) -> None:
+        """Stop being writable until everything that lies in the log now is committed."""
+        self._settle_index = self._state.terms.last_index
 
     # -- entries out
 
@@ -289,7 +299,7 @@ class Leader:
         while self._reads:
             token, sequence = self._reads[0]
             sound = sum(peer.acked_sequence >= sequence and not peer.recovering for peer in self.peers.values())
-            if not self.is_writable or 1 + sound < state.quorum:
+            if state.commit_index < self.term_start_index or 1 + sound < state.quorum:
                 return
             self._reads.popleft()
             state.reads.append(ReadResult(token, state.commit_index))

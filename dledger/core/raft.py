@@ -245,7 +245,10 @@ class Raft(Member):
         self._become_follower(self.state.term, None)
 
     def transfer(self, target: str | None = None) -> str:
-        """Hand leadership to `target`, or to who holds most. Proposals are refused until it is done or given up.
+        """Hand leadership to `target`, or to the member that holds most.
+
+        Proposals are refused until the hand-over is done; when it is given up, until everything proposed before it is
+        committed.
 
         Returns:
             The target.
@@ -262,6 +265,7 @@ class Raft(Member):
         if self.handover is not None:
             raise TransferRefusedError(chosen, f"leadership is on its way to {self.handover.target}")
         check_target(self.state, self.leader, chosen)
+        self.leader.settle()
         self.handover = Handover(self.state, chosen)
         self.handover.proceed(self.leader)
         return chosen
@@ -309,7 +313,7 @@ class Raft(Member):
         if leader is None:
             key: tuple[object, ...] = (self.role, state.term, self.follower.leader_id, state.recovering)
         else:
-            key = (self.role, state.term, leader.is_writable, self.handover is None)
+            key = (self.role, state.term, leader.is_writable and self.handover is None)
         if key == self._told_soft or state.unsaved:
             return None
         self._told_soft = key

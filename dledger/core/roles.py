@@ -17,10 +17,15 @@ class Role(StrEnum):
 class SoftState:
     """What others of this process may act upon.
 
-    `leader_id` is None while no leader is known, this node's id when it leads. `writable`: it leads, the entry that
-    opens its term is committed (so everything earlier terms committed is too), and it is not handing over.
-    `may_miss_after`: set when a salvage election made this leader: acknowledged entries behind this index, the
-    commit index it knew, may be gone or replaced by a tail that was never committed. It stays set as long as it leads.
+    Attributes:
+        role: the present one.
+        term: the present one, durable.
+        leader_id: who leads; None while nobody is known to, this node's id when it leads.
+        writable: this node leads, the entry that opens its term is committed (and with it everything that earlier terms
+            committed), and it is not handing over. It turns true only when every entry of the log is committed.
+        recovering: this node may have forgotten what it promised; see `HardState`.
+        may_miss_after: set when a salvage election made this leader: acknowledged entries behind this index, the commit
+            index it knew, may be gone or replaced by a tail that was never committed. It stays set as long as it leads.
     """
 
     role: Role

@@ -107,6 +107,10 @@ def never_campaign(self: Raft) -> None:
     """Nobody ever asks for votes."""
 
 
+def writable_with_entries_undecided(self: Leader) -> None:
+    """A hand-over given up makes the leader writable at once, whatever of its log still waits for a quorum."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One bug: where it is put in, and what the simulation must answer (codes of `chaos.sim.observer`)."""
@@ -141,5 +145,6 @@ MUTANTS = (
     Mutant("salvage without hearing all", Ballot, "_may_salvage", salvage_without_hearing_all, ("R1", "R2", "R6")),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
+    Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",)),
     Mutant("nobody campaigns", Raft, "_campaign_if_fit", never_campaign, ("R14",)),
 )
