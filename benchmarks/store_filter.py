@@ -12,7 +12,7 @@ never_us   `a > 8 AND region = 'nowhere'`
 import time
 
 from benchmarks.store_bench import BATCH, QUEUES, TOPIC, Batch, Figures, Options, main, make_batches, open_scratch, put
-from broker.pull.subscription import SQL, TAG, make_subscription
+from broker.groups.subscription import SQL, TAG, make_subscription
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.record import record_size
 from store.message_store import MessageStore

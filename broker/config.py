@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
 from dledger.config import PeerAddress
 from ledgermq.remoting.tls_settings import TlsSettings
 from store.log.flusher import FlushMode

@@ -10,6 +10,7 @@ A change of the leader elsewhere ends it again, which is harmless.
 import asyncio
 import logging
 
+from broker.append.state_log import StateLog
 from broker.auth.requests import AuthRequests
 from broker.config import BrokerConfig, LogMode
 from broker.delay.deliveries import Deliveries
@@ -20,7 +21,6 @@ from broker.pop.service import PopService
 from broker.state.java_tables import whole_tables
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.state_log import StateLog
 from broker.state.tables import ReplicatedState
 from broker.transactions.service import TransactionService
 from ledgermq.remoting.refusal import Refusal

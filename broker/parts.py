@@ -14,27 +14,33 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from broker.admin.broker_requests import BrokerRequests
 from broker.admin.cleaning import CleaningRequests
-from broker.admin.forwarding import PassingOn
 from broker.admin.registration import Announcement
 from broker.admin.replica_requests import ReplicaRequests
 from broker.admin.runtime_info import RuntimeInfo, Totals
 from broker.admin.topic_requests import TopicRequests
 from broker.admin.transfer import TransferRequests
+from broker.append.answers import SendAnswers
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.state_log import StateLog
+from broker.append.target import SendTargets
 from broker.auth.guard import Guard
 from broker.auth.requests import AuthRequests
 from broker.config import BrokerConfig
+from broker.counting.counting import Counting
 from broker.delay.deliveries import Deliveries
 from broker.delay.levels import DelayService
 from broker.delay.parking import Parking
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_requests import TimerRequests
 from broker.delay.timer_service import TimerService
+from broker.forwarding import PassingOn
 from broker.groups.client_requests import ClientRequests
 from broker.groups.clients import ClientTable, ConsumerGroup
 from broker.groups.consumer_admin import ConsumerAdmin
@@ -44,7 +50,6 @@ from broker.groups.offset_moves import OffsetMoves
 from broker.groups.offset_requests import OffsetRequests
 from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.leadership import Leadership
-from broker.metrics.counting import Counting
 from broker.pop.service import PopService
 from broker.pull.cold_data import ColdReads
 from broker.pull.filter_turns import FilterTurns
@@ -53,21 +58,17 @@ from broker.pull.processor import PullProcessor
 from broker.pull.query import QueryRequests
 from broker.request_table import request_table
 from broker.role import Role
-from broker.send.answers import SendAnswers
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.new_topics import NewTopics
 from broker.send.processor import SendProcessor
 from broker.send.request_reply import RequestReply
 from broker.send.send_back import SendBack
-from broker.send.target import SendTargets
 from broker.server import BrokerRequestHandler
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import PERM_READ_WRITE
-from broker.state.state_log import StateLog
 from broker.state.tables import ReplicatedState, StateChange
+from broker.timers import Spawn
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.requests import TransactionRequests
 from broker.transactions.service import TransactionService
@@ -82,8 +83,6 @@ from store.timer.metrics import TopicCounts
 from store.timer.timer_index import TimerIndex
 
 log = logging.getLogger(__name__)
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Parts:
@@ -217,7 +216,9 @@ class Parts:
         self.consumer_admin = ConsumerAdmin(
             config, self.metadata, self.offsets, self.clients, store, self.statistics, spawn
         )
-        self.offset_moves = OffsetMoves(config, self.metadata, self.offsets, self.clients, role, store, self.held)
+        self.offset_moves = OffsetMoves(
+            config, self.metadata, self.offsets, self.clients, role, store, self.held.release
+        )
         self.query = QueryRequests(config, store, spawn)
         self.offset_requests = OffsetRequests(self.metadata, self.offsets, role, store)
         self.pop = PopService(

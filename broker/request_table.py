@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 from broker.admin.broker_requests import BrokerRequests
 from broker.admin.cleaning import CleaningRequests
-from broker.admin.forwarding import PassingOn
 from broker.admin.replica_requests import ReplicaRequests
 from broker.admin.topic_requests import TopicRequests
 from broker.admin.transfer import TRANSFER_LEADERSHIP, TransferRequests
 from broker.auth.requests import AuthRequests
 from broker.delay.levels import DelayService
 from broker.delay.timer_requests import TimerRequests
+from broker.forwarding import PassingOn
 from broker.groups.client_requests import ClientRequests
 from broker.groups.consumer_admin import ConsumerAdmin
 from broker.groups.group_requests import GroupRequests
@@ -27,7 +27,7 @@ from broker.pull.query import QueryRequests
 from broker.send.processor import SendProcessor
 from broker.send.request_reply import RequestReply
 from broker.send.send_back import SendBack
-from broker.server import Serve
+from broker.subsystem import Serve
 from broker.transactions.requests import TransactionRequests
 from ledgermq.remoting.codec.codes import RequestCode
 

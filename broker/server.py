@@ -3,15 +3,16 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from broker.admin.unserved import not_served
 from broker.auth.guard import Guard
+from broker.counting.calls import SEND_CODES
+from broker.counting.counting import Counting
 from broker.groups.clients import ClientTable
 from broker.header_forms import FORMS
-from broker.metrics.calls import SEND_CODES
-from broker.metrics.counting import Counting
 from broker.state import names
+from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -20,8 +21,6 @@ from store.errors import DiskFailedError, DiskFullError, DiskReadError
 from store.log.refusals import refusal_of
 
 log = logging.getLogger(__name__)
-
-Serve = Callable[[Connection, Command], None]
 
 _TOPIC_CODES = (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
 _GROUP_CODES = (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)

@@ -8,6 +8,10 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+"""Runs a coroutine until it ends or the broker stops."""
+
+
 class Timers:
     """Calls functions at intervals, and keeps the coroutines that run beside them."""
 

@@ -13,15 +13,15 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Collection
 
-from broker.admin import statistics
 from broker.admin.live_config import Keep, LiveConfig, ReadSetting
 from broker.admin.registration import Registration
 from broker.admin.runtime_info import SAMPLE_SECONDS
 from broker.config import BrokerConfig, MetricsExporter
 from broker.config_problems import config_problems
+from broker.counting import statistics
+from broker.counting.arrivals import SETTLE_SECONDS
 from broker.delay.timer_files import CLEAN_SECONDS
 from broker.log_follower import LogFollower
-from broker.metrics.arrivals import SETTLE_SECONDS
 from broker.metrics.broker_metrics import flush_histogram, register_metrics
 from broker.metrics.page import MetricsPage
 from broker.parts import Parts, wall_clock_ms

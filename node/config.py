@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
 from broker.config import BrokerConfig, LogMode
 from broker.config_problems import config_problems
 from ledgermq.remoting.tls_settings import TlsSettings

@@ -5,8 +5,8 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 
 from broker.admin.config_text import properties_text
 from broker.admin.runtime_info import RuntimeInfo
-from broker.admin.statistics import Statistics
 from broker.config import BrokerConfig
+from broker.counting.statistics import Statistics
 from broker.role import Role
 from broker.state.settings import DataVersion
 from ledgermq.remoting.codec.codes import ResponseCode

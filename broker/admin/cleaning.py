@@ -8,7 +8,7 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3)
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from broker.send.target import SendTargets
+from broker.append.target import SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
 from ledgermq.remoting.codec.codes import ResponseCode

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.config import BrokerConfig
-from broker.metrics.counting import Counting
-from broker.metrics.oldest import OldestMessage
+from broker.counting.counting import Counting
+from broker.counting.oldest import OldestMessage
 from store.cleaning.disk_space import disk_space
 from store.message_store import MessageStore
 

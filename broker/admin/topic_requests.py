@@ -5,7 +5,7 @@ A change is answered when it is committed and the nameservers have been told.
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,11 @@ from broker.config import BrokerConfig
 from broker.role import Role
 from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from broker.state.metadata import ChangeDone, Metadata
+from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, TopicConfig
-from broker.state.tables import ReplicatedState
+from broker.state.tables import ChangeDone, ReplicatedState
+from broker.timers import Spawn
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -28,7 +29,6 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Announce = Callable[[], Awaitable[None]]
 
 

@@ -5,11 +5,11 @@ A private request of `ledgermq cluster transfer`; other logs than Raft's have no
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from broker.role import Role
 from broker.state.offsets import ConsumerOffsets
+from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -20,8 +20,6 @@ TRANSFER_LEADERSHIP: Final = 53001
 """`target`: a node id; absent: whoever holds most of the log. Answered with the `target` chosen."""
 
 _DRAIN_SECONDS: Final = 1.0
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class TransferRequests:

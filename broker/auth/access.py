@@ -12,9 +12,9 @@ of the request headers.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from broker.auth.model import CLUSTER, GROUP, TOPIC, Resource
 from broker.auth.policy import Access
 from broker.state import names
+from broker.state.users import CLUSTER, GROUP, TOPIC, Resource
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode as Code

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.auth.access import TopicAt, accesses
-from broker.auth.model import DISABLE, Acl, User, refused, subject_of
 from broker.auth.policy import check
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
+from broker.state.users import DISABLE, Acl, User, refused, subject_of
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import ACCESS_KEY, SIGNATURE, signature

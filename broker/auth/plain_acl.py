@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.auth.model import (
+from broker.state.users import (
     ALLOW,
     CUSTOM,
     DEFAULT,

@@ -14,7 +14,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker.auth.model import ANY, CUSTOM, DEFAULT, DENY, Acl, Entry, Resource, User, network, refused, subject_of
+from broker.state.users import ANY, CUSTOM, DEFAULT, DENY, Acl, Entry, Resource, User, network, refused, subject_of
 
 
 @dataclass(frozen=True, slots=True)

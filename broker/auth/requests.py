@@ -16,12 +16,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker.admin.forwarding import PassingOn
 from broker.auth.guard import Guard
-from broker.auth.model import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
 from broker.auth.repeated import RepeatedChanges
+from broker.forwarding import PassingOn
 from broker.role import Role
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import Propose, ReplicatedState, StateChange
+from broker.state.users import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
+from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps
@@ -32,8 +33,6 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
 
-Serve = Callable[[Connection, Command], None]
-Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
 
 _NAME_MAX: Final = 255
 

@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
-from broker.metrics.arrivals import Arrivals, MessageKind
-from broker.send.appender import Appender
+from broker.append.appender import Appender
+from broker.counting.arrivals import Arrivals, MessageKind
 from broker.state import names
-from broker.state.tables import ReplicatedState, StateChange, offset_key
+from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -56,7 +56,6 @@ _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 
 Delivered = Callable[[bool], None]
 Offsets = Mapping[str, Mapping[int, int]]
-Propose = Callable[[StateChange, Callable[[Refusal | None], None]], None]
 
 
 class Kind(enum.IntEnum):

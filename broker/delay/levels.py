@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.delay.deliveries import Deliveries, Kind
 from broker.role import Role
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.state.settings import DataVersion
@@ -40,9 +40,8 @@ log = logging.getLogger(__name__)
 
 LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
 
-PROGRESS_GROUP: Final = "CID_RMQ_SYS_LEDGERMQ_DELAY"
 
-_PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
+_PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, names.DELAY_PROGRESS_GROUP)
 _BATCH = 256
 _RETRY_SECONDS = 0.5
 _GATHER_SECONDS = 0.2

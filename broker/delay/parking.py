@@ -16,9 +16,9 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from broker.append.target import SendTarget, SendTargets
 from broker.config import BrokerConfig
 from broker.delay.levels import LEVEL_MAX, due_ms
-from broker.send.target import SendTarget, SendTargets
 from broker.state import names
 from ledgermq.message.properties import decode_properties, encode_properties, find_property
 from ledgermq.remoting.refusal import Cause, Refusal

@@ -5,9 +5,9 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (convert, conve
 
 import logging
 
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTarget, SendTargets
 from broker.delay.due import DueTimer
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTarget, SendTargets
 from broker.state.metadata import Metadata
 from ledgermq.message.errors import CorruptRecordError, InvalidPropertyError
 from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.metrics.events import Events
+from broker.counting.events import Events
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue

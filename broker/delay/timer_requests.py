@@ -10,14 +10,14 @@ import binascii
 from collections.abc import Callable
 from typing import NamedTuple
 
+from broker.append.answers import REGION
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.delay.parking import RECALL_VERSION, Parking
 from broker.delay.timer_service import TimerService
 from broker.role import Role
-from broker.send.answers import REGION
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state.metadata import Metadata
 from broker.state.settings import PERM_WRITE
 from ledgermq.message.properties import encode_properties

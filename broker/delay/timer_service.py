@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.counting.events import Events
 from broker.delay.deliveries import Deliveries, Kind
 from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
-from broker.metrics.events import Events
 from broker.role import Role
 from broker.state.tables import ReplicatedState, offset_key
 from store.errors import StoreError

@@ -5,18 +5,17 @@ Source: apache/rocketmq `broker/.../processor/ClientManageProcessor.java`, `Cons
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from broker.config import BrokerConfig
 from broker.groups.clients import BROADCASTING, Client, ClientTable, ConsumerGroup, Heartbeat
 from broker.groups.locks import QueueLocks
-from broker.pull.subscription import Subscription, check_usable
-from broker.pull.system_records import visible_record
+from broker.groups.subscription import Subscription, check_usable
 from broker.role import Role
-from broker.send.new_topics import NewTopics
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
+from broker.state.system_records import visible_record
+from broker.timers import Spawn
 from ledgermq.message.errors import InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
@@ -35,8 +34,6 @@ NOTIFY_AGAIN_SECONDS = 2.0
 
 _ANSWERS_QUESTIONS = 62
 """Version of clients (3.1.8) from which on brokers may ask them something."""
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ClientRequests:

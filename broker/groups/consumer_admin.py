@@ -6,15 +6,16 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `clien
 """
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from broker.admin.statistics import GROUP_GET_NUMS, Statistics
 from broker.config import BrokerConfig
+from broker.counting.statistics import GROUP_GET_NUMS, Statistics
 from broker.groups.clients import Client, ClientTable
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import TopicConfig
+from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
@@ -29,8 +30,6 @@ from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 STATUS_TIMEOUT_SECONDS = 5.0
 _UNITS_MAX = 1000
 """Queue units in one answer to 321."""
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ConsumerAdmin:

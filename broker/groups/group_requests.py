@@ -9,10 +9,10 @@ from typing import Any
 from broker.role import Role
 from broker.state import names
 from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
-from broker.state.metadata import ChangeDone, Metadata
+from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion, GroupConfig
-from broker.state.tables import ReplicatedState
+from broker.state.tables import ChangeDone, ReplicatedState
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, text

@@ -6,11 +6,11 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 
 import os
 
-from broker.pull.system_records import visible_record
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import DataVersion
+from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command

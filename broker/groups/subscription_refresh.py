@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.groups.clients import ClientTable
-from broker.pull.subscription import Subscription
+from broker.groups.subscription import Subscription
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads

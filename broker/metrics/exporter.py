@@ -9,7 +9,8 @@ Source: apache/rocketmq-exporter `collector/RMQMetricsCollector.java`, `task/Met
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
-from broker.admin.statistics import (
+from broker.config import BrokerConfig
+from broker.counting.statistics import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,
     GROUP_GET_NUMS,
@@ -18,7 +19,6 @@ from broker.admin.statistics import (
     TOPIC_PUT_NUMS,
     TOPIC_PUT_SIZE,
 )
-from broker.config import BrokerConfig
 from broker.groups.clients import BROADCASTING
 from broker.parts import Parts
 from broker.state import names

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.counting.oldest import OldestMessage
 from broker.groups.clients import Client
-from broker.metrics.oldest import OldestMessage
 from broker.metrics.rows import gauge, single
 from broker.metrics.totals import STORAGE, is_system
 from broker.parts import Parts

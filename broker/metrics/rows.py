@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from broker.metrics.tallies import Counts, Distributions, Key
+from broker.counting.tallies import Counts, Distributions, Key
 from telemetry.families import Buckets, Family, Labels, Number, Row
 
 COUNTER_HELP = "default view for counter."

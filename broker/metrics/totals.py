@@ -7,9 +7,9 @@ apache/rocketmq `broker/.../metrics/BrokerMetricsConstant.java`, `PopMetricsCons
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from broker.metrics.counting import Counting
+from broker.counting.counting import Counting
+from broker.counting.tallies import Counts, Key
 from broker.metrics.rows import COUNTER_HELP, counter, histogram, labelled
-from broker.metrics.tallies import Counts, Key
 from broker.state import names
 from telemetry.families import Buckets, Collector, Family, Labels, Number, Row
 

@@ -11,15 +11,15 @@ import binascii
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from broker.admin.statistics import GROUP_ACK_NUMS
-from broker.metrics.counting import Counting
+from broker.counting.counting import Counting
+from broker.counting.statistics import GROUP_ACK_NUMS
 from broker.pop.checks import PopChecks
-from broker.pop.core import Checkpoint, checkpoint_key
 from broker.pop.handles import ORDER_REVIVE_QUEUE, Handle, parse_handle, real_topic
-from broker.pop.order import order_key
 from broker.pop.progress import PopProgress
 from broker.role import Role
 from broker.state.offsets import ConsumerOffsets
+from broker.state.pop_core import Checkpoint, checkpoint_key
+from broker.state.pop_order import order_key
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long, text

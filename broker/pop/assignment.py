@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker.pop.handles import ANY_QUEUE
-from broker.pop.tables import POP, RequestMode
+from broker.state.pop_tables import POP, RequestMode
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.group.allocation import allocate_averagely, java_order, sorted_queues
 

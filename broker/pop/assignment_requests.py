@@ -14,10 +14,10 @@ from broker.config import BrokerConfig
 from broker.groups.clients import BROADCASTING, ClientTable
 from broker.pop.assignment import STRATEGIES, assign
 from broker.pop.routes import Routes
-from broker.pop.tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.role import Role
-from broker.state.metadata import Metadata, Propose
-from broker.state.tables import ReplicatedState, StateChange, offset_key
+from broker.state.metadata import Metadata
+from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
+from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
-from broker.metrics.events import Events
-from broker.pop.core import Checkpoint, Checkpoints
-from broker.pop.order import Orders
-from broker.pop.tables import PopChange
+from broker.counting.events import Events
 from broker.role import Role
 from broker.state.offsets import GATHER_SECONDS, CommitDone, ConsumerOffsets
+from broker.state.pop_core import Checkpoint, Checkpoints
+from broker.state.pop_order import Orders
+from broker.state.pop_tables import PopChange
 from broker.state.tables import ReplicatedState
 from ledgermq.remoting.refusal import Refusal
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.metrics.counting import Counting
-from broker.pop.core import Checkpoint
+from broker.counting.counting import Counting
+from broker.groups.subscription import Subscription
 from broker.pop.handles import Handle, count_info, handle_text, offsets_info, start_info
-from broker.pop.order import Given, order_key
 from broker.pop.progress import PopProgress
-from broker.pull.subscription import Subscription
 from broker.state.offsets import ConsumerOffsets
+from broker.state.pop_core import Checkpoint
+from broker.state.pop_order import Given, order_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import POP_CK, is_retry_topic
 from ledgermq.message.properties import decode_properties, encode_properties

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
+from broker.counting.events import Events
 from broker.delay.deliveries import PLACED
-from broker.metrics.events import Events
-from broker.pop.core import Checkpoint
 from broker.pop.progress import PopProgress
 from broker.role import Role
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state.metadata import Metadata
+from broker.state.pop_core import Checkpoint
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.message.properties import decode_properties

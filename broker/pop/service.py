@@ -9,9 +9,12 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
+from broker.counting.counting import Counting
 from broker.groups.clients import ClientTable
-from broker.metrics.counting import Counting
 from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
 from broker.pop.assignment_requests import AssignmentRequests
@@ -24,13 +27,10 @@ from broker.pop.take_requests import TakeRequests
 from broker.pop.waiting import HeldPops
 from broker.pull.filter_turns import FilterTurns
 from broker.role import Role
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
-from broker.server import Serve
-from broker.state.metadata import Metadata, Propose
+from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.tables import ReplicatedState
+from broker.state.tables import Propose, ReplicatedState
+from broker.subsystem import Serve
 from ledgermq.remoting.codec.codes import RequestCode
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue

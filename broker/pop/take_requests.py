@@ -11,13 +11,13 @@ from itertools import count
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.groups.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from broker.pop.alarms import OrderAlarms
 from broker.pop.checks import PopChecks
 from broker.pop.handles import ORDER_REVIVE_QUEUE, retry_topics
 from broker.pop.reading import PopReader, Taking
 from broker.pop.waiting import HeldPop, HeldPops, Hold
 from broker.pull.filter_turns import FilterTurns
-from broker.pull.subscription import ALL, SQL, TAG, Subscription, asked_subscription
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.settings import TopicConfig

@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import Final
 
 from broker.config import BrokerConfig
+from broker.counting.departures import Departures, Given
 from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
+from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.groups.subscription_refresh import SubscriptionRefresh
-from broker.metrics.departures import Departures, Given
 from broker.pull.cold_data import ColdReads
 from broker.pull.filter_turns import FilterTurns
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
-from broker.pull.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.role import Role
 from broker.state import names
 from broker.state.metadata import Metadata

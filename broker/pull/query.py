@@ -9,10 +9,11 @@ Source: apache/rocketmq `broker/.../processor/QueryMessageProcessor.java`, `stor
 (queryMessage, 5.3.3).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from broker.config import BrokerConfig
+from broker.timers import Spawn
 from ledgermq.message.index_unit import TAG_TYPE, index_keys
 from ledgermq.message.properties import TAGS, find_property
 from ledgermq.message.record import dispatch_fields
@@ -29,8 +30,6 @@ UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
 _HEADER_ROOM_BYTES: Final = 1 << 16
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class QueryRequests:

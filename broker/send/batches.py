@@ -9,7 +9,7 @@ Most batches are of the first kind; they cost a few loops over all their message
 import re
 from typing import Final
 
-from broker.send.target import SendTarget
+from broker.append.target import SendTarget
 from ledgermq.message.batch import Cut
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from broker.append.target import SendTarget
 from broker.config import BrokerConfig
-from broker.send.target import SendTarget
 from ledgermq.message.flags import INNER_BATCH
 from ledgermq.message.properties import INNER_NUM, find_property
 from ledgermq.remoting.codec.fields import SEND_NAMES

@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from broker.append.answers import Answer, SendAnswers
+from broker.append.appender import Appender
+from broker.append.target import SendTarget, SendTargets
 from broker.config import BrokerConfig
+from broker.counting.counting import Counting
 from broker.delay.parking import Parking, refuse_in_batch
 from broker.groups.locks import QueueLocks
-from broker.metrics.counting import Counting
-from broker.send.answers import Answer, SendAnswers
-from broker.send.appender import Appender
 from broker.send.batches import TAGS, plain_batch, tags_code_at
 from broker.send.fields import (
     TELLS_MAX_RECONSUME_TIMES,
@@ -30,10 +31,9 @@ from broker.send.fields import (
     shortened,
     stamp,
 )
-from broker.send.new_topics import NewTopics
-from broker.send.target import SendTarget, SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
 from ledgermq.message.batch import Cut, cut_batch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.errors import MalformedBatchError

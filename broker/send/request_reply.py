@@ -7,14 +7,15 @@ Source: apache/rocketmq `broker/.../processor/ReplyMessageProcessor.java` (5.x).
 """
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
+from broker.append.appender import Appender
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
-from broker.send.appender import Appender
 from broker.send.fields import shortened
 from broker.send.processor import SendProcessor
+from broker.timers import Spawn
 from ledgermq.message.hosts import decode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import decode_properties, encode_properties
@@ -29,8 +30,6 @@ from store.replicated_log import AppendReceipt
 PUSH_TIMEOUT_SECONDS: Final = 10.0
 _REQUESTER: Final = "REPLY_TO_CLIENT"
 _LONG_NAMES: Final = {**SEND_NAMES, "k": "unitMode"}
-
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class RequestReply:

@@ -8,20 +8,20 @@ Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java`
 
 import random
 
-from broker.admin.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTarget, SendTargets
 from broker.config import BrokerConfig
+from broker.counting.counting import Counting
+from broker.counting.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
 from broker.delay.levels import LEVEL_MAX, delayed_properties, due_ms
-from broker.metrics.counting import Counting
-from broker.pull.system_records import visible_record
 from broker.role import Role
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
 from broker.send.fields import TELLS_MAX_RECONSUME_TIMES
-from broker.send.new_topics import NewTopics
-from broker.send.target import SendTarget, SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
 from broker.state.settings import PERM_WRITE, GroupConfig
+from broker.state.system_records import visible_record
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.ids import offset_message_id
 from ledgermq.message.properties import (

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.pull.text_cache import text_cache
 from broker.sql.errors import IncomparableError, SqlSyntaxError
 from broker.sql.evaluate import (
     Evaluate,
@@ -53,6 +52,7 @@ from broker.sql.hints import (
     whole_number,
 )
 from broker.sql.lexer import Token, tokens
+from broker.sql.text_cache import text_cache
 from broker.sql.values import Value, compare
 from ledgermq.message.properties import property_finder
 

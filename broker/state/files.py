@@ -24,12 +24,11 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from broker.auth.model import Acl, User
-from broker.delay.levels import PROGRESS_GROUP
-from broker.pop.tables import PopChange, modes_from_json, modes_to_json
 from broker.state import names
+from broker.state.pop_tables import PopChange, modes_from_json, modes_to_json
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.tables import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
+from broker.state.users import Acl, User
 from ledgermq.remoting.codec.java_files import dumps
 from ledgermq.remoting.refusal import Refusal
 from store.directory.config_file import read_config, write_config
@@ -47,7 +46,7 @@ STATE_FILE: Final = "ledgermqState.json"
 _FORMAT: Final = 1
 _MARK: Final = "writtenBy"
 _US: Final = "ledgermq"
-_DELAY_KEY: Final = offset_key(names.SCHEDULE_TOPIC, PROGRESS_GROUP)
+_DELAY_KEY: Final = offset_key(names.SCHEDULE_TOPIC, names.DELAY_PROGRESS_GROUP)
 
 _Json = Mapping[str, Any]
 _C = TypeVar("_C")

@@ -8,7 +8,7 @@ Only in Raft mode, and once: what is written here afterwards carries our mark.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from broker.pop.tables import PopChange
+from broker.state.pop_tables import PopChange
 from broker.state.tables import ReplicatedState, StateChange
 
 _NAMES_MAX: Final = 500

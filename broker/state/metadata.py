@@ -7,23 +7,19 @@ A proposal is visible to its leader at once, so that the message behind it in th
 the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.config import BrokerConfig
 from broker.role import Role
-from broker.send.new_topics import NewTopics
 from broker.state import names
+from broker.state.new_topics import NewTopics
 from broker.state.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, TopicConfig
-from broker.state.tables import ReplicatedState, StateChange, offset_key
+from broker.state.tables import ChangeDone, Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.queue_kinds import LIGHT_PREFIX
 
 _V = TypeVar("_V")
-
-ChangeDone = Callable[[Refusal | None], None]
-Propose = Callable[[StateChange, ChangeDone], None]
-
 
 FORBIDDEN_READ = 4
 """Bit of reading, as RocketMQ numbers them."""

@@ -10,10 +10,9 @@ Who waits for the answer gets it when the log has the offset: such reports are s
 import asyncio
 from collections.abc import Callable, Mapping
 
-from broker.pop.tables import PopChange
 from broker.role import Role
-from broker.state.metadata import Propose
-from broker.state.tables import OFFSET_KEY_SEPARATOR, ReplicatedState, StateChange, offset_key
+from broker.state.pop_tables import PopChange
+from broker.state.tables import OFFSET_KEY_SEPARATOR, Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
 
 GATHER_SECONDS = 0.2

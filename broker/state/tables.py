@@ -6,15 +6,15 @@ A change holds absolute values only, so applying one twice, or a run of them aga
 same tables. What is not committed yet is not here: the leader keeps it in overlays (`metadata`, `offsets`).
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import orjson
 
-from broker.auth.model import Acl, User
-from broker.pop.tables import PopChange, PopTables, update_table
+from broker.state.pop_tables import PopChange, PopTables, update_table
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.users import Acl, User
 from ledgermq.remoting.refusal import Refusal
 
 OFFSET_KEY_SEPARATOR = "@"
@@ -124,6 +124,13 @@ class NewerNames:
             users=change.users,
             acls=change.acls,
         )
+
+
+ChangeDone = Callable[[Refusal | None], None]
+"""Hears once: None when a change is committed and applied, else why it is not."""
+
+Propose = Callable[[StateChange, ChangeDone], None]
+"""Appends a change to the log."""
 
 
 class ReplicatedState:

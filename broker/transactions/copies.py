@@ -7,10 +7,10 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageBridge
 import logging
 import random
 
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.transactions.check import check_command

@@ -9,10 +9,10 @@ batchSendOpMessage), 5.3.3.
 import asyncio
 from collections.abc import Callable
 
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state import names
 from broker.transactions.halves import OP_SEPARATOR
 from ledgermq.remoting.refusal import Refusal

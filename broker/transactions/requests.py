@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
+from broker.counting.events import Events
 from broker.delay.parking import Parking
-from broker.metrics.events import Events
 from broker.role import Role
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
 from broker.transactions.halves import Half, half_of

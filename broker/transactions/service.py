@@ -19,12 +19,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.delay.deliveries import PLACED, WAIT_SECONDS, Deliveries, Kind
 from broker.role import Role
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
-from broker.send.target import SendTargets
 from broker.state import names
 from broker.state.tables import ReplicatedState, offset_key
 from broker.transactions.copies import TransactionCopies

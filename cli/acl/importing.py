@@ -3,8 +3,8 @@
 import json
 from collections.abc import Callable
 
-from broker.auth.model import Acl, User
 from broker.auth.plain_acl import PlainAcl
+from broker.state.users import Acl, User
 from cli.cluster.roles import ask_brokers
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode

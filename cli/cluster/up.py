@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
 from broker.config import LogMode
 from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import orjson
 
-from broker.auth.model import Acl, UserChange
 from broker.auth.plain_acl import PlainAclError, convert
 from broker.delay.timer_requests import RecallHandle
 from broker.groups.clients import Heartbeat
+from broker.groups.subscription import Subscription, parse_tags
 from broker.pop.handles import parse_handle
-from broker.pull.subscription import Subscription, parse_tags
 from broker.sql.errors import SqlSyntaxError
 from broker.sql.parser import compile_filter
 from broker.state.settings import GroupConfig, TopicConfig
+from broker.state.users import Acl, UserChange
 from dledger.errors import PeerProtocolError
 from dledger.peers import wire
 from dledger.peers.frame_stream import FrameStream

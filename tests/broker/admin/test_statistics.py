@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.admin.statistics import GROUP_GET_LATENCY, GROUP_GET_NUMS, QUEUE_GET_NUMS, SAMPLE_SECONDS, Statistics
-from broker.metrics.counting import Counting
+from broker.counting.counting import Counting
+from broker.counting.statistics import GROUP_GET_LATENCY, GROUP_GET_NUMS, QUEUE_GET_NUMS, SAMPLE_SECONDS, Statistics
 
 
 class Clock:

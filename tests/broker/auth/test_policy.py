@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.auth.model import CUSTOM, DEFAULT, Acl, Entry, Resource, User, UserChange
 from broker.auth.policy import Access, check, deciding_entry
+from broker.state.users import CUSTOM, DEFAULT, Acl, Entry, Resource, User, UserChange
 from ledgermq.remoting.refusal import Refusal
 
 ALICE = User(name="alice", password="secret")

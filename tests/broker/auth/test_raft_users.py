@@ -1,6 +1,6 @@
 """Users of a Raft group: made on any member, as mqadmin asks all of them, and known to all."""
 
-from broker.auth.model import Acl, User
+from broker.state.users import Acl, User
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from node.broker_assembly import Broker

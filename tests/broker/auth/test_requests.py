@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
 from broker.state.files import load_state
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.append.answers import SendAnswers
+from broker.append.appender import Appender
+from broker.counting.counting import Counting
 from broker.delay.deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
-from broker.metrics.counting import Counting
-from broker.send.answers import SendAnswers
-from broker.send.appender import Appender
 from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal

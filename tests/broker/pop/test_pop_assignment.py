@@ -6,8 +6,8 @@ from typing import cast
 import orjson
 import pytest
 
-from broker.pop.tables import RequestMode
 from broker.state.files import load_state
+from broker.state.pop_tables import RequestMode
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec import java_files
 from ledgermq.remoting.codec.codes import RequestCode

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.pop.assignment import STRATEGIES, assign
-from broker.pop.core import Checkpoint, Checkpoints
 from broker.pop.handles import Handle, handle_text, parse_handle, real_topic
-from broker.pop.order import Given, Orders
-from broker.pop.tables import POP, PULL, PopChange, PopTables, RequestMode
+from broker.state.pop_core import Checkpoint, Checkpoints
+from broker.state.pop_order import Given, Orders
+from broker.state.pop_tables import POP, PULL, PopChange, PopTables, RequestMode
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import retry_flag, retry_topic
 from ledgermq.remoting.refusal import Refusal

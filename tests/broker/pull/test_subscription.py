@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.pull.subscription import make_subscription, parse_tags, tag_filter
+from broker.groups.subscription import make_subscription, parse_tags, tag_filter
 from ledgermq.message.hashing import tags_code
 from ledgermq.remoting.refusal import Cause, Refusal
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.pull.subscription import asked_subscription, tag_filter
-from broker.pull.text_cache import SHORT_MAX, text_cache
+from broker.groups.subscription import asked_subscription, tag_filter
 from broker.sql import SqlSyntaxError, compile_filter
+from broker.sql.text_cache import SHORT_MAX, text_cache
 
 
 def test_short_texts_are_remembered_and_long_ones_a_few() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.metrics.calls import Calls
-from broker.send.answers import SendAnswers
-from broker.send.appender import Appender
+from broker.append.answers import SendAnswers
+from broker.append.appender import Appender
+from broker.counting.calls import Calls
 from ledgermq.remoting.codec.command import BINARY_HEADER, JSON_HEADER, Command
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.log.queued_draft import QueuedDraft

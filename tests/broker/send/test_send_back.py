@@ -4,10 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.delay.levels import PROGRESS_GROUP
-from broker.state.names import SCHEDULE_TOPIC
-from broker.state.state_log import ChangeDone
-from broker.state.tables import StateChange
+from broker.state.names import DELAY_PROGRESS_GROUP, SCHEDULE_TOPIC
+from broker.state.tables import ChangeDone, StateChange
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
@@ -154,7 +152,8 @@ async def test_delivery_keeps_the_order_and_a_new_leader_goes_on_behind_it(desk:
         await send(client, b"%d" % number, i="DELAY\x013\x02")
     await eventually(lambda: len(in_topic(desk, "T")) == 20)
     assert [record.body for record in in_topic(desk, "T")] == [b"%d" % number for number in range(20)]
-    await eventually(lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{PROGRESS_GROUP}") == {2: 20})
+    key = f"{SCHEDULE_TOPIC}@{DELAY_PROGRESS_GROUP}"
+    await eventually(lambda: desk.parts.state.offsets.get(key) == {2: 20})
     desk.parts.on_role_change(log_state(writable=False, generation=1))
     desk.parts.on_role_change(log_state(writable=True, generation=2))
     await send(client, b"last", i="DELAY\x013\x02")
@@ -188,7 +187,7 @@ async def test_progress_of_a_level_that_was_refused_is_told_again(
     refused: list[StateChange] = []
 
     def refuse_once(change: StateChange, done: ChangeDone) -> None:
-        if not refused and any(PROGRESS_GROUP in key for key in change.offsets):
+        if not refused and any(DELAY_PROGRESS_GROUP in key for key in change.offsets):
             refused.append(change)
             asyncio.get_running_loop().call_soon(done, Refusal(Cause.DISK_FULL, "no room"))
         else:
@@ -197,4 +196,6 @@ async def test_progress_of_a_level_that_was_refused_is_told_again(
     monkeypatch.setattr(desk.parts.state_log, "propose", refuse_once)
     await send(client, b"x", i="DELAY\x013\x02")
     await eventually(lambda: bool(refused))
-    await eventually(lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{PROGRESS_GROUP}") == {2: 1}, "progress")
+    await eventually(
+        lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{DELAY_PROGRESS_GROUP}") == {2: 1}, "progress"
+    )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker.auth.model import Acl
-from broker.auth.settings import AuthSettings
+from broker.auth_settings import AuthSettings
+from broker.state.users import Acl
 from cli.acl.files import read_credentials, read_plain_acl
 from cli.acl.importing import import_users
 from cli.main import main

@@ -6,17 +6,17 @@ Source: apache/rocketmq `tools/.../command/CommandUtil.java`: with `-c` some com
 each of which has tables of its own there.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from broker.role import Role
+from broker.subsystem import Serve
+from broker.timers import Spawn
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
 
-Serve = Callable[[Connection, Command], None]
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
 Forward = Callable[[str, Command], Awaitable[Command]]
 
 _PASSED_ON: Final = "passed on to the leader"

@@ -2,7 +2,7 @@
 
 import time
 
-from broker.send.target import SendTarget
+from broker.append.target import SendTarget
 from broker.state import names
 from ledgermq.message.flags import TRANSACTION_MASK, with_host_bits
 from ledgermq.message.hashing import tags_code

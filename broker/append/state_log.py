@@ -9,10 +9,10 @@ A change is applied on every node at the same place between the messages around 
 import logging
 from collections.abc import Callable
 
-from broker.send.appender import Appender
-from broker.send.drafts import DraftMaker
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
 from broker.state import names
-from broker.state.tables import ReplicatedState, StateChange, StateFormatError
+from broker.state.tables import ChangeDone, ReplicatedState, StateChange, StateFormatError
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.message_store import MessageStore
@@ -21,7 +21,6 @@ from store.replicated_log import AppendReceipt
 log = logging.getLogger(__name__)
 
 Applied = Callable[[StateChange], None]
-ChangeDone = Callable[[Refusal | None], None]
 
 
 class StateLog:

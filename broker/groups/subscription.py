@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from broker.pull.text_cache import SHORT_MAX, text_cache
 from broker.sql import SqlSyntaxError, compile_filter
+from broker.sql.text_cache import SHORT_MAX, text_cache
 from ledgermq.message.hashing import java_string_hash, tags_code
 from ledgermq.message.record import encoded_properties
 from ledgermq.remoting.refusal import Cause, Refusal

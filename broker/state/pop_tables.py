@@ -11,8 +11,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from broker.pop.core import Checkpoint
-from broker.pop.order import Given
+from broker.state.pop_core import Checkpoint
+from broker.state.pop_order import Given
 
 _V = TypeVar("_V")
 

@@ -14,17 +14,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from broker.metrics.tallies import Distributions, Key
+from broker.counting.tallies import Distributions, Key
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name, response_name
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
+from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt
 from telemetry.families import Buckets
 
-if TYPE_CHECKING:
-    from broker.send.answers import Answer
+Sender = tuple[Connection, Command, object, bytes]
+"""A sender that waits for a batch, with its request; the rest of `broker.append.answers.Answer` is not read here."""
 
 LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 SEND_CODES: Final = frozenset(
@@ -126,7 +127,7 @@ class Calls:
                 found.observe(ticks / _TICKS_A_MS, count)
         self.appends.settle()
 
-    def add_senders(self, answers: Sequence["Answer"], code: int, ticks: int) -> None:
+    def add_senders(self, answers: Sequence[Sender], code: int, ticks: int) -> None:
         """The senders of a batch are answered with `code`, and told apart by their requests."""
         for request, count in Counter(answer[1].code for answer in answers).items():
             self._latencies.of((request, code, False, "success")).observe(ticks / _TICKS_A_MS, count)

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker.admin.statistics import (
+from broker.counting.statistics import (
     BROKER_PUT_NUMS,
     QUEUE_PUT_NUMS,
     QUEUE_PUT_SIZE,
@@ -23,7 +23,7 @@ from broker.admin.statistics import (
     Counter,
     Statistics,
 )
-from broker.metrics.tallies import Distribution
+from broker.counting.tallies import Distribution
 from broker.state import names
 from store.log.batch_drafts import BatchDraft, MixedDrafts
 from store.log.queued_draft import QueuedDraft

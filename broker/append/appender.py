@@ -10,16 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.append.answers import Answer
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.batch_drafts import MixedDrafts
 from store.log.queued_draft import QueuedDraft
 from store.queues.queue_offsets import NotYetError
 from store.replicated_log import AppendReceipt, Done
-
-if TYPE_CHECKING:
-    from broker.send.answers import Answer
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +26,8 @@ Put = Callable[[Sequence[QueuedDraft], Done, float], None]
 _QUEUE_FILES_S: Final = 0.005
 """How long a turn may make files for queues: messages to thousands of new ones wait together, and the loop turns."""
 
-AnswerAll = Callable[[Sequence["Answer"], AppendReceipt | Refusal], None]
-Settled = Callable[[Sequence[QueuedDraft], Sequence["Answer"], AppendReceipt | Refusal, float], None]
+AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
+Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
 """Told every batch, who waited for it, its outcome and when it began, seconds of the monotonic clock."""
 
 
@@ -97,7 +95,7 @@ class Appender:
             log.exception("appending a batch of %d records failed", len(drafts))
             done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
 
-    def _wait(self, drafts: list[QueuedDraft], answers: "list[Answer]", listeners: list[Done], since: float) -> None:
+    def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
         """What could not be placed yet goes in front of what comes meanwhile."""
         self.begin()
         self._since = since

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.auth.model import SUPER, User
+from broker.state.users import SUPER, User
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
 

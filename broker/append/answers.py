@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from broker.metrics.calls import STORED_CODES, Calls, code_of
+from broker.counting.calls import STORED_CODES, Calls, code_of
 from ledgermq.message.ids import offset_message_id
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command

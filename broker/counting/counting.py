@@ -2,21 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from broker.admin.statistics import Statistics
-from broker.metrics.arrivals import Arrivals
-from broker.metrics.calls import STORED_CODES, TICKS_A_SECOND, Calls, code_of
-from broker.metrics.departures import Departures
-from broker.metrics.events import Events
+from broker.counting.arrivals import Arrivals
+from broker.counting.calls import STORED_CODES, TICKS_A_SECOND, Calls, Sender, code_of
+from broker.counting.departures import Departures
+from broker.counting.events import Events
+from broker.counting.statistics import Statistics
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.refusal import Refusal
 from store.log.batch_drafts import MixedDrafts
 from store.log.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
-
-if TYPE_CHECKING:
-    from broker.send.answers import Answer
 
 
 class Counting:
@@ -39,7 +35,7 @@ class Counting:
     def settled(
         self,
         drafts: Sequence[QueuedDraft],
-        answers: Sequence["Answer"],
+        answers: Sequence[Sender],
         outcome: AppendReceipt | Refusal,
         since: float,
     ) -> None:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from broker.config import BrokerConfig
-from broker.metrics.arrivals import Arrivals, Tally
+from broker.counting.arrivals import Arrivals, Tally
 from broker.role import Role
-from broker.send.new_topics import NewTopics
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
 from broker.state.settings import PERM_WRITE, TopicConfig
 from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.codec.fields import integer, text

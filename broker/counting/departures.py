@@ -7,7 +7,7 @@ Source: apache/rocketmq `broker/.../processor/DefaultPullMessageResultHandler.ja
 `store/.../stats/BrokerStatsManager.java`.
 """
 
-from broker.admin.statistics import (
+from broker.counting.statistics import (
     BROKER_GET_NUMS,
     GROUP_GET_LATENCY,
     GROUP_GET_NUMS,
@@ -17,7 +17,7 @@ from broker.admin.statistics import (
     Counter,
     Statistics,
 )
-from broker.metrics.tallies import Counts, Key
+from broker.counting.tallies import Counts, Key
 from broker.state import names
 
 

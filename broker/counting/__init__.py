@@ -1,0 +1,1 @@
+"""What a broker counts while it serves; `broker.metrics` shows it."""
