@@ -22,8 +22,7 @@ from typing import Final
 
 from broker.append.appender import Appender
 from broker.counting.arrivals import Arrivals, MessageKind
-from broker.state import names
-from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
+from broker.state.tables import MARKS_KEY, Propose, ReplicatedState, StateChange
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -32,9 +31,6 @@ from store.log.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt, ReplicatedLog
 
 log = logging.getLogger(__name__)
-
-MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
-"""Where the marks lie among the consumer offsets: by kind in place of a queue id."""
 
 REFRESH_BYTES: Final = 16 << 20
 _SCAN_BYTES_MAX: Final = 1 << 30  # behind a mark; farther away only where none of its kind was delivered

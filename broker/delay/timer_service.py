@@ -23,18 +23,15 @@ from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
 from broker.role import Role
-from broker.state.tables import ReplicatedState, offset_key
+from broker.state.tables import TIMER_PROGRESS_KEY, ReplicatedState
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
-from store.timer.timer_message import TIMER_TOPIC, TimerMessage, parse_timer
+from store.timer.timer_message import TimerMessage, parse_timer
 
 log = logging.getLogger(__name__)
-
-PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
-"""Where progress lies among the consumer offsets: queue 0 holds the queue offset, 1 the read time in ms."""
 
 _OFFSET, _READ_TIME = 0, 1
 _SLICE_S: Final = 0.005
@@ -139,7 +136,7 @@ class TimerService:
         self._rates = (seen[0] - self._seen[0]) / passed_s, (seen[1] - self._seen[1]) / passed_s
         self._sampled_s, self._seen = now_s, seen
         if not self._is_leading:
-            progress = self._state.offsets.get(PROGRESS_KEY, {})
+            progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
             self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
 
     def close(self) -> None:
@@ -157,7 +154,7 @@ class TimerService:
 
     def _first_read_ms(self) -> int:
         """Where an index without a read time of its own begins: whatever may wait in the log is taken in."""
-        progress = self._state.offsets.get(PROGRESS_KEY, {})
+        progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
         return progress.get(_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
 
     def _floor(self, time_ms: int) -> int:
@@ -196,7 +193,7 @@ class TimerService:
         """Bring the index to the progress in the log, in slices; then begin."""
         if run != self._run:
             return
-        progress = self._state.offsets.get(PROGRESS_KEY, {})
+        progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
         if not self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S):
             self._loop.call_soon(self._catch_up, run)
             return
@@ -396,7 +393,7 @@ class TimerService:
             self._has_news, self._recorded_ms = True, min(before, self._recorded_ms)
 
         offset = self._told_offset = self.index.queue_offset if late is None else late
-        progress = {PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
+        progress = {TIMER_PROGRESS_KEY: {_OFFSET: offset, _READ_TIME: self._recorded_ms}}
         self._deliveries.record(Kind.TIMER, progress, ended, refused)
 
 

@@ -5,10 +5,8 @@ log, or copied back by hand. The log will give the positions that such tables na
 or past its end counts as not there.
 """
 
-from broker.delay.deliveries import MARKS_KEY
-from broker.delay.timer_service import PROGRESS_KEY as TIMER_KEY
-from broker.pop.core import Checkpoint
-from broker.state.tables import OFFSET_KEY_SEPARATOR, ReplicatedState
+from broker.state.pop_core import Checkpoint
+from broker.state.tables import MARKS_KEY, OFFSET_KEY_SEPARATOR, TIMER_PROGRESS_KEY, ReplicatedState
 from store.message_store import MessageStore
 
 
@@ -23,7 +21,7 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
     def clamped(key: str, number: int, value: int) -> int:
         if key == MARKS_KEY:
             return min(value, end)
-        if key == TIMER_KEY and number != 0:  # a time
+        if key == TIMER_PROGRESS_KEY and number != 0:  # a time
             return value
         return min(value, queue_end(key.partition(OFFSET_KEY_SEPARATOR)[0], number))
 

@@ -8,14 +8,16 @@ same tables. What is not committed yet is not here: the leader keeps it in overl
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
+from broker.state import names
 from broker.state.pop_tables import PopChange, PopTables, update_table
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
 from broker.state.users import Acl, User
 from ledgermq.remoting.refusal import Refusal
+from store.timer.timer_message import TIMER_TOPIC
 
 OFFSET_KEY_SEPARATOR = "@"
 REMOVED_MAX = 100_000
@@ -35,6 +37,13 @@ class StateFormatError(ValueError):
 def offset_key(topic: str, group: str) -> str:
     """The name of a group's offsets in a topic, as RocketMQ writes it."""
     return f"{topic}{OFFSET_KEY_SEPARATOR}{group}"
+
+
+MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
+"""Where the marks of deliveries lie among the consumer offsets: by kind in place of a queue id, physical offsets."""
+
+TIMER_PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
+"""Where the progress of timers lies among them: queue 0 holds the queue offset, 1 the read time in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import pytest
 from broker.append.answers import SendAnswers
 from broker.append.appender import Appender
 from broker.counting.counting import Counting
-from broker.delay.deliveries import MARKS_KEY, REFRESH_BYTES, Deliveries, Kind
-from broker.state.tables import ReplicatedState, StateChange
+from broker.delay.deliveries import REFRESH_BYTES, Deliveries, Kind
+from broker.state.tables import MARKS_KEY, ReplicatedState, StateChange
 from ledgermq.message.flags import TRANSACTION_COMMIT
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.queued_draft import QueuedDraft

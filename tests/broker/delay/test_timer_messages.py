@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from broker.delay.timer_service import PROGRESS_KEY
+from broker.state.tables import TIMER_PROGRESS_KEY
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
@@ -309,7 +309,7 @@ async def test_a_new_leader_need_not_look_at_all_that_came_since_the_last_delive
     await send_timer(client, b"first", "first", TIMER_DELAY_MS=100)
     await arrive(desk, 1)
     client.give(*far_timers(6000))
-    await eventually(lambda: desk.parts.state.offsets.get(PROGRESS_KEY, {}).get(0, 0) > 5000, "progress")
+    await eventually(lambda: desk.parts.state.offsets.get(TIMER_PROGRESS_KEY, {}).get(0, 0) > 5000, "progress")
 
 
 async def test_a_new_leader_looks_at_what_came_since_the_last_delivery_in_slices(
