@@ -118,6 +118,7 @@ class Cluster:
             self.run(process, f"<- {source} {type(message).__name__}", lambda: self._receive(process, source, message))
 
     def _receive(self, process: SimProcess, source: str, message: Message) -> None:
+        self.observer.receives(process.name, source, message)
         process.node.on_message(source, message)
         if isinstance(message, AppendRequest) and message.term == process.raft.state.term:
             process.heard_us, process.heard_from = process.ticked_us, source

@@ -19,9 +19,11 @@
           who heard its leader within the lease does not agree
     R16   the n-th committed message has queue offset n: none is in no queue,  a commit index rises
           and no two share a place
+    R17   an ordinary election is won by a quorum of votes of members that     a node begins to lead
+          have not forgotten anything
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
-R15 (for pre-vote) and R16 (for those who follow the log) are ours; the others are those of the Raft paper and thesis,
-numbered.
+R15 (for pre-vote), R16 (for those who follow the log) and R17 (for members that forgot) are ours; the others are those
+of the Raft paper and thesis, numbered.
 """
 
 from bisect import bisect_left
@@ -65,6 +67,7 @@ class Observer:
         self.leaders: dict[int, str] = {}
         self._chains: dict[tuple[int, int], int] = {}
         self._votes: dict[tuple[str, int], str] = {}
+        self._sound_votes: dict[tuple[str, int], dict[str, None]] = {}  # by candidate and term
         self._terms: dict[str, int] = {}
         self._grants: dict[tuple[str, int], dict[str, None]] = {}
         self._seen: dict[str, View] = {}
@@ -116,6 +119,11 @@ class Observer:
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
         if leader is not None and leader.is_salvage:
             self._salvages(name, leader)
+        elif self._quorum > 1:  # a group of one asks nobody
+            sound = self._sound_votes.get((name, term), {})
+            self._expect(
+                len(sound) >= self._quorum, "R17", f"{name} leads term {term} by the sound votes of {[*sound]}"
+            )
         # a stopped candidate may win a term that others have left behind: it owes what was committed in earlier terms
         last_index = bisect_left(self._commit_terms, term) - 1
         held = self._disks[name].chain_at(last_index)
@@ -241,10 +249,14 @@ class Observer:
             return
         self._expect_saved_term(name, request.term, saved_term)
         self._voted(name, request.term, name)
+        if not raft.state.recovering:
+            self._sound_votes.setdefault((name, request.term), {})[name] = None
         if not request.transfer and not request.salvage:
             agreed = self._grants.get((name, request.term), {})
             self._expect(
-                1 + len(agreed) >= self._quorum, "R15", f"{name} raised the term to {request.term}; agreed: {[*agreed]}"
+                (not raft.state.recovering) + len(agreed) >= self._quorum,
+                "R15",
+                f"{name} raised the term to {request.term}; agreed: {[*agreed]}",
             )
 
     def _votes_for(self, name: str, raft: Raft, peer: str, response: VoteResponse, saved_term: int) -> None:
@@ -265,6 +277,11 @@ class Observer:
             f"{name} votes for {peer} in term {response.term}; on disk: {hard_state}",
         )
         self._voted(name, response.term, peer)
+
+    def receives(self, name: str, peer: str, message: Message) -> None:
+        """A message is about to be handed to a node."""
+        if isinstance(message, VoteResponse) and message.granted and not message.pre_vote and not message.recovering:
+            self._sound_votes.setdefault((name, message.term), {})[peer] = None
 
     def granted_early(self, name: str, candidate: str, heard_ago_us: int, lease_us: int) -> None:
         """A pre-vote was given `heard_ago_us` after the leader was heard over a link that still stands."""

@@ -6,11 +6,11 @@
     vote       a quorum says yes; in a salvage election: every member        -> WON: lead
                so many say no that this cannot be                            -> LOST: ask again later
 
-A *recovering* member may have forgotten what it acknowledged: its vote elects nobody, or a log without an entry it
-once acknowledged could win. If so many members are recovering that no sound quorum exists (the first start of a
-group, a power cut of all under ASYNC_FLUSH), the longest log among *all* of them is the best there is, and to know
-it every one must have answered. An operator who knows that a member will never come back may allow a salvage
-election by a mere quorum (`allow_missing`).
+A *recovering* member may have forgotten what it acknowledged: its vote elects nobody, itself included, or a log
+without an entry that it once acknowledged could win. If so many members are recovering that no sound quorum exists
+(the first start of a group, a power cut of all under ASYNC_FLUSH), the longest log among *all* of them is the best
+there is, and to know it every one must have answered. An operator who knows that a member will never come back may
+allow a salvage election by a mere quorum (`allow_missing`).
 """
 
 from enum import Enum
@@ -31,7 +31,10 @@ class Outcome(Enum):
 class Ballot:
     """Votes of one round of one candidate.
 
-    `request` is what was asked of every other member. The own vote of a real election counts once it is durable.
+    Attributes:
+        request: what was asked of every other member.
+        needed: votes that win.
+        own_vote: whether this node's own vote is given: in a pre-vote at once, in a real election once it is durable.
     """
 
     __slots__ = ("_allow_missing", "_answers", "_state", "needed", "own_vote", "request")
@@ -42,7 +45,7 @@ class Ballot:
         self._allow_missing = allow_missing
         self._answers: dict[str, VoteResponse] = {}
         self.request = request
-        self.own_vote = request.pre_vote and not state.recovering
+        self.own_vote = request.pre_vote
         self.needed = len(settings.peers) if request.salvage and not allow_missing else settings.quorum
 
     def record(self, peer: str, response: VoteResponse) -> Outcome:
@@ -56,13 +59,14 @@ class Ballot:
 
     def outcome(self) -> Outcome:
         """What the answers so far come to."""
-        yes = self.own_vote + sum(answer.granted for answer in self._answers.values())
+        yes = (self.own_vote and self._own_vote_counts) + sum(answer.granted for answer in self._answers.values())
         if yes >= self.needed:
             return Outcome.WON
         if self.request.pre_vote and self._may_salvage():
             return Outcome.SALVAGE
         no = sum(not answer.granted for answer in self._answers.values())
-        is_lost = not self.request.pre_vote and no > len(self._state.settings.peers) - self.needed
+        votes_at_most = len(self._state.settings.others) + self._own_vote_counts - no
+        is_lost = not self.request.pre_vote and votes_at_most < self.needed
         return Outcome.LOST if is_lost else Outcome.OPEN
 
     def missing(self) -> tuple[str, ...]:
@@ -72,6 +76,11 @@ class Ballot:
     def any_member_has_entries(self) -> bool:
         """Whether a member that answered holds any entry."""
         return any(answer.last_index >= 0 for answer in self._answers.values())
+
+    @property
+    def _own_vote_counts(self) -> bool:
+        """A recovering member elects nobody, itself included; in a salvage election every vote counts."""
+        return self.request.salvage or not self._state.recovering
 
     def _may_salvage(self) -> bool:
         settings, answers = self._state.settings, self._answers.values()

@@ -10,13 +10,13 @@ SEED_LIMIT = 80
 
 
 def first_violation(mutant: Mutant) -> tuple[int, Violation]:
-    for seed in range(SEED_LIMIT):
+    for seed in range(mutant.first_seed, mutant.first_seed + SEED_LIMIT):
         with mutant.planted():
             try:
                 run_seed(seed)
             except Violation as violation:
                 return seed, violation
-    raise AssertionError(f"{mutant.name}: not found within {SEED_LIMIT} seeds")
+    raise AssertionError(f"{mutant.name}: not found within {SEED_LIMIT} seeds from {mutant.first_seed} on")
 
 
 @pytest.mark.sim
