@@ -81,7 +81,7 @@ class Broker:
         self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
-        self._health = HealthServer(self.metrics_page, self._ready)
+        self._health = HealthServer(self.metrics_page, self._ready, self._live)
         self._prometheus: HealthServer | None = None
         self._page: MetricsPage | None = None
         self._tls = config.tls.incoming()
@@ -280,6 +280,13 @@ class Broker:
         is_saved = saver.saved_offset == parts.state.applied_offset
         return parts.store.dispatched_offset if is_saved else saver.saved_offset
 
+    def _live(self) -> tuple[bool, str]:
+        """False once the disk of the log has failed: final for this process."""
+        refusal = None if self._parts is None else self._parts.store.log.state.refusal
+        if refusal is not None and refusal.cause is Cause.DISK_FAILED:
+            return False, refusal.remark
+        return True, "the event loop turns"
+
     def _ready(self) -> tuple[bool, str]:
         if self._parts is None or self._server is None:
             return False, "the log is being recovered"
@@ -289,6 +296,8 @@ class Broker:
             return of_log
         if store.dispatch_error is not None:
             return False, f"dispatch stands still: {store.dispatch_error}"
+        if (full := store.why_full()) is not None:
+            return False, f"no room for messages: {full}"
         if not role.is_known:
             return False, role.refusal().remark
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"

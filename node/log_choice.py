@@ -6,10 +6,12 @@ from typing import Protocol
 
 from broker.config import BrokerConfig, LogMode
 from dledger.config import RaftConfig
+from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
 from node.store_settings import commit_log_config, raft_config, store_config
 from store.directory.store_directory import StoreDirectory
+from store.files.disk import require_first_file
 from store.log.commit_log import CommitLog
 from store.message_store import MessageStore
 from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
@@ -43,10 +45,15 @@ async def open_store_of(config: BrokerConfig, store_host: bytes, client_address:
     """
     settings = store_config(config, follower.topic_attributes)
     if config.mode is LogMode.RAFT:
-        return await _open_raft_store(settings, raft_config(config, store_host, client_address), follower)
+        raft_settings = raft_config(config, store_host, client_address)
+        needed_bytes = raft_settings.data_file_size_bytes + raft_settings.index_file_size_bytes
+        require_first_file(directory_of(raft_settings.store_dir, raft_settings.self_id) / "data", needed_bytes)
+        return await _open_raft_store(settings, raft_settings, follower)
+    log_settings = commit_log_config(config, store_host)
+    require_first_file(log_settings.directory, log_settings.file_size_bytes)
     return await open_classic_store(
         settings,
-        commit_log_config(config, store_host),
+        log_settings,
         make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
         prepare=follower.prepare,
     )

@@ -23,6 +23,7 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import InvalidTopicError, StoreError
+from store.files.disk import no_room
 from store.log.batch_drafts import BatchDraft, MixedDrafts, apart
 from store.log.queued_draft import QueuedDraft
 from store.message_reader import MessageReader
@@ -121,6 +122,13 @@ class MessageStore(MessageReader):
     def is_writable(self) -> bool:
         """`put` would be tried."""
         return self._is_writable
+
+    def why_full(self) -> str | None:
+        """Why messages are refused for want of room; None while the disks of log and queues have some."""
+        if self.disk_full is not None:
+            return self.disk_full
+        error = no_room(self.log.directory) or no_room(self.queues.directory)
+        return None if error is None else str(error)
 
     @property
     def durable_offset(self) -> int:

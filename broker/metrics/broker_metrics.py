@@ -88,11 +88,13 @@ def _register_traffic(registry: Registry, parts: Parts) -> None:
 
 def _register_positions(registry: Registry, parts: Parts) -> None:
     store = parts.store
-    registry.gauge("ledgermq_writable", "1 while this node takes messages.").function(lambda: int(parts.role.writable))
+    registry.gauge("ledgermq_writable", "1 while this node takes messages.").function(
+        lambda: int(parts.role.writable and store.why_full() is None)
+    )
     registry.gauge("ledgermq_term", "Raft term, 0 where nothing is elected.").function(lambda: parts.role.generation)
     registry.gauge("ledgermq_log_min_offset_bytes", "Start of the log.").function(lambda: store.log.min_offset)
     registry.gauge("ledgermq_disk_full", "1 while messages are refused because the disk is full.").function(
-        lambda: float(store.disk_full is not None)
+        lambda: float(store.why_full() is not None)
     )
     registry.counter("ledgermq_log_files_deleted_total", "Old files of the log that were dropped.").function(
         lambda: store.cleaner.deleted_files if store.cleaner is not None else 0

@@ -6,17 +6,26 @@ punch      blocks given back, zeros read                                   sync_
 
 import ctypes
 import errno
+import logging
 import os
+import time
 from pathlib import Path
 
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+
+log = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS = 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PUNCH_HOLE_KEEP_SIZE = 0x03
 _LOOKED_AT_BYTES = 1 << 20
 
+FULL_S = 10.0
+"""A file system without room counts as full for at least this long: a quota does not show in its free blocks."""
+
 _libc = ctypes.CDLL(None)
+_full: dict[int, tuple[float, DiskFullError]] = {}
+"""By device number of a file system that had no room: when that was (monotonic seconds), and for what."""
 
 
 def file_name(start_offset: int) -> str:
@@ -138,7 +147,54 @@ def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> No
 
 
 def refusal_of_disk(path: Path, size_bytes: int, what: str, error: OSError) -> DiskFullError | DiskFailedError:
-    """No room for `size_bytes`, or `what` failed."""
+    """No room for `size_bytes`, which `no_room` tells from now on; or `what` failed."""
     if error.errno in NO_ROOM:
-        return DiskFullError(path, size_bytes)
+        full = DiskFullError(path, size_bytes)
+        if no_room(path.parent) is None:
+            log.error("the disk is full: %s", full)
+        _full[_device(path.parent)] = time.monotonic(), full
+        return full
     return DiskFailedError(path, f"{what} failed: {error}")
+
+
+def no_room(directory: Path) -> DiskFullError | None:
+    """What the file system of `directory` had no room for lately; None once it has room for that again.
+
+    Quick enough for a health check. May be called in any thread.
+    """
+    device = _device(directory)
+    if (found := _full.get(device)) is None:
+        return None
+    since, error = found
+    if time.monotonic() - since < FULL_S or free_bytes(directory) < error.needed_bytes:
+        return error
+    if _full.pop(device, None) is not None:
+        log.warning("the disk of %s has room again", directory)
+    return None
+
+
+def require_first_file(directory: Path, size_bytes: int) -> None:
+    """Refuse to open a log that has no file and no room for its first: its node would be up and take nothing.
+
+    Raises:
+        DiskFullError: fewer than `size_bytes` are free, and `directory` holds no file named by an offset.
+    """
+    if any(directory.glob("[0-9]" * FILE_NAME_DIGITS)):
+        return
+    there = next(folder for folder in (directory, *directory.parents) if folder.exists())
+    if free_bytes(there) < size_bytes:
+        raise DiskFullError(directory / file_name(0), size_bytes)
+
+
+def free_bytes(directory: Path) -> int:
+    """What a user without privileges may still write to the file system of `directory`, in bytes."""
+    space = os.statvfs(directory)
+    return space.f_bavail * space.f_frsize
+
+
+def _device(directory: Path) -> int:
+    while True:
+        try:
+            return directory.stat().st_dev
+        except FileNotFoundError:
+            directory = directory.parent
