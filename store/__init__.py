@@ -9,11 +9,12 @@
       |- cleaning          old files, full disks: trim, queues, index      removal, trash: deleting in threads
       |- queue_recovery    queues from the log again - queue_trust, batch_fields, batch_tails
       |- checkpointer      queues durable, now and then
-      '- commit_log        the classic log, a ReplicatedLog - placing, crc_stamping, waiting_batches
+      '- commit_log        a ReplicatedLog without replicas: what is confirmed, when senders have their answer
+           |- local_log    the bytes of the classic log - placing, recovery
            |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush
            '- flusher, mapped_file_queue - allocator, log_files, mappings, deleted_files
                 '- mapped_file - file_mapping - pages, disk                 (the Raft log stands on these, too)
 
-Read first: `replicated_log` (the seam), `mapped_file`, `commit_log`, `consume_queue`, `message_store`, `opening`.
+Read first: `replicated_log`, `mapped_file`, `local_log`, `commit_log`, `consume_queue`, `message_store`, `opening`.
 The files are RocketMQ's: `commitlog/`, `consumequeue/<topic>/<queue id>/`, `checkpoint`, `abort`, `lock`, `config/`.
 """

@@ -142,8 +142,8 @@ class ClassicRun:
 
     async def _flush(self) -> None:
         """What the timer of ASYNC_FLUSH does, at a time of our own."""
-        if self._settings.flush_mode is FlushMode.ASYNC and self._log._flusher is not None:
-            self._log._flusher.request(self._log.max_offset, lambda _: None)
+        if self._settings.flush_mode is FlushMode.ASYNC and self._log.local._flusher is not None:
+            self._log.local._flusher.request(self._log.max_offset, lambda _: None)
         await self._settle()
 
     async def _checkpoint(self) -> None:
@@ -195,12 +195,14 @@ class ClassicRun:
 
     async def _settle(self) -> None:
         """Let every sync and what follows from it come to an end."""
-        while self._log.flush_pending_since is not None or self._store.store.log.confirm_offset < self._expected():
+        while (
+            self._log.local.flush_pending_since is not None or self._store.store.log.confirm_offset < self._expected()
+        ):
             self._recorder.gate.let_through()
             await asyncio.sleep(0)
 
     async def _until_held(self) -> None:
-        while self._log.flush_pending_since is not None and not self._recorder.gate.waiting:
+        while self._log.local.flush_pending_since is not None and not self._recorder.gate.waiting:
             await asyncio.sleep(0)
 
     def _expected(self) -> int:

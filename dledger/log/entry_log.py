@@ -24,7 +24,7 @@ from dledger.log.scrub import LogCare
 from dledger.log.start_file import LogStart, save_start
 from dledger.log.writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
-from store.errors import AllocationPendingError, DiskFailedError, DiskFullError, DiskReadError
+from store.errors import AllocationPendingError, DiskFullError, DiskReadError
 from store.files.mapped_file import MappedFile
 
 
@@ -253,8 +253,7 @@ class EntryLog:
             return
         self._generation += 1
         end = self.end_position(last_index)
-        self.data.truncate_to(end)
-        self._sync_file_at(end)
+        self.data.cut(end)
         self.units.truncate_after(last_index)
         self.care.forget_after(last_index)
         while self._term_runs and self._term_runs[-1].first_index > last_index:
@@ -264,15 +263,6 @@ class EntryLog:
         self._marks = deque(mark for mark in self._marks if mark[1] < last_index)
         if self._flushed_index < last_index:
             self._marks.append((end, last_index))
-
-    def _sync_file_at(self, position: int) -> None:
-        file = self.data.file_at(position)
-        if file is None:
-            return
-        try:
-            file.sync()
-        except OSError as error:
-            raise DiskFailedError(file.path, f"sync after a truncation failed: {error}") from error
 
     def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""

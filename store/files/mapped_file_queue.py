@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.directory.ownership import ensure_writable
-from store.errors import RecordUnavailableError
+from store.errors import DiskFailedError, RecordUnavailableError
 from store.files.allocator import FileAllocator
 from store.files.deleted_files import DeletedFiles
 from store.files.disk import file_name, sync_directory
 from store.files.folders import make_folder
+from store.files.log_files import find_log_files
 from store.files.log_span import LogSpan, Read
 from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.files.mapping_limit import Mappings
-from store.log.log_files import find_log_files
 
 
 class MappedFileQueue:
@@ -247,6 +247,21 @@ class MappedFileQueue:
         if self._committed is not None:
             self._committed = min(self._committed, offset)
         self._make_ahead()
+
+    def cut(self, offset: int) -> None:
+        """As `truncate_to`, and durable on return.
+
+        Raises:
+            DiskFailedError: the disk refused the sync; it is not to be trusted any more.
+        """
+        self.truncate_to(offset)
+        file = self.file_at(offset)
+        if file is None:
+            return
+        try:
+            file.sync()
+        except OSError as error:
+            raise DiskFailedError(file.path, f"sync after a truncation failed: {error}") from error
 
     def reset_to(self, start_offset: int) -> None:
         """Drop all files; the next byte to write is `start_offset`, in a file that starts at the multiple below."""

@@ -6,23 +6,34 @@
 A record never spans two files. The end of a file that cannot take the next record is a blank: i32 bytes left, i32
 BLANK_MAGIC, at least 8 bytes, the rest untouched.
 
-Source: apache/rocketmq `store/.../CommitLog.java` (DefaultAppendMessageCallback, 5.3.3).
+With `enabledAppendPropCRC` (off by default) a sum over the whole record ends its properties, so that recovery, here and
+in RocketMQ, knows that the record is whole, and not only its body:
+
+    |........ record ........|.. properties ..|__CRC32# 0x01 dddddddddd 0x02|
+    |<------------- what the sum covers ----->|<--------- 20 bytes -------->|
+
+Source: apache/rocketmq `store/.../CommitLog.java` (DefaultAppendMessageCallback, appendMessage) and
+`MessageExtEncoder.java` (5.3.3).
 """
 
 import struct
 from collections.abc import Iterator, Sequence
 
+from ledgermq.message.buffers import Writable
+from ledgermq.message.crc import CRC_MASK, CRC_PROPERTY_LENGTH, crc32, encode_crc_property
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 from ledgermq.message.record import BLANK_MAGIC, BLANK_SIZE_MIN, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, write_draft
 from store.errors import RecordTooLargeError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.batch_drafts import MixedDrafts, encode_mixed
-from store.log.crc_stamping import make_room, write_stamped
 
 _PREFIX = struct.Struct(">ii")
 _SCRATCH_BYTES = 1 << 20
+_NAME = b"__CRC32#\x01"
+_ROOM = bytes(CRC_PROPERTY_LENGTH)
 
 
 class Placer:
@@ -37,7 +48,7 @@ class Placer:
     def __init__(self, queue: MappedFileQueue, store_host: bytes, *, stamps_crc: bool = False) -> None:
         self._queue = queue
         self._stamps_crc = stamps_crc
-        self._encode = write_stamped if stamps_crc else write_draft
+        self._encode = _write_stamped if stamps_crc else write_draft
         self._store_host = store_host
         self._scratch = bytearray(_SCRATCH_BYTES)
 
@@ -52,7 +63,7 @@ class Placer:
         if self._stamps_crc:
             drafts = drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
             for draft in drafts:
-                make_room(draft)
+                _make_room(draft)
         start = queue.max_offset
         file = queue.last()
         total = sum([draft.size for draft in drafts])
@@ -139,3 +150,36 @@ def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
             left = capacity
         left -= draft.size
     return rolls
+
+
+def _make_room(draft: RecordDraft) -> None:
+    """Let the draft's properties end with room for the sum, in place of one that the sender gave.
+
+    Properties that would become too long stay as they are: their record has no sum.
+    """
+    properties = _without_sum(draft.properties)
+    if properties and properties[-1] != 2:
+        properties += b"\x02"
+    properties += _ROOM
+    if len(properties) <= PROPERTIES_LENGTH_MAX:
+        draft.size += len(properties) - len(draft.properties)
+        draft.properties = properties
+
+
+def _write_stamped(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
+    """As `write_draft`, with the sum where `_make_room` left room for it."""
+    write_draft(buffer, position, draft, store_host)
+    if draft.properties.endswith(_ROOM):
+        end = position + draft.size
+        with memoryview(buffer) as view:
+            crc = crc32(view[position : end - CRC_PROPERTY_LENGTH]) & CRC_MASK
+        buffer[end - CRC_PROPERTY_LENGTH : end] = encode_crc_property(crc)
+
+
+def _without_sum(properties: bytes) -> bytes:
+    if properties.endswith(_ROOM):  # a draft that is tried again
+        properties = properties[:-CRC_PROPERTY_LENGTH]
+    if _NAME not in properties:
+        return properties
+    pairs = [pair for pair in properties.split(b"\x02") if not pair.startswith(_NAME)]
+    return b"\x02".join(pairs)

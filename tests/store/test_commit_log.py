@@ -215,7 +215,7 @@ async def test_sync_flush_confirms_only_what_is_flushed(sync_log: CommitLog, dis
     assert (outcomes.all, sync_log.confirm_offset) == ([], 0)
     with pytest.raises(RecordUnavailableError):
         sync_log.read(0, 200)
-    assert sync_log.flush_pending_since is not None
+    assert sync_log.local.flush_pending_since is not None
     disk.gate.set()
     await eventually(lambda: len(outcomes.all) == 3)
     assert outcomes.all == [AppendReceipt(0, 1, 1)] * 3
@@ -255,9 +255,9 @@ async def test_a_failed_sync_ends_writing_for_good(sync_log: CommitLog, disk: Di
 async def test_a_full_disk_refuses_before_anything_is_placed_and_ends_by_itself(
     log: CommitLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log._allocator._clock = lambda: 0.0
+    log.local._allocator._clock = lambda: 0.0
     log.append(sizes(200), Outcomes())
-    log._allocator.discard(log.config.directory)
+    log.local._allocator.discard(log.config.directory)
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", lambda *_: refuse_allocation(28))
         with pytest.raises(Refusal) as caught:
@@ -266,7 +266,7 @@ async def test_a_full_disk_refuses_before_anything_is_placed_and_ends_by_itself(
         assert caught.value.retry_after_ms is not None
         assert log.max_offset == 200
         log.append(sizes(200), Outcomes())  # what fits into the present file is still taken
-    log._allocator._clock = lambda: 1.0
+    log.local._allocator._clock = lambda: 1.0
     log.append(sizes(200, 4000), Outcomes())
     assert log.max_offset == SIZE + 4000
 

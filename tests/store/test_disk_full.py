@@ -30,7 +30,7 @@ async def test_a_full_disk_refuses_and_comes_back_by_itself(small_disk: Path, fl
     store = await open_classic(small_disk / "store", flush_mode=flush_mode, file_size=FILE_SIZE, queue_file_size=20_000)
     log = store.store.log
     assert isinstance(log, CommitLog)
-    log._allocator._clock = lambda: 0.0
+    log.local._allocator._clock = lambda: 0.0
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(1 << 20))
     queue = store.store.queues.get("T", 0)
@@ -47,7 +47,7 @@ async def test_a_full_disk_refuses_and_comes_back_by_itself(small_disk: Path, fl
     assert len(bodies_of(store, queue)) == written
 
     ballast.unlink()
-    log._allocator._clock = lambda: 10.0
+    log.local._allocator._clock = lambda: 10.0
     await put_all(store, [queued(queue, b"%d" % number) for number in range(written, written + 50)])
     await eventually(lambda: queue.max_offset == written + 50)
     await store.close()

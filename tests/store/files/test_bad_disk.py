@@ -99,12 +99,12 @@ async def test_the_first_write_back_that_fails_is_final(make_disk: MakeDisk, flu
     queue = store.store.queues.get("T", 0)
     log = store.store.log
     assert isinstance(log, CommitLog)
-    assert log._flusher is not None
+    assert log.local._flusher is not None
     outcomes = Outcomes()
     store.store.put([queued(queue, os.urandom(FILE_SIZE - MEBIBYTE))], outcomes)
     await eventually(lambda: bool(outcomes.all))
     if flush_mode is FlushMode.ASYNC:
-        log._flusher.flush_if_worth()
+        log.local._flusher.flush_if_worth()
         await eventually(lambda: not log.state.writable)
     else:
         assert outcomes.causes == [Cause.DISK_FAILED]

@@ -35,7 +35,7 @@ async def test_a_full_disk_is_met_at_allocation_and_ends_when_there_is_room(
     assert bodies_of(store, queue) == bodies
 
     ballast.unlink()
-    log._allocator._clock = lambda: float("inf")  # the next try is due
+    log.local._allocator._clock = lambda: float("inf")  # the next try is due
     await put_all(store, [queued(queue, b"again" + bytes(100_000)) for _ in range(12)])
     await eventually(lambda: queue.max_offset == len(bodies) + 12)
     await store.close()

@@ -68,9 +68,9 @@ def make_log(directory: Path, file_size: int, *, stamps_crc: bool = False) -> Co
 
 def append(log: CommitLog, record: Record, *, stamps_crc: bool = False) -> None:
     """Append one record as the broker that wrote it did: at its time, under its address."""
-    log._clock = lambda: record.store_timestamp
-    log._last_timestamp = 0
-    log._placer = Placer(log._queue, encode_host(record.store_host), stamps_crc=stamps_crc)
+    log.local._clock = lambda: record.store_timestamp
+    log.local.last_timestamp = 0
+    log.local._placer = Placer(log._queue, encode_host(record.store_host), stamps_crc=stamps_crc)
     log.append([draft_of(record, without_crc=stamps_crc)], Outcomes())
 
 

@@ -85,8 +85,8 @@ async def acknowledged(outcomes: Outcomes, count: int) -> None:
 
 
 def free(log: CommitLog) -> int:
-    assert log._pool is not None
-    return log._pool.free_count
+    assert log.local._pool is not None
+    return log.local._pool.free_count
 
 
 def in_file(log: CommitLog, offset: int, size: int) -> bytes:
