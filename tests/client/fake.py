@@ -45,6 +45,7 @@ class Ledger:
         self.queues: dict[tuple[str, int], list[Record]] = collections.defaultdict(list)
         self.first_offsets: dict[tuple[str, int], int] = collections.defaultdict(int)
         self.offsets: dict[tuple[str, str, int], int] = {}
+        self.locks: dict[tuple[str, int], str] = {}
         self.position = 0
         self.term = 1
 
@@ -157,6 +158,8 @@ class FakeBroker(Node):
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
             RequestCode.END_TRANSACTION: self._end_transaction,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
         self.handlers = dict.fromkeys(self._by_code, self._dispatch)
 
@@ -284,6 +287,21 @@ class FakeBroker(Node):
     def _min_offset(self, connection: Connection, command: Command) -> None:
         first = self.ledger.first_offsets[command.ext["topic"], int(command.ext["queueId"])]
         connection.respond(command, 0, {"offset": str(first)})
+
+    # -- locks, which do not expire here
+
+    def lock(self, connection: Connection, command: Command) -> None:
+        asked = json.loads(bytes(command.body))
+        table, client_id = self.ledger.locks, asked["clientId"]
+        granted = [q for q in asked["mqSet"] if table.setdefault((q["topic"], q["queueId"]), client_id) == client_id]
+        connection.respond(command, 0, body=json.dumps({"lockOKMQSet": granted}).encode())
+
+    def _unlock(self, connection: Connection, command: Command) -> None:
+        asked = json.loads(bytes(command.body))
+        for queue in asked["mqSet"]:
+            if self.ledger.locks.get((queue["topic"], queue["queueId"])) == asked["clientId"]:
+                del self.ledger.locks[queue["topic"], queue["queueId"]]
+        connection.respond(command, 0)
 
     # -- topics, groups
 

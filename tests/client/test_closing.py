@@ -10,12 +10,14 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, Message, MessageQueue, Producer
 from ledgermq.client.consumer.handling import Order
-from ledgermq.client.errors import ClosedError, LedgerMQError
+from ledgermq.client.errors import ClosedError, DeadlineExceededError, LedgerMQError
+from ledgermq.client.group import assigned
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore
 from tests.client.test_consumer import fill
 from tests.client.test_handling import committed
 
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 LIMIT_S = 8  # well below the 30 s for which an ordered handler may hold its queue
 
 
@@ -273,3 +275,52 @@ def test_a_client_may_be_opened_again_in_another_event_loop() -> None:
         port = free.getsockname()[1]
     asyncio.run(life())
     asyncio.run(life())
+
+
+# -- deadlines
+
+
+async def test_a_commit_ends_by_its_deadline_though_an_earlier_one_hangs(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    fill(broker, 2)
+    async with Consumer(cluster.namesrv, "g", "T", attempt_timeout_s=600, deadline_s=600) as consumer:
+        await anext(consumer)
+        broker.plan(COMMIT, ignore)
+        committed_count = broker.count(COMMIT)
+        hanging = asyncio.ensure_future(consumer.commit())
+        await eventually(lambda: broker.count(COMMIT) > committed_count)
+        assert consumer._parts is not None
+        with pytest.raises(DeadlineExceededError, match="an earlier commit is still under way"):
+            async with asyncio.timeout(LIMIT_S):
+                await consumer._parts.commits.commit(consumer._parts.queues.readers(), 0.05)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_closing_does_not_wait_for_a_background_commit_that_hangs(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    fill(broker, 2)
+    options: dict[str, Any] = {"attempt_timeout_s": 600, "deadline_s": 600, "auto_commit_s": 0.01}
+    consumer = Consumer(cluster.namesrv, "g", "T", **options)
+    await consumer.start()
+    await anext(consumer)
+    broker.plan(COMMIT, ignore)
+    committed_count = broker.count(COMMIT)
+    await anext(consumer)
+    await eventually(lambda: broker.count(COMMIT) > committed_count, "a commit in the background hangs")
+    async with asyncio.timeout(LIMIT_S):
+        await consumer.close()
+    assert broker.ledger.offsets["T", "g", 0] == 1, "closing has committed what is handled"
+
+
+async def test_closing_commits_for_no_longer_than_the_consumers_deadline(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    fill(broker, 2)
+    consumer = Consumer(cluster.namesrv, "g", "T", attempt_timeout_s=600, deadline_s=0.2, auto_commit_s=600)
+    await consumer.start()
+    await anext(consumer)
+    await consumer.get_many(1)
+    broker.plan(COMMIT, *[ignore] * 9)
+    began_at = time.monotonic()
+    await consumer.close()
+    assert time.monotonic() - began_at < assigned.LEAVING_DEADLINE_S

@@ -5,6 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from ledgermq.client.consumer import queue_reader
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, PermissionDeniedError
 from ledgermq.client.group import membership
 from ledgermq.client.group.membership import Membership
+from ledgermq.client.group.subscribing import Mode
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeBroker, FakeCluster, eventually, hang_up, ignore, refuse
@@ -160,6 +162,41 @@ async def test_a_new_group_begins_where_it_is_told_and_commits_that_at_once(
         await eventually(lambda: broker.count(PULL) > 0)
     first_pull = next(command for command in broker.seen if command.code == PULL)
     assert int(first_pull.ext["queueOffset"]) == expected
+
+
+@pytest.mark.parametrize("mode", ["clustering", "broadcasting"])
+async def test_what_is_sent_once_a_consumer_from_the_end_is_open_is_read(
+    cluster: FakeCluster, tmp_path: Path, mode: Mode
+) -> None:
+    (broker,) = await cluster.add(topics={"T": 2})
+    fill(broker, 7)
+    async with Consumer(cluster.namesrv, "g", "T", mode=mode, start="last", offsets_dir=tmp_path) as consumer:
+        assert {queue.queue_id: offset for queue, offset in consumer.positions.items()} == {0: 7, 1: 0}
+        fill(broker, 10)
+        assert [message.queue_offset for message in await read(consumer, 10)] == list(range(7, 17))
+
+
+async def test_a_consumer_from_the_end_opens_without_its_brokers_and_says_so(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    broker.silent = True
+    async with asyncio.timeout(LIMIT_S):
+        async with Consumer(cluster.namesrv, "g", "T", start="last", deadline_s=0.2) as consumer:
+            assert not consumer.positions
+    assert "the ends of its queues are not known yet" in caplog.text
+
+
+async def test_opening_that_is_cancelled_leaves_no_member_behind(cluster: FakeCluster) -> None:
+    (broker,) = await cluster.add(topics={"T": 1})
+    broker.plan(RequestCode.GET_MAX_OFFSET, ignore)
+    before = asyncio.all_tasks()
+    opening = asyncio.ensure_future(Consumer(cluster.namesrv, "g", "T", start="last").start())
+    await eventually(lambda: broker.count(RequestCode.GET_MAX_OFFSET) > 0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    await eventually(lambda: not broker.members["g"])
+    await eventually(lambda: asyncio.all_tasks() - before == set())
 
 
 async def test_a_group_goes_on_where_it_has_committed(cluster: FakeCluster) -> None:

@@ -10,8 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from ledgermq.client import Admin, Consumer, DeadLetter, Message, MessageQueue, Producer, Retry
+from ledgermq.client.consumer import handling, sending_back
+from ledgermq.client.consumer.handling import Order
 from ledgermq.client.errors import InvalidArgumentError
-from tests.client.fake import eventually
+from ledgermq.remoting.codec.codes import RequestCode
+from tests.client.fake import FakeCluster, eventually
 
 LIMIT_S = 20
 
@@ -184,6 +187,34 @@ async def test_what_fails_comes_again_and_at_last_is_a_dead_letter(namesrv: str,
     assert {letter.body for letter in letters} == {b"hopeless", b"never"}
     assert all((letter.keys, letter.properties["colour"]) == (["k"], "red") for letter in letters)
     assert await committed(namesrv, "g") == 4
+
+
+@pytest.mark.parametrize("order", ["none", "key"])
+async def test_what_cannot_be_sent_back_stays_unhandled_and_is_tried_again(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:
+    monkeypatch.setattr(handling, "NOT_SENT_BACK_S", 0.02)
+    monkeypatch.setattr(sending_back, "DEADLINE_S", 0.2)
+    (broker,) = await cluster.add(topics={"T": 1})
+    broker.ledger.append("T", 0, b"x", b"")
+    tries = 0
+    offset_at_second_try: int | None = None
+
+    async def handle(message: Message) -> None:
+        nonlocal tries, offset_at_second_try
+        tries += 1
+        if tries == 1:
+            raise DeadLetter
+        await consumer.commit()
+        offset_at_second_try = broker.ledger.offsets["T", "g", 0]
+
+    consumer = Consumer(cluster.namesrv, "g", "T")
+    async with handled(consumer, handle, order=order):
+        await eventually(lambda: tries == 2, "neither the broker nor the retry topic takes it: it comes again here")
+        assert broker.count(RequestCode.CONSUMER_SEND_MSG_BACK) == 1
+        await eventually(lambda: offset_at_second_try is not None)
+    assert offset_at_second_try == 0, "a message that was neither handled nor sent back must not be committed"
+    assert broker.ledger.offsets["T", "g", 0] == 1
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(namesrv: str, producer: Producer) -> None:

@@ -122,6 +122,59 @@ async def test_a_nameserver_that_lives_in_the_past_is_not_asked_for_ever(start_c
         assert (await producer.send("T", b"x")).queue_offset == 0
 
 
+@pytest.mark.parametrize("with_hint", [True, False])
+async def test_without_nameservers_the_members_of_the_last_route_tell_who_leads(
+    start_cluster: StartCluster, with_hint: bool
+) -> None:
+    cluster = await start_cluster(nameserver_count=2)
+    old, follower, new = await cluster.add(nodes=3, topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send("T", b"warm")
+        for nameserver in cluster.nameservers:
+            await nameserver.kill()
+        await cluster.kill(old)
+        cluster.lead(new)
+        follower.hint = new.address if with_hint else None
+        assert (await producer.send("T", b"x", deadline_s=30)).queue_offset == 1
+        assert (await producer.send("T", b"y")).attempts == 1, "the new leader is remembered"
+
+
+async def test_without_nameservers_a_leader_elected_later_is_found(cluster: FakeCluster) -> None:
+    old, follower, new = await cluster.add(nodes=3, topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send("T", b"warm")
+        cluster.lead(None)  # the last that nameservers tell: nobody leads
+        await eventually(lambda: producer._session.routes.leader("b") is None)
+        await cluster.nameserver.kill()
+        await old.kill()
+        sending = asyncio.ensure_future(producer.send("T", b"x", deadline_s=30))
+        await eventually(lambda: follower.count(SEND) > 0 and new.count(SEND) > 0, "the members are asked in turn")
+        cluster.lead(new)
+        assert (await sending).queue_offset == 1
+
+
+async def test_nameservers_that_come_back_are_asked_within_a_second(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def watched_sleep(delay_s: float) -> None:
+        pauses.append(delay_s)
+        await sleep(delay_s / 100)  # two minutes in little time
+
+    await cluster.add(topics={"T": 1})
+    monkeypatch.setattr(asyncio, "sleep", watched_sleep)
+    async with Producer(cluster.namesrv) as producer:
+        await producer.send("T", b"warm")
+        await cluster.nameserver.kill()
+        await eventually(lambda: sum(pauses) > 120)
+        assert max(pauses) <= 0.3
+        await cluster.nameserver.start()
+        asked_count = cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        await eventually(lambda: cluster.nameserver.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) > asked_count)
+
+
 async def test_a_round_robin_send_goes_to_another_broker_at_once(cluster: FakeCluster) -> None:
     (bad,) = await cluster.add("b1", topics={"T": 1})
     (good,) = await cluster.add("b2", topics={"T": 1})

@@ -6,6 +6,7 @@ Membership ── our queues ──> AssignedQueues: a QueueReader each ──> 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -46,6 +47,8 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
+
+_log: Final = logging.getLogger(__name__)
 
 AUTO_COMMIT_S: Final = 5.0
 PREFETCH_MESSAGES: Final = 1000
@@ -158,7 +161,10 @@ class Consumer(Reading):
         await self.close()
 
     async def start(self) -> None:
-        """Open it, for those who do not use `async with`: from now on a member, reading ahead.
+        """Open it, for programs that do not use `async with`: from now on it is a member, and reads ahead.
+
+        With `start="last"` it returns when the positions of its queues are known, so that a message sent after that is
+        read. When brokers do not tell them within `deadline_s`, that is logged, and reading begins once they do.
 
         Raises:
             ClosedError: it is open already.
@@ -176,13 +182,35 @@ class Consumer(Reading):
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
         if self._auto_commit_s is not None:
-            parts.queues.spawn(parts.commits.run(self._auto_commit_s, parts.queues.readers), "commits")
+            commits = parts.commits.run(self._auto_commit_s, parts.queues.readers)
+            parts.background.append(parts.queues.spawn(commits, "commits"))
+        if self._start == "last":
+            try:
+                await self._know_positions(parts)
+            except BaseException:
+                await self.close()
+                raise
+
+    async def _know_positions(self, parts: Parts) -> None:
+        limit_s = self._session.calls.deadline_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await parts.membership.first_share.wait()
+                await parts.queues.positions_known()
+        except TimeoutError:
+            _log.warning(
+                "group %s: after %.3g s the ends of its queues are not known yet; it reads from where they end once"
+                " brokers tell",
+                self._group,
+                limit_s,
+            )
 
     async def close(self) -> None:
         """Stop reading, commit what is handled, leave the group. A second call waits for the first.
 
-        It waits a moment for handlers under way (30 s with `order="queue"`). Called by a handler, which it cannot wait
-        for, it is `stop`, and `run` does the rest when its handlers have ended.
+        It waits 0.4 s for handlers under way (30 s with `order="queue"`), then up to 5 s (`deadline_s` if that is
+        less) for the commit, and 1 s for each of unlocking, leaving the group and closing connections. Called by a
+        handler, which it cannot wait for, it does what `stop` does, and `run` closes when its handlers have ended.
 
         Raises:
             ClosedError: called by `on_assigned` or `on_revoked`.
@@ -289,14 +317,14 @@ class Consumer(Reading):
             if self._parts is not parts:
                 return  # somebody else's call has done it
             try:
-                await parts.queues.close(parts.following)
+                await parts.queues.close(*parts.background)
             finally:
                 self._parts = None
                 await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
     def _make_parts(self) -> Parts:
         session, group = self._session, self._group
-        commits = Commits(group, self._offsets())
+        commits = Commits(group, self._offsets(), session.calls.deadline_s)
         queues = AssignedQueues(
             session,
             group,
@@ -314,7 +342,7 @@ class Consumer(Reading):
         subscriptions = self._subscriptions.values()
         serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
         following = queues.spawn(membership.run(), f"membership of {group}")
-        return Parts(commits, queues, membership, serving, following, asyncio.Lock())
+        return Parts(commits, queues, membership, serving, [following], asyncio.Lock())
 
     def _offsets(self) -> QueueOffsets:
         session = self._session

@@ -86,6 +86,7 @@ class QueueReader:
         backlog: its messages.
         committed: what was last committed; None until the start is known.
         times: when it was last active.
+        begun: set once its position is known, or the queue was given up before that.
         idle: set while no handler runs on one of its messages.
     """
 
@@ -104,6 +105,7 @@ class QueueReader:
         self.backlog = Backlog()
         self.committed: int | None = None
         self.times = Times()
+        self.begun = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
         self._running = 0
@@ -159,6 +161,7 @@ class QueueReader:
         """Forget what waits: the queue is no longer ours."""
         self._free_buffer()
         self.backlog.drop()
+        self.begun.set()
 
     def move(self, offset: int) -> None:
         """Go on at `offset`."""
@@ -241,6 +244,7 @@ class QueueReader:
                 if self.backlog.next_offset is None:  # nobody has moved it meanwhile
                     self.backlog.next_offset = start
         self._failing_since = None
+        self.begun.set()
 
     async def _take_in(self, pulled: Pulled, began_at: float) -> None:
         self._suggested_id = pulled.suggested_id

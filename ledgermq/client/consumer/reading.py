@@ -21,15 +21,15 @@ class Parts(NamedTuple):
     """What an open consumer is made of.
 
     Attributes:
-        following: the task that keeps our share of the queues up to date.
-        closing: held by who takes it apart.
+        background: the tasks that share out the queues and commit now and then.
+        closing: held while it is closed.
     """
 
     commits: Commits
     queues: AssignedQueues
     membership: Membership | Everything
     serving: Serving
-    following: asyncio.Task[None]
+    background: list[asyncio.Task[None]]
     closing: asyncio.Lock
 
 

@@ -2,8 +2,10 @@
 
     nameserver --(held question, else polling)--> route of a topic --> leader by broker name --> wake who waits
     a failed request --(report_failure)--> ask again at once; a refusal's leader hint counts until a route says more
+    no nameserver answers, and the leader fails --> the other members of the last route are tried in turn: each
+                                                    either leads, or refuses with a hint at the leader
 
-A route that was known stays in use when no nameserver tells a newer one. One task a topic; on the loop's thread only.
+The last known route stays in use while no nameserver tells a newer one. One task per topic; on the loop's thread only.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ from typing import Any, Final
 
 from ledgermq.client.core.nameservers import Nameservers, RouteAnswer
 from ledgermq.client.core.route import TopicRoute
-from ledgermq.client.errors import LedgerMQError, NoRouteError, NotLeaderError
+from ledgermq.client.errors import LedgerMQError, NoRouteError, NotLeaderError, UnreachableError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ POLL_S: Final = 30.0
 POLL_UNKNOWN_S: Final = 2.0
 HOLD_S: Final = 25.0
 FETCH_GAP_S: Final = 0.02
-FETCH_GAP_MAX_S: Final = 1.0  # while no nameserver tells a route
+FETCH_GAP_MAX_S: Final = 0.3  # while no nameserver tells a route: as soon as one is back it is asked
 
 OnLeader = Callable[[str, str | None], None]
 OnRoute = Callable[[TopicRoute], None]
@@ -62,7 +64,7 @@ class Routes:
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, _Watched] = {}
         self._routed: dict[str, str | None] = {}
-        self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the leader hinted at, and who hinted
+        self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the supposed leader, and who hinted or failed
         self._leaders: dict[str, str | None] = {}
         self._waiters: dict[asyncio.Future[None], None] = {}  # woken in the order in which they came
         self.revision = 0
@@ -111,10 +113,25 @@ class Routes:
         if isinstance(failure, NotLeaderError) and failure.leader_hint not in (None, address):
             assert failure.leader_hint is not None, "just compared"
             self._hints[broker] = (failure.leader_hint, address)
-        elif self._hints.get(broker, ("",))[0] == address:
-            del self._hints[broker]
+        else:
+            if self._hints.get(broker, ("",))[0] == address:
+                del self._hints[broker]
+            if isinstance(failure, NotLeaderError | UnreachableError):
+                self._suppose_leader(self._topics.get(topic), broker, address)
         self._settle_leader(broker)
         self.refresh(topic)
+
+    def _suppose_leader(self, watched: _Watched | None, broker: str, failed: str) -> None:
+        """While no nameserver answers: take the next member of the last known route for the leader."""
+        if watched is None or watched.answer is None or watched.failure is None or watched.failure.was_answered:
+            return
+        members = watched.answer.route.brokers.get(broker)
+        addresses = list(members.addresses.values()) if members else []
+        following = addresses.index(failed) + 1 if failed in addresses else 0
+        for address in addresses[following:] + addresses[:following]:
+            if address != failed:
+                self._hints[broker] = (address, failed)
+                return
 
     def refresh(self, topic: str) -> None:
         """Ask the nameservers now."""
@@ -172,6 +189,10 @@ class Routes:
             self._apply(watched, await self._nameservers.route(watched.topic))
         except NoRouteError as failure:
             watched.failure = failure
+            for broker in watched.answer.route.brokers if watched.answer else ():
+                if self.leader(broker) is None:
+                    self._suppose_leader(watched, broker, "")
+                    self._settle_leader(broker)
             self._wake_all()
 
     async def _wait_for_news(self, watched: _Watched) -> None:

@@ -81,6 +81,7 @@ class AssignedQueues(Turns):
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._renewal_due = asyncio.Event()
         self._locks: QueueLocks | None = None
+        self._changing = asyncio.Lock()  # held while queues come and go: two changes at once would begin a queue twice
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -99,6 +100,10 @@ class AssignedQueues(Turns):
 
     async def take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
         """Make these the queues of the topic that are ours; returns when the others are given up."""
+        async with self._changing:
+            await self._take_over(topic, queues, alone)
+
+    async def _take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
         ours = set(queues)
         lost = tuple(queue for queue in self._readers if queue.topic == topic and queue not in ours)
         new = tuple(queue for queue in queues if queue not in self._readers)
@@ -134,15 +139,22 @@ class AssignedQueues(Turns):
                 leaving.add_done_callback(functools.partial(self._left, reader.queue))
 
     async def lock_all(self) -> None:
-        """From now on queues are ours only under a lock; those that are ours already are taken anew."""
-        if self._locks is not None:
-            return
-        queues = list(self._readers)
-        await self.give_up(queues)
-        self._locks = QueueLocks(self._session, self._group)
-        self.spawn(self._renew_locks(self._locks), f"locks of {self._group}")
-        for queue in queues:
-            self._begin(queue, 0.0)
+        """From now on queues are ours only under a lock; those that are ours already are begun again."""
+        async with self._changing:
+            if self._locks is not None:
+                return
+            queues = list(self._readers)
+            await self.give_up(queues)
+            self._locks = QueueLocks(self._session, self._group)
+            self.spawn(self._renew_locks(self._locks), f"locks of {self._group}")
+            for queue in queues:
+                self._begin(queue, 0.0)
+
+    async def positions_known(self) -> None:
+        """Return once the position of every queue that is ours is known (retry topics aside)."""
+        for reader in self.readers():
+            if not reader.queue.topic.startswith(RETRY_TOPIC_PREFIX):
+                await reader.begun.wait()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
         """A new leader is asked at once; it knows no locks."""
@@ -151,11 +163,15 @@ class AssignedQueues(Turns):
             if reader.queue.broker == broker:
                 reader.leader_changed(leader)
 
-    async def close(self, following: asyncio.Task[None]) -> None:
-        """Give up everything, once nobody brings queues any more; when it is cancelled, without taking leave."""
+    async def close(self, *background: asyncio.Task[None]) -> None:
+        """End the background tasks (sharing out, commits), then give up every queue.
+
+        Offsets are committed within `LEAVING_DEADLINE_S`. When it is cancelled, the rest is left out.
+        """
         try:
-            await self.cancel(following)
-            await self.give_up(list(self._readers))
+            await self.cancel(*background)
+            async with self._changing:
+                await self.give_up(list(self._readers))
             await asyncio.gather(*self._leaving.values(), return_exceptions=True)
         finally:
             self._more.set()
@@ -178,13 +194,17 @@ class AssignedQueues(Turns):
         return await find_start(self._commits.offsets, self._group, queue, start)
 
     async def _leave(self, readers: Sequence[QueueReader], patience_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(patience_s):
                 for reader in readers:
                     await reader.idle.wait()
+        except TimeoutError:
+            busy = ", ".join(str(reader.queue) for reader in readers if not reader.idle.is_set())
+            _log.warning("group %s: handlers still run on %s, which is given up", self._group, busy)
         if self._commits_on_leaving:
             try:
-                await self._commits.commit(readers, LEAVING_DEADLINE_S)
+                limit_s = min(LEAVING_DEADLINE_S, self._session.calls.deadline_s)
+                await self._commits.commit(readers, limit_s)
             except LedgerMQError as failure:
                 _log.warning("group %s: offsets of queues given up are not committed: %s", self._group, failure)
         if self._locks is not None:
@@ -200,12 +220,15 @@ class AssignedQueues(Turns):
                 async with asyncio.timeout(RENEWAL_S):
                     await self._renewal_due.wait()
             self._renewal_due.clear()
-            lost = [queue for queue in await locks.renew() if queue in self._readers]
-            if lost:
-                _log.warning("group %s: others have the locks of %s", self._group, ", ".join(map(str, lost)))
-            await self.give_up(lost)
-            for queue in lost:
-                self._begin(queue, 0.0)
+            refused = await locks.renew()
+            if not refused:
+                continue
+            async with self._changing:
+                lost = [queue for queue in refused if queue in self._readers]
+                _log.warning("group %s: other members have the locks of %s", self._group, ", ".join(map(str, refused)))
+                await self.give_up(lost)
+                for queue in lost:
+                    self._begin(queue, 0.0)
 
     async def _tell(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
         """What the listener raises is the program's own: it is told where it waits for messages."""

@@ -29,6 +29,7 @@ from ledgermq.remoting.errors import JsonError, RemotingError
 _log: Final = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 20.0
+SAY_AFTER_S: Final = 10.0  # without an answer about the group's members
 RETRY_S: Final = 1.0
 SETTLING_S: Final = 2.0
 TIMEOUT_S: Final = 3.0
@@ -45,6 +46,9 @@ class Membership:
         subscriptions: by topic.
         on_queues: takes over a topic's queues that are ours from now on, and is told whether we are the only member;
             returns when the others are given up.
+
+    Attributes:
+        first_share: set once every topic was shared out, or is unknown to the nameservers (retry topics aside).
     """
 
     def __init__(
@@ -54,10 +58,12 @@ class Membership:
         self._group = group
         self._subscriptions = subscriptions
         self._on_queues = on_queues
+        self.first_share = asyncio.Event()
         self._due = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._settled_at: dict[str, float] = {}
         self._told_unknown: set[str] = set()
+        self._blind_since: float | None = None
 
     def look(self) -> None:
         """The group, a route or a leader has changed."""
@@ -75,9 +81,12 @@ class Membership:
         """Share out again and again, until cancelled."""
         while True:
             self._due.clear()
-            shared = [await self._share_out(topic) for topic in self._subscriptions]
+            missing = [topic for topic in self._subscriptions if not await self._share_out(topic)]
+            if all(topic.startswith(RETRY_TOPIC_PREFIX) for topic in missing):
+                self.first_share.set()
+            self._say_when_blind(missing)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(INTERVAL_S if all(shared) else RETRY_S):  # see routes._wait_for
+                async with asyncio.timeout(RETRY_S if missing else INTERVAL_S):  # see routes._wait_for
                     await self._due.wait()
 
     async def _share_out(self, topic: str) -> bool:
@@ -95,6 +104,21 @@ class Membership:
         ours = allocate_averagely(self._session.client_id, members, route.read_queues)
         await self._on_queues(topic, ours, len(members) == 1)
         return True
+
+    def _say_when_blind(self, missing: list[str]) -> None:
+        """Log that no broker tells the group's members: until one does, queues neither come nor go."""
+        now = self._loop.time()
+        if not missing:
+            self._blind_since = None
+        elif self._blind_since is None:
+            self._blind_since = now
+        elif now - self._blind_since >= SAY_AFTER_S:
+            self._blind_since = now
+            _log.warning(
+                "group %s: no broker tells its members, so queues of %s are not shared out",
+                self._group,
+                ", ".join(missing),
+            )
 
     def _is_unknown(self, topic: str) -> bool:
         """Whether a nameserver has said so; told once, since waiting in silence for a misspelt topic is unkind."""
@@ -144,6 +168,7 @@ class Everything:
         self._subscriptions = subscriptions
         self._on_queues = on_queues
         self._due = asyncio.Event()
+        self.first_share = asyncio.Event()
 
     def look(self) -> None:
         """A route has changed."""
@@ -156,11 +181,16 @@ class Everything:
         """Follow the routes, until cancelled."""
         while True:
             self._due.clear()
+            routes = self._session.routes
             for topic in self._subscriptions:
-                route = self._session.routes.route(topic)
+                route = routes.route(topic)
                 if route is not None:
                     await self._on_queues(topic, route.read_queues, True)
-            await self._due.wait()
+            if all(routes.route(topic) or routes.failure(topic) for topic in self._subscriptions):
+                self.first_share.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self.first_share.is_set() else RETRY_S):
+                    await self._due.wait()
 
 
 def read_members(address: str, body: bytes | memoryview) -> list[str]:

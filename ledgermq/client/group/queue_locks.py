@@ -1,7 +1,11 @@
 """Locks of queues that are handled in order: a broker lends a queue to one member of a group at a time (41, 42).
 
-A lock lasts 60 s at the broker from its last renewal; it is renewed every 20 s. A new leader knows no locks, and gives
-them to whoever asks first.
+A lock expires at the broker 60 s after its last renewal; it is renewed every 20 s. A new leader knows no locks, and
+gives them to the first member that asks.
+
+A lock that the broker has granted and that this member does not know of would keep every other member off the queue
+for those 60 s. So a queue that is given up is unlocked whenever a request may have locked it: also when the request
+was cancelled before its answer, and when a renewal that was under way is answered after the queue was released.
 
 Source: apache/rocketmq `client/.../impl/consumer/RebalanceImpl.java` (lockAll, unlock), `LockBatchRequestBody.java`.
 """
@@ -26,59 +30,87 @@ _log: Final = logging.getLogger(__name__)
 
 RENEWAL_S: Final = 20.0
 ASK_AGAIN_S: Final = 0.5
+SAY_EVERY_S: Final = 10.0  # while another member keeps a lock that we wait for
 UNLOCK_DEADLINE_S: Final = 2.0
 
 
 class QueueLocks:
-    """The locks of one member."""
+    """The locks of one member.
+
+    Attributes:
+        held: queues whose locks are known to be ours.
+    """
 
     def __init__(self, session: Session, group: str) -> None:
         self._session = session
         self._group = group
+        self._loop = asyncio.get_running_loop()
         self.held: set[MessageQueue] = set()
+        self._asked: set[MessageQueue] = set()  # locks that were asked for, and may be ours without our knowing
 
     async def acquire(self, queue: MessageQueue) -> None:
-        """Return once the queue is ours; asks again and again."""
+        """Return once the queue is locked for us; asks every 0.5 s, and logs now and then who is in the way.
+
+        When it is cancelled, the lock may be ours all the same: call `release` for the queue.
+        """
+        self._asked.add(queue)
+        began_at = self._loop.time()
+        say_at = 0.0
         while not await self._lock_some(queue.broker, [queue]):
+            now = self._loop.time()
+            if now >= say_at:
+                waited_s = now - began_at
+                _log.warning("group %s: %s waits for its lock since %.0f s", self._group, queue, waited_s)
+                say_at = now + SAY_EVERY_S
             await asyncio.sleep(ASK_AGAIN_S)
+        self._asked.discard(queue)
         self.held.add(queue)
 
     async def renew(self) -> list[MessageQueue]:
-        """Renew all that are held; returns those that another member has now, and are held no more.
+        """Renew all that are held; returns those that another member has now, which are held no more.
 
-        A broker that does not answer has not said no: its locks are kept, as the broker keeps them for longer.
+        A broker that does not answer has not refused: its locks are kept, since the broker keeps them for longer.
         """
         by_broker = collections.defaultdict(list)
         for queue in self.held:
             by_broker[queue.broker].append(queue)
         granted = await asyncio.gather(*(self._lock_some(broker, queues) for broker, queues in by_broker.items()))
+        asked = set().union(*by_broker.values())
+        await self._unlock(asked - self.held - self._asked)  # released meanwhile: the renewal may have come after that
         lost = [
             queue
             for queues, given in zip(by_broker.values(), granted)
-            for queue in (queues if given is not None else ())
-            if given is not None and queue not in given
+            for queue in queues
+            if given is not None and queue not in given and queue in self.held
         ]
         self.held.difference_update(lost)
         return lost
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have these; a broker that does not hear of it finds out when the locks run out."""
+        """Let others have these; a broker that does not hear of it finds out when the locks expire."""
+        ours = (self.held | self._asked).intersection(queues)
+        self.held -= ours
+        self._asked -= ours
+        await self._unlock(ours)
+
+    async def _unlock(self, queues: Iterable[MessageQueue]) -> None:
         by_broker = collections.defaultdict(list)
-        for queue in self.held.intersection(queues):
+        for queue in queues:
             by_broker[queue.broker].append(queue)
-        self.held.difference_update(queues)
-        for broker, some in by_broker.items():
-            try:
-                await self._call(RequestCode.UNLOCK_BATCH_MQ, broker, some, UNLOCK_DEADLINE_S)
-            except LedgerMQError as failure:
-                _log.warning("group %s: locks at %s are not given back: %s", self._group, broker, failure)
+        await asyncio.gather(*(self._unlock_some(broker, some) for broker, some in by_broker.items()))
+
+    async def _unlock_some(self, broker: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._call(RequestCode.UNLOCK_BATCH_MQ, broker, queues, UNLOCK_DEADLINE_S)
+        except LedgerMQError as failure:
+            _log.warning("group %s: locks at broker %s are not given back: %s", self._group, broker, failure)
 
     async def _lock_some(self, broker: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
-        """Those of one broker that are ours now; None when it does not say."""
+        """Those of one broker that are ours now; None when it does not answer."""
         try:
             return _granted(await self._call(RequestCode.LOCK_BATCH_MQ, broker, queues, None))
         except LedgerMQError as failure:
-            _log.warning("group %s: locks at %s: %s", self._group, broker, failure)
+            _log.warning("group %s: no answer about locks at broker %s: %s", self._group, broker, failure)
             return None
 
     async def _call(self, code: int, broker: str, queues: list[MessageQueue], deadline_s: float | None) -> bytes:
