@@ -183,9 +183,8 @@ def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
     for name, removed_at in state.removed.items():
         for queue in queues.of_topic(name):
             last = queue.unit(queue.max_offset - 1)
-            if last is None or last[0] > removed_at:
-                continue
-            _keep_units_behind(queue, removed_at)
+            if last is not None and last[0] <= removed_at:
+                _keep_units_behind(queue, removed_at)
         if name not in state.topics:
             queues.delete_topic(name)
 
@@ -193,7 +192,10 @@ def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
 def _keep_units_behind(queue: ConsumeQueue, removed_at: int) -> None:
     first_stale = queue.bisect(lambda unit: unit[0] > removed_at)
     log.warning("%s: %d units of a removed topic dropped", queue, queue.max_offset - first_stale)
-    queue.keep_before(first_stale)
+    if first_stale == queue.min_offset:
+        queue.clear()  # its next message has number 0, as everywhere
+    else:
+        queue.keep_before(first_stale)
 
 
 def _parse_snapshot(snapshot: bytes) -> tuple[QueueStarts, bytes]:

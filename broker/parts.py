@@ -129,7 +129,8 @@ class Parts:
         self.targets = SendTargets(
             config, self.metadata, role, queues, self.new_topics, counting.arrivals, lambda: store.disk_full
         )
-        self.offsets = ConsumerOffsets(state, role, self._propose, loop)
+        self.offsets = ConsumerOffsets(state, role, self._propose, self.metadata.is_undecided, loop)
+        self.metadata.before_removal = self.offsets.send
         self.locks = QueueLocks(loop.time)
         self.clients = ClientTable(loop.time, self._on_group_changed)
         self.held = HeldPulls(loop.time)
@@ -323,9 +324,10 @@ class Parts:
 
     def restore(self, snapshot: bytes) -> None:
         """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
-        before = set(self.state.topics)
+        before, applied_offset = set(self.state.topics), self.state.applied_offset
         self.state.restore(snapshot)
-        for name in before - self.state.topics.keys():
+        made_again = {name for name, removed_at in self.state.removed.items() if removed_at >= applied_offset}
+        for name in before - self.state.topics.keys() | made_again:
             self.store.queues.delete_topic(name)
         self.targets.forget()
         self.metadata.forget_proposals()
@@ -381,6 +383,7 @@ class Parts:
         self.state_log.propose(change, settle)
 
     def _on_applied(self, change: StateChange) -> None:
+        self.metadata.applied(change)
         for name, topic in change.topics.items():
             if topic is None:
                 self.held.release(self.store.queues.of_topic(name))

@@ -253,7 +253,7 @@ class MessageStore(MessageReader):
     def _dispatch_to(self, confirm_offset: int) -> bool:
         """Answer whether everything below `confirm_offset` is dispatched."""
         if self.dispatched_offset < self.log.min_offset:
-            self.restart({})
+            self.restart(self.queues.next_starts())
         kept = self._kept
         until = min(confirm_offset, self._kept_start) if kept else confirm_offset
         if self.dispatched_offset < until and not self._dispatch_walk(until):
@@ -277,6 +277,8 @@ class MessageStore(MessageReader):
             if draft.sys_flag & TRANSACTION_PREPARED:
                 continue
             queue = draft.queue
+            if queue.is_removed:
+                draft.queue = queue = self._remade_queue(draft, draft.queue_offset + 1)
             if has_kinds:
                 self._put_entries(entries_of_draft(self.queues, draft))
                 if queue.is_watched:
@@ -300,6 +302,8 @@ class MessageStore(MessageReader):
 
     def _dispatch_batch(self, batch: BatchDraft) -> None:
         queue, queue_offset = batch.queue, batch.queue_offset
+        if queue.is_removed:
+            batch.queue = queue = self._remade_queue(batch, queue_offset + len(batch.sizes))
         if queue_offset == queue.max_offset:
             queue.extend(batch.units())
         else:  # a second try, or a queue that begins here
@@ -310,6 +314,14 @@ class MessageStore(MessageReader):
         if queue.is_watched:
             for physical_offset, size in zip(batch.physical_offsets(), batch.sizes, strict=True):
                 self._tell_state_record(physical_offset, self.log.read(physical_offset, size))
+
+    def _remade_queue(self, draft: QueuedDraft, end_offset: int) -> ConsumeQueue:
+        """The queue of a draft that lies behind the removal of its topic: the one that the other nodes put it into."""
+        queue = self.queues.get(draft.topic, draft.queue_id)
+        if queue.max_offset == queue.min_offset < draft.queue_offset:
+            queue.restart(draft.queue_offset)
+        queue.next_offset = max(queue.next_offset, end_offset)
+        return queue
 
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""

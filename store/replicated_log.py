@@ -14,10 +14,10 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ledgermq.message.draft import RecordDraft
-from ledgermq.remoting.refusal import LeaderHint, Refusal
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.files.log_span import LogSpan, Read
 from store.recovery.batch_fields import RecordSource
 from telemetry.families import Family
@@ -122,6 +122,8 @@ class Replica(NamedTuple):
 
 
 Done = Callable[[AppendReceipt | Refusal], None]
+PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT, Cause.NO_QUORUM)
+"""Causes of refusals of records that lie in the log all the same: whether they stay there is not decided yet."""
 
 
 class LogListener(Protocol):

@@ -68,6 +68,7 @@ class TopicRequests:
         names.check_topic_name(name, self._config.max_topic_length)
         if names.is_system_topic(name):
             raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        self._metadata.check_decided(name)
         before = self._metadata.topic(name)
         self._check_type(parse_change(fields.get("attributes", "")))
         topic = _topic_from(name, fields, before)
@@ -109,11 +110,12 @@ class TopicRequests:
         names.check_topic_name(name, names.RETRY_TOPIC_LENGTH_MAX)
         if names.is_system_topic(name):
             raise Refusal(Cause.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        self._metadata.check_decided(name)
         if self._metadata.topic(name) is None:
             connection.respond(command, ResponseCode.SUCCESS)
             return
-        doomed = [name, *(self._pop_retry_topics(name) if self._config.clear_retry_topics else ())]
-        self._metadata.remove_topics(doomed, self._answer_after(connection, command))
+        removed = [name, *(self._pop_retry_topics(name) if self._config.clear_retry_topics else ())]
+        self._metadata.remove_topics(removed, self._answer_after(connection, command))
 
     def _pop_retry_topics(self, name: str) -> Iterator[str]:
         """Where messages of the topic lie that groups took by POP and did not acknowledge."""

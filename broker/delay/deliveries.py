@@ -25,10 +25,10 @@ from broker.counting.arrivals import Arrivals, MessageKind
 from broker.state.tables import MARKS_KEY, Propose, ReplicatedState, StateChange
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
-from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
-from store.replicated_log import AppendReceipt, ReplicatedLog
+from store.replicated_log import PLACED, AppendReceipt, ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,6 @@ _HOST_V6_EXTRA: Final = 12
 WAIT_SECONDS: Final = 0.1
 """How often is looked whether it is there for good."""
 _RETRY_SECONDS: Final = 1.0
-PLACED: Final = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT, Cause.NO_QUORUM)
-"""Refusals of what is in the log all the same, for good or not: nobody knows yet."""
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 
 Delivered = Callable[[bool], None]

@@ -174,6 +174,9 @@ class DelayService:
                         self._look_in(index, min(wait_s, _LOOK_SECONDS))
                         return
                     break
+                if self._metadata.is_undecided(record.property_map.get(REAL_TOPIC, "")):
+                    self._look_in(index, _RETRY_SECONDS)
+                    break
                 draft = self._draft(record)
                 drafts += [draft] if draft is not None else []
             end += 1

@@ -37,8 +37,14 @@ class TimerDrafts:
         self._drafts = drafts
 
     def is_current(self, draft: QueuedDraft) -> bool:
-        """Whether the queue of a draft made earlier was not removed since."""
+        """Whether the topic of a draft made earlier was not removed since, and is not being removed."""
+        if self.is_undecided(draft.topic.decode()):
+            return False
         return self._store.queues.by_key.get((draft.topic, draft.queue_id)) is draft.queue
+
+    def is_undecided(self, topic: str) -> bool:
+        """Whether the topic is being removed: its timers wait until that is decided."""
+        return self._metadata.is_undecided(topic)
 
     def make(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
         """The message to append; None, with a line in the log, when there is nowhere to put it.

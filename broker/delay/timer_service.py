@@ -333,6 +333,9 @@ class TimerService:
             self._append(slot_ms, batch)
 
     def _made_now(self, due: DueTimer, now_ms: int) -> QueuedDraft | None:
+        if not due.is_roll and self._drafts.is_undecided(due.timer.topic):
+            self._due.retry(due, now_ms + _RETRY_MS)
+            return None
         try:
             draft = self._drafts.make(due, now_ms)
         except StoreError as error:

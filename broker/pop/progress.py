@@ -10,7 +10,7 @@ message comes again.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice, zip_longest
 from typing import Final, TypeVar
 
@@ -102,8 +102,18 @@ class PopProgress:
         self._cancel()
         if not (self.checkpoints.has_changes() or self.orders.has_changes()):
             return []
-        tables = zip_longest(_parts(self.checkpoints.take_changes()), _parts(self.orders.take_changes()))
-        return [self._part(PopChange(checkpoints or {}, orders or {})) for checkpoints, orders in tables]
+        checkpoints = self._sendable(self.checkpoints.take_changes(), self.checkpoints.send_again)
+        orders = self._sendable(self.orders.take_changes(), self.orders.send_again)
+        tables = zip_longest(_parts(checkpoints), _parts(orders))
+        return [self._part(PopChange(taken or {}, given or {})) for taken, given in tables]
+
+    def _sendable(self, changes: dict[str, _V], send_again: Callable[[Iterable[str]], None]) -> dict[str, _V]:
+        """Without those of topics and groups whose removal is undecided: they are looked at again soon."""
+        kept_back = [key for key in changes if self._offsets.is_kept_back(key)]
+        if kept_back:
+            send_again(kept_back)
+            self.changed()
+        return {key: value for key, value in changes.items() if key not in kept_back}
 
     async def drain(self) -> None:
         """Append what has been gathered and wait until the log has it, or has refused it."""

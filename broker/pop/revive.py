@@ -19,7 +19,6 @@ from broker.append.drafts import DraftMaker
 from broker.append.target import SendTargets
 from broker.config import BrokerConfig
 from broker.counting.events import Events
-from broker.delay.deliveries import PLACED
 from broker.pop.progress import PopProgress
 from broker.role import Role
 from broker.state.metadata import Metadata
@@ -28,11 +27,11 @@ from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
 from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import Record, decode_record
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.replicated_log import AppendReceipt
+from store.replicated_log import PLACED, AppendReceipt
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +116,8 @@ class ReviveService:
 
     def _revive(self, checkpoint: Checkpoint) -> None:
         topic, group = checkpoint.topic, checkpoint.group
+        if self._metadata.is_undecided(topic, group):
+            raise Refusal(Cause.BUSY, f"topic {topic} or group {group} is being removed")
         if self._metadata.topic(topic) is None or self._metadata.group(group) is None:
             self.dropped += len(checkpoint.open_offsets)
             return

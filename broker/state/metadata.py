@@ -4,10 +4,14 @@
     change:   check -> record of the state topic (same turn, before the message that needs it) -> commit -> apply
 
 A proposal is visible to its leader at once, so that the message behind it in the log can be taken; it vanishes when
-the log refuses it. A topic whose removal is proposed takes no messages until the removal is committed.
+the log refuses it.
+
+A removal is undecided from its proposal until it is committed or refused. Meanwhile the topic or group does not exist
+here, and whatever would make it again, or write of its messages and progress, is refused or waits: behind the removal
+such records would belong to a topic that the other nodes do not know.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker.config import BrokerConfig
@@ -18,6 +22,7 @@ from broker.state.settings import PERM_INHERIT, PERM_READ_WRITE, GroupConfig, To
 from broker.state.tables import ChangeDone, Propose, ReplicatedState, StateChange, offset_key
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.queue_kinds import LIGHT_PREFIX
+from store.replicated_log import PLACED
 
 _V = TypeVar("_V")
 
@@ -31,6 +36,9 @@ class Metadata:
     Args:
         propose: appends a change and calls back once, with None when it is committed and applied.
         new_topics: told of topics that are made because somebody sends to them.
+
+    Attributes:
+        before_removal: appends the progress that was gathered: what is known of a topic lies before its removal.
     """
 
     def __init__(
@@ -42,6 +50,7 @@ class Metadata:
         self._propose = propose
         self._new_topics = new_topics
         self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
+        self.before_removal: Callable[[], None] = lambda: None
         self._proposed_topics: dict[str, TopicConfig | None] = {}
         self._proposed_groups: dict[str, GroupConfig | None] = {}
 
@@ -98,6 +107,21 @@ class Metadata:
         """All committed groups and the system's, by name."""
         return {name: GroupConfig(name=name) for name in names.SYSTEM_GROUPS} | self._state.groups
 
+    def is_undecided(self, topic: str, group: str | None = None) -> bool:
+        """Whether the removal of the topic, or of the group where one is given, is proposed and not decided yet."""
+        is_topic = topic in self._proposed_topics and self._proposed_topics[topic] is None
+        is_group = group is not None and group in self._proposed_groups and self._proposed_groups[group] is None
+        return is_topic or is_group
+
+    def check_decided(self, topic: str) -> None:
+        """Refuse while the removal of the topic is undecided.
+
+        Raises:
+            Refusal: BUSY.
+        """
+        if self.is_undecided(topic):
+            raise Refusal(Cause.BUSY, f"topic {topic} is being removed, try again soon", retry_after_ms=200)
+
     # ---- change
 
     def create_from_template(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
@@ -118,8 +142,9 @@ class Metadata:
         """The retry or dead-letter topic, made when missing and this node may.
 
         Raises:
-            Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name.
+            Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name; BUSY while its removal is undecided.
         """
+        self.check_decided(name)
         found = self.topic(name)
         if found is None:
             names.check_topic_name(name.replace(names.POP_RETRY_V2, "_", 1))
@@ -131,7 +156,7 @@ class Metadata:
         """Propose a new topic or new settings of one.
 
         Raises:
-            Refusal: INVALID_PARAMETER when there are `max_topics` already.
+            Refusal: INVALID_PARAMETER when there are `max_topics` already; BUSY while its removal is undecided.
         """
         self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic}), done)
@@ -181,23 +206,35 @@ class Metadata:
         self._proposed_topics.clear()
         self._proposed_groups.clear()
 
+    def applied(self, change: StateChange) -> None:
+        """A change is in the replicated state: the removals in it are decided."""
+        self._forget(_removed(change.topics), _removed(change.groups))
+
+    def _forget(self, topics: Mapping[str, TopicConfig | None], groups: Mapping[str, GroupConfig | None]) -> None:
+        _remove_same(self._proposed_topics, topics.items())
+        _remove_same(self._proposed_groups, groups.items())
+
     def _make_for_sender(self, topic: TopicConfig) -> TopicConfig:
         self._check_room(topic.name)
         self._change(StateChange(topics={topic.name: topic}), self._new_topics.made(topic.name))
         return topic
 
     def _check_room(self, name: str) -> None:
+        self.check_decided(name)
         count = len(self._state.topics)
         if name not in self._state.topics and count >= self._config.max_topics:
             raise Refusal(Cause.INVALID_PARAMETER, f"topic {name} is one too many: there are {count}, maxTopics")
 
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
+        if None in change.topics.values() or None in change.groups.values():
+            self.before_removal()
         self._proposed_topics.update(change.topics)
         self._proposed_groups.update(change.groups)
 
         def settle(refusal: Refusal | None) -> None:
-            _remove_same(self._proposed_topics, change.topics.items())
-            _remove_same(self._proposed_groups, change.groups.items())
+            self._forget(_kept(change.topics), _kept(change.groups))
+            if refusal is not None and refusal.cause not in PLACED:  # else the removals may still come: see `applied`
+                self._forget(_removed(change.topics), _removed(change.groups))
             if done is not None:
                 done(refusal)
 
@@ -209,6 +246,14 @@ def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:
     for name, value in items:
         if name in table and table[name] is value:
             del table[name]
+
+
+def _kept(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
+    return {name: value for name, value in table.items() if value is not None}
+
+
+def _removed(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
+    return {name: None for name, value in table.items() if value is None}
 
 
 def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:

@@ -24,15 +24,26 @@ CommitDone = Callable[[Refusal | None], None]
 class ConsumerOffsets:
     """Offsets of all groups: the next queue offset a group will read, by topic, group and queue.
 
+    Args:
+        is_undecided: whether the removal of a topic or of a group is proposed and not decided; their offsets wait.
+
     Attributes:
         beside: what is to be in the log no later than the offsets, and who hears of each part: the last rides in the
             record of the first offsets.
     """
 
-    def __init__(self, state: ReplicatedState, role: Role, propose: Propose, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        state: ReplicatedState,
+        role: Role,
+        propose: Propose,
+        is_undecided: Callable[[str, str], bool],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self._state = state
         self._role = role
         self._propose = propose
+        self._is_undecided = is_undecided
         self._loop = loop
         self._ahead: dict[str, dict[int, int]] = {}
         self._resets: dict[tuple[str, int], int] = {}
@@ -67,6 +78,9 @@ class ConsumerOffsets:
 
     def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
         """Store an offset; `done` hears None when the log has it for good, else why it may not."""
+        if self._is_undecided(topic, group):
+            done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
+            return
         key = offset_key(topic, group)
         if (key, queue_id) in self._resets:
             done(None)
@@ -136,8 +150,10 @@ class ConsumerOffsets:
         for change, done in before:
             self._propose(StateChange(pop=change), done)
         waiting, self._waiting = self._waiting, []
-        pending = sorted(self._unsent)
-        self._unsent.clear()
+        pending = sorted(pair for pair in self._unsent if not self.is_kept_back(pair[0]))
+        self._unsent.difference_update(pending)
+        if self._unsent:
+            self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
         if not pending:
             _tell_all(waiting, Refusal(Cause.TOPIC_NOT_EXIST, "the topic or the group was removed meanwhile"))
             if pop:
@@ -161,6 +177,11 @@ class ConsumerOffsets:
             _tell_all(waiting, refusal)
 
         self._propose(StateChange(offsets=values, pop=pop), done)
+
+    def is_kept_back(self, key: str) -> bool:
+        """Whether what is known of a place (`topic@group`, with more behind it or not) must not be sent now."""
+        topic, group = key.split(OFFSET_KEY_SEPARATOR)[:2]
+        return self._is_undecided(topic, group)
 
     async def drain(self) -> None:
         """Append what has been gathered and wait until the log has it, or has refused it."""

@@ -185,6 +185,7 @@ class TransactionRequests:
         """The message as consumers see it; parked once more when it is delayed."""
         properties = dict(record.property_map)
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        self._metadata.check_decided(name)
         topic = self._metadata.existing_topic(name)
         if not queue_id.isascii() or not queue_id.isdigit():
             raise Refusal(

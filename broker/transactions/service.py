@@ -23,7 +23,7 @@ from broker.append.appender import Appender
 from broker.append.drafts import DraftMaker
 from broker.append.target import SendTargets
 from broker.config import BrokerConfig
-from broker.delay.deliveries import PLACED, WAIT_SECONDS, Deliveries, Kind
+from broker.delay.deliveries import WAIT_SECONDS, Deliveries, Kind
 from broker.role import Role
 from broker.state import names
 from broker.state.tables import ReplicatedState, offset_key
@@ -36,7 +36,7 @@ from ledgermq.remoting.refusal import Refusal
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
-from store.replicated_log import AppendReceipt
+from store.replicated_log import PLACED, AppendReceipt
 from store.timer.metrics import TopicCounts
 
 log = logging.getLogger(__name__)

@@ -72,6 +72,8 @@ class BatchQueue(ConsumeQueue):
         """
         slots, offset = self._slots, entry.queue_offset
         slot = (*entry[:3], entry.store_timestamp, offset, entry.messages, NOT_COMPACTED, 0)
+        if offset == 0 < self.max_offset and self._begins_anew(entry.physical_offset):
+            self.clear()
         if offset >= self.max_offset:
             self.is_gapped = self.is_gapped or (offset > self.max_offset > self.min_offset)
             slots.put_slot(slots.max_offset, slot)

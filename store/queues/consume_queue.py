@@ -61,6 +61,7 @@ class ConsumeQueue:
         max_offset: next unit to dispatch.
         next_offset: next one to assign to a message; at least `max_offset` while this node may write.
         room_end: units below have blocks on disk; see `reserve`.
+        is_removed: it was dropped from its table, with its files.
         is_watched: records of this topic are shown to the listeners as they are dispatched.
         is_gapped: units were missing when it was loaded or filled; only the whole log can tell which.
     """
@@ -72,6 +73,7 @@ class ConsumeQueue:
         "_flushed_offset",
         "_window_end",
         "is_gapped",
+        "is_removed",
         "is_watched",
         "max_offset",
         "min_offset",
@@ -94,6 +96,7 @@ class ConsumeQueue:
         self.next_offset = 0
         self.room_end = 0
         self.is_watched = False
+        self.is_removed = False
         self.is_gapped = False
         self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
@@ -123,6 +126,7 @@ class ConsumeQueue:
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Set one unit: the next one, or, when the log is dispatched again, one that may be there already.
 
+        Number 0 behind the queue's last record begins a new life of the topic: what the queue has is dropped.
         An empty queue takes any offset as its first. A unit that leaves a gap shorter than a file is preceded by
         blanks; a longer gap is not filled and the unit not stored. Both set `is_gapped`.
 
@@ -293,8 +297,10 @@ class ConsumeQueue:
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
         """Another file or chunk, a first unit past 0, a gap, or a unit that should be there."""
         if queue_offset < self.max_offset:
-            self._put_again(queue_offset, unit)
-            return
+            if queue_offset > 0 or not self._begins_anew(unit[0]):
+                self._put_again(queue_offset, unit)
+                return
+            self.clear()
         if queue_offset > self.max_offset == self.min_offset:
             self.restart(queue_offset)
         elif queue_offset > self.max_offset:
@@ -306,6 +312,11 @@ class ConsumeQueue:
         self._open_window(queue_offset)
         self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
         self.max_offset = queue_offset + 1
+
+    def _begins_anew(self, physical_offset: int) -> bool:
+        """Whether unit 0 of a record at this place belongs to another life of the topic than the units here."""
+        last = self.unit(self.max_offset - 1)
+        return last is None or last[0] < physical_offset
 
     def _put_again(self, queue_offset: int, unit: Unit) -> None:
         """The log is dispatched again: what is there must be equal, or is made so."""

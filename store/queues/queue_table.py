@@ -136,7 +136,7 @@ class QueueTable:
         return starts
 
     def restart(self, starts: QueueStarts) -> None:
-        """Empty all queues; each goes on with the number in `starts`, or its own next one.
+        """Empty all queues; each goes on with the number in `starts`, those that it does not name with 0.
 
         Raises:
             InvalidTopicError, DiskFullError, DiskFailedError: some queues are restarted, some are not.
@@ -145,7 +145,14 @@ class QueueTable:
             for queue_id in queue_ids:
                 self.get(topic, queue_id)
         for queue in self:
-            queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, queue.max_offset))
+            queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, 0))
+
+    def next_starts(self) -> QueueStarts:
+        """For each queue its own next number."""
+        starts: QueueStarts = {}
+        for queue in self:
+            starts.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+        return starts
 
     def delete(self, queue: ConsumeQueue) -> None:
         """Drop one queue, its files and its folder.
@@ -159,6 +166,7 @@ class QueueTable:
             with contextlib.suppress(OSError):  # other queues of the topic are there
                 folder.parent.rmdir()
         queue.clear()
+        queue.is_removed = True
         self.removals += 1
         del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
@@ -173,6 +181,7 @@ class QueueTable:
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             queue.clear()
+            queue.is_removed = True
             self.removals += 1
             del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
         if topic.startswith(LIGHT_PREFIX):

@@ -212,7 +212,7 @@ class SlowLog:
 
 def slow_offsets(log: SlowLog, directory: Path) -> ConsumerOffsets:
     role = Role(small_config(directory), log_state(writable=True, generation=1))
-    return ConsumerOffsets(log.state, role, log.propose, asyncio.get_running_loop())
+    return ConsumerOffsets(log.state, role, log.propose, lambda _topic, _group: False, asyncio.get_running_loop())
 
 
 async def test_an_offset_that_comes_back_while_the_log_is_slow_is_the_one_that_stays(tmp_path: Path) -> None:
