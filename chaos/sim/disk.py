@@ -14,6 +14,7 @@ Entries are 16 bytes (term, payload); a message's payload holds its queue offset
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from struct import Struct
@@ -314,8 +315,8 @@ class SimHardStates:
     def load(self) -> HardState:
         state = self._disk.hard_state
         if state is None:
-            return HardState(recovering=True)
-        return HardState(state.term, state.voted_for, state.recovering or self._disk.amnesiac)
+            return HardState(recovering=True, forgot_votes=True)
+        return replace(state, recovering=state.recovering or self._disk.amnesiac)
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
         self._disk.save_hard_state(state, done)

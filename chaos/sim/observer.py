@@ -21,9 +21,11 @@
           and no two share a place
     R17   an ordinary election is won by a quorum of votes of members that     a node begins to lead
           have not forgotten anything
+    R18   who forgot its votes is sound again in no term below one in which    a node turns sound
+          it voted
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
-R15 (for pre-vote), R16 (for those who follow the log) and R17 (for members that forgot) are ours; the others are those
-of the Raft paper and thesis, numbered.
+R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
+log), R17 and R18 (for members that forgot).
 """
 
 from bisect import bisect_left
@@ -108,6 +110,9 @@ class Observer:
             self._seen[name] = after = check(before, raft)
         except InvariantError as error:
             raise SafetyViolation("R3/R4/R10", str(error)) from error
+        if before.recovering and not after.recovering:
+            voted = max((term for voter, term in self._votes if voter == name), default=0)
+            self._expect(after.term >= voted, "R18", f"{name} is sound in term {after.term}, and voted in term {voted}")
         if after.role is Role.LEADER and before.role is not Role.LEADER:
             self._begins_to_lead(name, raft)
         if after.commit_index != before.commit_index:

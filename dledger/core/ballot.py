@@ -49,18 +49,21 @@ class Ballot:
         self.needed = len(settings.peers) if request.salvage and not allow_missing else settings.quorum
 
     def record(self, peer: str, response: VoteResponse) -> Outcome:
-        """Take an answer of this round; those of another round or kind change nothing."""
-        is_ours = response.pre_vote == self.request.pre_vote and (
-            not response.granted or response.term == self.request.term
-        )
-        if is_ours:
+        """Take an answer of this round; those of another round or kind change nothing.
+
+        "Stale" from a member that is not ahead answers a question for its term (see `HardState.forgot_votes`).
+        """
+        term = self.request.term
+        is_ours = response.pre_vote == self.request.pre_vote and (not response.granted or response.term == term)
+        is_about_its_term = response.cause is VoteCause.STALE_TERM and response.term < term
+        if is_ours and not is_about_its_term:
             self._answers[peer] = response
         return self.outcome()
 
     def outcome(self) -> Outcome:
         """What the answers so far come to."""
         yes = (self.own_vote and self._own_vote_counts) + sum(answer.granted for answer in self._answers.values())
-        if yes >= self.needed:
+        if yes >= self.needed and (self.request.salvage or self._state.knows_its_votes):
             return Outcome.WON
         if self.request.pre_vote and self._may_salvage():
             return Outcome.SALVAGE

@@ -29,7 +29,7 @@ class Follower:
         matched_index: this log equals the leader's up to here; `NO_INDEX` before it was shown.
         heard_ms: when the leader was last heard.
         recover_target: up to where the log must reach, and count, until this node is sound again (`NO_INDEX`: not
-            told yet).
+            told yet). A node that forgot its votes must have heard every other member, too.
     """
 
     __slots__ = ("_pending", "_state", "heard_ms", "leader_id", "matched_index", "recover_target")
@@ -167,7 +167,8 @@ class Follower:
         )
 
     def _recover(self) -> None:
-        target = self.recover_target
-        if target != NO_INDEX and min(self.matched_index, self._state.counted_index) >= target:
+        state, target = self._state, self.recover_target
+        is_level = target != NO_INDEX and min(self.matched_index, state.counted_index) >= target
+        if is_level and state.knows_its_votes:
             self.recover_target = NO_INDEX
-            self._state.become_sound(self.leader_id)
+            state.become_sound(self.leader_id)

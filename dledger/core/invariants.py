@@ -31,6 +31,7 @@ class View(NamedTuple):
     first_index: int
     last_index: int
     commit_index: int
+    recovering: bool
 
 
 def view(raft: Raft) -> View:
@@ -44,6 +45,7 @@ def view(raft: Raft) -> View:
         terms.first_index,
         terms.last_index,
         state.commit_index,
+        state.recovering,
     )
 
 

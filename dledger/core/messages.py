@@ -49,14 +49,21 @@ class Span:
 class HardState:
     """What a node must not forget. Durable before any answer that rests on it.
 
-    `voted_for` is "" when no vote was given in `term`. `recovering`: this node may have forgotten what it promised
-    (a new directory, or a machine's crash under ASYNC_FLUSH): it neither votes nor counts until a leader brought it
-    up; only a salvage election, which needs every member, may use its vote.
+    Attributes:
+        term: the node's term.
+        voted_for: who was given the vote of `term`; "" when nobody was.
+        recovering: this node may have forgotten what it promised (a new directory, or a machine's crash under
+            ASYNC_FLUSH). It neither votes nor counts until a leader has brought it up; only a salvage election, which
+            needs every member, may use its vote.
+        forgot_votes: set only while `recovering`, in a directory that never held a term: this node may have voted in
+            terms that it does not know. It stays recovering until it has heard every other member, since each candidate
+            that it may have voted for knows the term.
     """
 
     term: int = 0
     voted_for: str = ""
     recovering: bool = False
+    forgot_votes: bool = False
 
 
 class VoteCause(IntEnum):
@@ -180,6 +187,18 @@ class TransferRequest:
 
     term: int
     leader_id: str
+
+
+def sender_term(message: "Message") -> int | None:
+    """The term that the sender was in when it made `message`; None when the message does not say.
+
+    A pre-vote is asked for, and agreed to, in a term that the sender has not entered.
+    """
+    if isinstance(message, VoteRequest) and message.pre_vote:
+        return message.term - 1
+    if isinstance(message, VoteResponse) and message.pre_vote and message.granted:
+        return None
+    return message.term
 
 
 Message = (

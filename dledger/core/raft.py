@@ -19,6 +19,7 @@ from dledger.core.leader import Leader
 from dledger.core.member import Member
 from dledger.core.messages import (
     NO_INDEX,
+    NO_TERM,
     AppendRequest,
     AppendResponse,
     HardState,
@@ -28,6 +29,7 @@ from dledger.core.messages import (
     TransferRequest,
     VoteRequest,
     VoteResponse,
+    sender_term,
 )
 from dledger.core.ready import Ready
 from dledger.core.roles import Role, SoftState
@@ -68,6 +70,7 @@ class Raft(Member):
         self._told_commit = self.state.commit_index
         self._told_soft: tuple[object, ...] = ()
         self._asked_save: HardState | None = None
+        self._ask_terms_due_ms = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             AppendResponse: self._on_append_response,
             AppendRequest: self._on_append_request,
@@ -135,6 +138,10 @@ class Raft(Member):
             return
         if stall_ms > 0:
             self._forgive(stall_ms)
+        if state.unheard and state.now_ms >= self._ask_terms_due_ms:
+            self._ask_terms_due_ms = state.now_ms + self.settings.heartbeat_ms
+            for peer in sorted(state.unheard - state.lost_links):
+                self._ask_for_term(peer)
         if self.leader is not None:
             self._tick_leader(self.leader)
         elif self.clock.is_due:
@@ -150,6 +157,10 @@ class Raft(Member):
             self.ignored_count += 1
             return
         self._handlers[type(message)](peer, message)
+        if self.state.unheard:
+            term = sender_term(message)
+            if term is not None and term <= self.state.term:
+                self.state.unheard.discard(peer)
 
     def peer_lost(self, peer: str) -> None:
         """The connection to a member broke. If it led, ask for votes without waiting for the clock.
@@ -169,6 +180,8 @@ class Raft(Member):
         """A connection to a member stands (again)."""
         self._joined.add(peer)
         self.state.lost_links.discard(peer)
+        if peer in self.state.unheard:
+            self._ask_for_term(peer)
         if self.leader is not None and peer in self.leader.peers:
             self.leader.link_changed(peer, is_up=True)
         elif self.role is Role.FOLLOWER and self.leader_id is None:
@@ -281,8 +294,12 @@ class Raft(Member):
         self.leader.read_index(token)
 
     def allow_missing(self) -> None:
-        """An operator says that a member is gone for good: until a leader is heard, a quorum may salvage."""
+        """An operator says that a member is gone for good: until a leader is heard, a quorum may salvage.
+
+        A node that forgot its votes does not wait for the term of that member any more.
+        """
         self._allow_missing = True
+        self.state.unheard.clear()
 
     # -- output
 
@@ -337,6 +354,12 @@ class Raft(Member):
             self.ignored_count += 1  # no log can begin there
         else:
             self.follower.on_install(request)
+
+    def _ask_for_term(self, peer: str) -> None:
+        """Ask for a pre-vote in a term below all others: the answer is never a yes, and tells the member's term."""
+        terms = self.state.terms
+        request = VoteRequest(NO_TERM, self.settings.node_id, terms.last_index, terms.last_term, pre_vote=True)
+        self.state.messages.append((peer, request))
 
     def _tell_term(self, peer: str, request: AppendRequest) -> None:
         state = self.state

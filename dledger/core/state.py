@@ -38,6 +38,8 @@ class NodeState:
         quorum: smallest majority of the members.
         now_ms: the last tick's time.
         term, voted_for, recovering: the hard state as it should be; `saved` is the durable one.
+        unheard: members whose term a node that forgot its votes has not heard yet; it stays recovering as long as there
+            are any. Empty for every other node.
         terms: the log's terms, entries of this turn included.
         durable_index: flushed up to here; at most `terms.last_index`.
         commit_index: can never vanish up to here; at least `terms.first_index - 1`.
@@ -50,6 +52,7 @@ class NodeState:
     __slots__ = (
         "commit_index",
         "durable_index",
+        "forgot_votes",
         "held",
         "jitter",
         "lost_links",
@@ -65,6 +68,7 @@ class NodeState:
         "stalled",
         "term",
         "terms",
+        "unheard",
         "unsaved",
         "voted_for",
         "writes",
@@ -90,6 +94,8 @@ class NodeState:
         self.commit_index = min(max(commit_index, source.first_index - 1), source.last_index)
         self.saved = hard_state
         self.recovering = hard_state.recovering
+        self.forgot_votes = hard_state.forgot_votes
+        self.unheard = set(settings.others) if hard_state.forgot_votes else set()
         # a crash between the flush of entries and that of a new term leaves entries ahead: no vote was given in theirs
         is_behind = self.terms.last_term > hard_state.term
         self.term = self.terms.last_term if is_behind else hard_state.term
@@ -104,8 +110,8 @@ class NodeState:
 
     @property
     def hard_state(self) -> HardState:
-        """Term, vote and recovering as they should be on disk."""
-        return HardState(self.term, self.voted_for, self.recovering)
+        """As it should be on disk."""
+        return HardState(self.term, self.voted_for, self.recovering, self.forgot_votes)
 
     @property
     def counted_index(self) -> int:
@@ -129,6 +135,11 @@ class NodeState:
         assert term > self.term, (term, self.term)
         self.term, self.voted_for, self.unsaved = term, "", True
 
+    @property
+    def knows_its_votes(self) -> bool:
+        """Whether this node gave no vote in a term above its own."""
+        return not self.unheard
+
     def vote_for(self, peer: str) -> None:
         """Give this term's one vote."""
         assert self.voted_for in ("", peer), (self.term, self.voted_for, peer)
@@ -138,10 +149,12 @@ class NodeState:
     def become_sound(self, leader_id: str | None) -> None:
         """`leader_id` brought this node up, or (this node itself) a salvage election made its log the truth.
 
-        A vote of this term that was forgotten was not for another leader, so none may be given to one now.
+        A vote of this term that was forgotten was not for another leader, so none may be given to one now. In no later
+        term can there be a forgotten vote: this node heard every member whose candidacy it may have voted for.
         """
         if self.recovering:
-            self.recovering, self.unsaved = False, True
+            self.recovering, self.forgot_votes, self.unsaved = False, False, True
+            self.unheard.clear()
             self.voted_for = self.voted_for or leader_id or ""
 
     def persisted(self, hard_state: HardState) -> None:

@@ -3,6 +3,7 @@
     voteLeader=n1        "" when no vote was given in the term
     currTerm=2
     recovering=true      ours, absent when false: this node may have forgotten what it promised
+    forgotVotes=true     ours, only with `recovering`: it may have voted in terms that it does not know
 
 A save runs in a thread of its own, because a sync takes long and the loop must go on hearing heartbeats. Java's keys
 stay Java's and Java skips ours (`MemberState.java`); unlike Java the file is synced, and its `.bak` is not needed.
@@ -38,7 +39,8 @@ def read_hard_state(directory: Path) -> HardState | None:
         return HardState(
             term=int(values["currTerm"]),
             voted_for=values.get("voteLeader", ""),
-            recovering=values.get("recovering", "false") == "true",
+            recovering=(recovering := values.get("recovering", "false")) == "true",
+            forgot_votes=values.get("forgotVotes", recovering) == "true",
         )
     except FileNotFoundError:
         return None
@@ -54,7 +56,7 @@ def write_hard_state(directory: Path, state: HardState) -> None:
     """
     lines = [f"voteLeader={state.voted_for}", f"currTerm={state.term}"]
     if state.recovering:
-        lines.append("recovering=true")
+        lines += ["recovering=true", f"forgotVotes={str(state.forgot_votes).lower()}"]
     write_durably(directory / FILE_NAME, ("\n".join(lines) + "\n").encode())
 
 
@@ -90,7 +92,7 @@ class HardStateFile:
     def load(self) -> HardState:
         """The last durable state. A doubt is made durable here, before anybody can be told otherwise."""
         found = read_hard_state(self._directory)
-        state = found or HardState(term=max(self._last_term, 0), voted_for="", recovering=True)
+        state = found or HardState(term=max(self._last_term, 0), voted_for="", recovering=True, forgot_votes=True)
         if self._doubt:
             state = replace(state, recovering=True)
         if state != found:

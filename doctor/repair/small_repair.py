@@ -91,5 +91,5 @@ def _repair_term(folder: Path, facts: LogFacts, *, is_short: bool) -> list[str]:
         if is_short:
             write_hard_state(folder, replace(state, recovering=True))
         return []
-    write_hard_state(folder, HardState(term=max(facts.last_term, 0), voted_for=_NOBODY, recovering=True))
+    write_hard_state(folder, HardState(max(facts.last_term, 0), _NOBODY, recovering=True, forgot_votes=True))
     return [f"term and vote were lost: in term {facts.last_term}, the last entry's, this node votes for nobody"]

@@ -86,6 +86,7 @@ class Script:
     def do_group(self, words: list[str], options: dict[str, str]) -> None:
         """`group n1 n2 n3 [flush=async] [prefer=n1] [n1=1:3,2:1]`: log of a node as runs `term:count`."""
         self._options = {"peers": ",".join(words), **options}
+        is_new = options.get("new") == "yes"
         for name in words:
             disk = HandDisk()
             runs = [run.split(":") for run in options.get(name, "").split(",") if run]
@@ -93,7 +94,7 @@ class Script:
                 for number in range(int(count)):
                     disk.append(int(term), 10 * int(term) + number)
             last_term = int(runs[-1][0]) if runs else 0
-            disk.hard_state = HardState(int(options.get("term", last_term)), "", options.get("new") == "yes")
+            disk.hard_state = HardState(int(options.get("term", last_term)), "", is_new, is_new)
             self.members[name] = Member(name, disk)
             self._boot(self.members[name])
 

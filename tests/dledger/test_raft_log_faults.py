@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from dledger.config import RaftConfig, parse_peers
+from dledger.core.messages import HardState
 from dledger.core.roles import Role
 from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.log.entry import HEADER_SIZE
-from dledger.log.hard_state import read_hard_state
+from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import open_files
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError, StoreLockedError
@@ -395,3 +396,34 @@ async def test_what_java_wrote_since_is_doubted_as_it_was_at_first(raft_cluster:
     files = open_files(cluster.config(leader))
     files.close(is_clean=True)
     assert files.doubt is not None and "Java's DLedger" in files.doubt
+
+
+async def test_a_wiped_node_counts_only_after_it_has_heard_every_member(raft_cluster: Make) -> None:
+    cluster = raft_cluster()
+    _, (wiped, other) = await filled(cluster)
+    await cluster.stop(wiped, other)
+    for path in sorted((cluster.root / wiped).rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    await cluster.start(wiped)
+    await asyncio.sleep(3 * cluster.config(wiped).election_max_ms / 1000)
+    state = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
+    assert state is not None and state.recovering and state.forgot_votes
+    assert cluster.leader() is None, "a member that is down may know a vote of the wiped one"
+    await cluster.stop(wiped)
+    await cluster.start(wiped, other)
+    log = cluster.logs[wiped]
+    await until(lambda: not log.status().soft.recovering, "sound again")
+    state = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
+    assert state is not None and not state.forgot_votes
+    assert isinstance(await cluster.append(await cluster.elected(), b"more"), AppendReceipt)
+
+
+@pytest.mark.parametrize("state", [HardState(3, "n1"), HardState(3, "", True), HardState(0, "", True, True)])
+def test_a_hard_state_is_read_as_it_was_written(tmp_path: Path, state: HardState) -> None:
+    write_hard_state(tmp_path, state)
+    assert read_hard_state(tmp_path) == state
+
+
+def test_a_recovering_node_of_an_older_version_is_taken_to_have_forgotten_its_votes(tmp_path: Path) -> None:
+    (tmp_path / "currterm").write_text("voteLeader=\ncurrTerm=2\nrecovering=true\n")
+    assert read_hard_state(tmp_path) == HardState(2, "", recovering=True, forgot_votes=True)
