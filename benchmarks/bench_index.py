@@ -23,8 +23,9 @@ from ledgermq.message.record import record_size
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLogConfig
 from store.log.queued_draft import QueuedDraft
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.queue_table import QueueTable
+from store.store_config import StoreConfig
 
 ROUNDS = 5
 BATCH = 1000
@@ -35,7 +36,7 @@ HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 async def open_at(root: Path, *, is_indexed: bool) -> OpenStore:
     index = IndexConfig(directory=root / "index", is_safe=True) if is_indexed else None
     return await open_classic_store(
-        StoreConfig(root=root, checkpoint_interval_ms=3_600_000, index=index),
+        StoreConfig(root=root, queue_sync_interval_ms=0, checkpoint_interval_ms=3_600_000, index=index),
         CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=1 << 28),
     )
 

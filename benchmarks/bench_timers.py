@@ -15,13 +15,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.config import BrokerConfig
 from broker.delay.timer_service import TimerService
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.config_key import build
 from node.broker_assembly import Broker
+from node.node_config import NodeConfig
 
 TOPIC = "BenchmarkTest"  # every broker has it
 AHEAD_MS = 6000
@@ -45,7 +46,7 @@ async def until(count: int, timers: TimerService, figure: str) -> None:
 
 
 async def measure(arguments: argparse.Namespace, root: Path) -> dict[str, object]:
-    broker = Broker(BrokerConfig(store_dir=root, listen_host="127.0.0.1", listen_port=0))
+    broker = Broker(build(NodeConfig, {"storePathRootDir": root, "bindAddress": "127.0.0.1", "listenPort": 0}))
     client = RemotingClient()
     await broker.start()
     try:

@@ -21,8 +21,9 @@ from store.log.commit_log import CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.replicated_log import AppendReceipt
+from store.store_config import StoreConfig
 
 BATCH = 32
 QUEUES = 8
@@ -54,7 +55,7 @@ async def open_scratch(
     root: Path, *, flush: FlushMode = FlushMode.ASYNC, warm: bool = False
 ) -> AsyncIterator[OpenStore]:
     """A store at `root`; closed cleanly behind the block."""
-    config = StoreConfig(root=root, queue_file_size_bytes=QUEUE_FILE_SIZE)
+    config = StoreConfig(root=root, queue_sync_interval_ms=0, queue_file_size_bytes=QUEUE_FILE_SIZE)
     log_config = CommitLogConfig(
         directory=root / "commitlog", store_host=HOST, file_size_bytes=FILE_SIZE, flush_mode=flush, warms_up=warm
     )

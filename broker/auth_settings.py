@@ -1,15 +1,30 @@
 """What a broker is told of authentication and authorization.
 
-Source: apache/rocketmq `auth/.../config/AuthConfig.java`; the names it gives these settings are in `node.keys`.
+Source: apache/rocketmq `auth/.../config/AuthConfig.java`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from broker.state.users import SUPER, User
 from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.config_key import BOOL, SECRET, Kind, key, read_integer
 from ledgermq.remoting.errors import JsonError
+
+
+def _read_codes(text: str) -> frozenset[int]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        try:
+            read_integer(word)
+        except ValueError:
+            raise ValueError(f"has {word!r}, which is no request code") from None
+    return frozenset(map(int, words))
+
+
+CODES = Kind("text", _read_codes, lambda codes: ",".join(map(str, sorted(codes))))
+"""Request codes, `10,310`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +37,50 @@ class AuthSettings:
         old_acl: `aclEnable` was said.
     """
 
-    authentication_enable: bool = False
-    authorization_enable: bool = False
-    authentication_whitelist: frozenset[int] = frozenset()
-    authorization_whitelist: frozenset[int] = frozenset()
-    first_user: str = field(default="", repr=False)
-    inner_user: str = field(default="", repr=False)
-    old_acl: bool = False
+    ORIGIN: ClassVar[str] = "AuthConfig"
+
+    authentication_enable: bool = key(
+        "authenticationEnabled",
+        BOOL,
+        False,
+        "Ask clients who they are.",
+        note="Every request of a broker; nameservers ask nobody, as upstream.",
+    )
+    authorization_enable: bool = key(
+        "authorizationEnabled",
+        BOOL,
+        False,
+        "Check what clients may do.",
+        note="What has no rule upstream needs the cluster's Update, or Get where it only shows.",
+    )
+    authentication_whitelist: frozenset[int] = key(
+        "authenticationWhitelist", CODES, frozenset(), "Request codes that need no user."
+    )
+    authorization_whitelist: frozenset[int] = key(
+        "authorizationWhitelist", CODES, frozenset(), "Request codes that need no permission."
+    )
+    first_user: str = key(
+        "initAuthenticationUser",
+        SECRET,
+        "",
+        "First user and password.",
+        note="Made by the leader when there is no such user; never shown.",
+    )
+    inner_user: str = key(
+        "innerClientAuthenticationCredentials",
+        SECRET,
+        "",
+        "User and password of the brokers among themselves.",
+        note="Made likewise; brokers have no requests of their own to sign.",
+    )
+    old_acl: bool = key(
+        "aclEnable",
+        BOOL,
+        False,
+        "Check signatures and permissions by the old access control of 4.x.",
+        origin="BrokerConfig",
+        note="Refused unless authentication and authorization are enabled: RocketMQ 5.3.3 takes and ignores it.",
+    )
 
     def super_users(self) -> list[User]:
         """The users to make when they are not there.
@@ -40,18 +92,18 @@ class AuthSettings:
         return [_user(text, name, secret) for text, name, secret in wanted if text]
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(field, sentence)` of each relation that does not hold."""
+        """`(key, sentence)` of each relation that does not hold."""
         if self.authorization_enable and not self.authentication_enable:
-            yield "authorization_enable", "needs authentication_enable: whoever is not asked who he is can be anybody"
+            yield "authorizationEnabled", "needs authenticationEnabled: whoever is not asked who he is can be anybody"
         if self.old_acl and not (self.authentication_enable and self.authorization_enable):
             yield (
-                "old_acl",
-                "alone protects nothing: set authentication_enable, authorization_enable and first_user,"
+                "aclEnable",
+                "alone protects nothing: set authenticationEnabled, authorizationEnabled and initAuthenticationUser,"
                 " then take plain_acl.yml over with `ledgermq acl import`",
             )
         for name, text, members in (
-            ("first_user", self.first_user, ("username", "password")),
-            ("inner_user", self.inner_user, ("accessKey", "secretKey")),
+            ("initAuthenticationUser", self.first_user, ("username", "password")),
+            ("innerClientAuthenticationCredentials", self.inner_user, ("accessKey", "secretKey")),
         ):
             try:
                 if text:

@@ -1,36 +1,49 @@
-"""What one broker process is told: who it is, where it listens, how it keeps its promise, and its limits.
+"""What one broker is told: who it is, where it listens, its limits.
 
-    broker.conf + overrides -> cli.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
+    broker.conf + overrides -> node.config (parses, refuses, chooses addresses) -> BrokerConfig -> assembly
 
-A value here is already parsed and in range; `broker.config_problems` checks what only two values together can get
-wrong. The names RocketMQ gives these settings are in `node.keys`. The defaults here suit a broker inside one process
-(loopback); what a file leaves out is decided by `node.config`.
+A value here is already parsed and in range; `problems` says what only several values together can get wrong. The
+defaults suit a broker inside one process (loopback); what a file leaves out is decided by `node.config`. How the log is
+kept and replicated is no matter of the broker: see `node.node_config`.
 """
 
-import enum
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import ClassVar
 
 from broker.auth_settings import AuthSettings
-from dledger.config import PeerAddress
+from broker.config_kinds import (
+    ADDRESSES,
+    METRIC_LABELS,
+    METRICS_EXPORTER,
+    PERMISSION,
+    REGISTER_INTERVAL,
+    MetricsExporter,
+)
+from ledgermq.remoting.config_key import (
+    BOOL,
+    INT,
+    NETTY,
+    NOT_NEGATIVE,
+    NOT_NEGATIVE_LONG,
+    OURS,
+    PERCENT,
+    PORT,
+    PORT_OR_OFF,
+    POSITIVE,
+    POSITIVE_LONG,
+    STORE,
+    TEXT,
+    WORDS,
+    key,
+    one_of,
+    section,
+)
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.tls_settings import TlsSettings
-from store.log.flusher import FlushMode
+from store.store_config import StoreConfig
 
-
-class LogMode(enum.StrEnum):
-    """Which side of the replicated-log seam the broker stands on."""
-
-    STANDALONE = "standalone"
-    RAFT = "raft"
-
-
-class MetricsExporter(enum.StrEnum):
-    """How metrics leave the broker; the page of the health port is there in any case."""
-
-    DISABLE = "DISABLE"
-    PROM = "PROM"
+_HEADER_ROOM_BYTES = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,279 +53,435 @@ class BrokerConfig:
     Only `live_config` changes one that is in use.
     """
 
+    ORIGIN: ClassVar[str] = "BrokerConfig"
+
     # who
-    cluster_name: str = "DefaultCluster"
-    broker_name: str = "broker"
-    broker_id: int = 0
-    """Id registered in standalone mode. In Raft mode the leader registers 0, a follower `follower_broker_id`."""
-    mode: LogMode = LogMode.STANDALONE
+    cluster_name: str = key(
+        "brokerClusterName", TEXT, "DefaultCluster", "Name of the cluster that the broker belongs to."
+    )
+    broker_name: str = key(
+        "brokerName",
+        TEXT,
+        "broker",
+        "Name that this broker and its replicas share in routes.",
+        shown="<the host's name>",
+    )
+    broker_id: int = key(
+        "brokerId",
+        NOT_NEGATIVE_LONG,
+        0,
+        "Number of this broker within its name: 0 is the master. In Raft mode roles decide instead.",
+        note="Has no effect in Raft mode: the leader registers 0, a follower the number in its node id plus one.",
+    )
+    node_id: str = ""
+    """This node among the replicas of its broker name, for messages and metrics; empty where it has none."""
+    follower_id: int = 1
+    """Id registered while another node leads."""
 
     # where
-    listen_host: str = "0.0.0.0"
-    listen_port: int = 10911
-    advertised_host: str = "127.0.0.1"
-    """Host that routes name and clients dial (brokerIP1)."""
-    advertised_port: int | None = None
-    """Port that routes name; None: the port listened at. For mapped container ports."""
-    inside_host: str = "127.0.0.1"
-    """Host that the other members of the cluster dial (brokerIP2)."""
-    namesrv_addrs: tuple[str, ...] = ()
-    """`host:port` of every nameserver; each is told of every role change."""
-    health_host: str = "0.0.0.0"
-    health_port: int | None = None
-    """Port of /livez, /readyz, /metrics; None: not served."""
+    listen_host: str = key(
+        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
+    )
+    listen_port: int = key(
+        "listenPort", PORT, 10911, "Port at which clients are served.", shown="<10911, for a nameserver 9876>"
+    )
+    advertised_host: str = key(
+        "brokerIP1",
+        TEXT,
+        "127.0.0.1",
+        "Host that routes name: what clients dial.",
+        shown="<an address of this machine>",
+        note="Chosen and printed at the start, with the other candidates, when it is not set.",
+        alias="advertisedHost",
+    )
+    advertised_port: int | None = key(
+        "advertisedPort",
+        PORT,
+        None,
+        "Port that routes name, where a container's port is mapped to another one.",
+        shown="<listenPort>",
+        origin=OURS,
+    )
+    inside_host: str = key(
+        "brokerIP2",
+        TEXT,
+        "127.0.0.1",
+        "Host that the other members of the cluster dial.",
+        shown="<an address of this machine>",
+        note="In Raft mode the host of this node's entry in dLegerPeers, when it is not set.",
+        alias="insideHost",
+    )
+    namesrv_addrs: tuple[str, ...] = key(
+        "namesrvAddr", ADDRESSES, (), "Nameservers, host:port divided by semicolons; each is told of every role change."
+    )
+    health_host: str = key(
+        "healthHost",
+        TEXT,
+        "0.0.0.0",
+        "Address at which /livez, /readyz and /metrics are served over HTTP.",
+        shown="<bindAddress>",
+        origin=OURS,
+    )
+    health_port: int | None = key(
+        "healthPort",
+        PORT_OR_OFF,
+        None,
+        "Port of /livez, /readyz and /metrics; off serves none.",
+        shown="<listenPort + 5>",
+        origin=OURS,
+    )
 
     # metrics, beside those on the health port
-    metrics_exporter: MetricsExporter = MetricsExporter.DISABLE
-    metrics_host: str = ""
-    """Where RocketMQ's page is served besides; empty: the advertised host."""
-    metrics_port: int = 5557
-    metrics_labels: tuple[tuple[str, str], ...] = ()
-    """Names and values that every series of RocketMQ's gets."""
-    metrics_in_delta: bool = False
-    metrics_label_sets_max: int = 50_000
-    """Of one metric; what comes beyond is counted together."""
-
-    # Raft
-    raft_group: str = ""
-    raft_self_id: str = ""
-    raft_peers: tuple[PeerAddress, ...] = ()
-    """All members, this node included. The own Raft listener binds `listen_host` at the own entry's port."""
-    preferred_leader: str | None = None
-    """Node id that is handed leadership when it is caught up."""
-    raft_heartbeat_interval_ms: int = 100
-    raft_election_timeout_ms: int = 700
-    """Lower bound t; each wait is drawn from [t, 1.5t). A closed connection does not wait for it."""
-
-    # store
-    store_dir: Path = field(default_factory=lambda: Path.home() / "store")
-    commit_log_dir: Path | None = None
-    """None: `<store_dir>/commitlog`; see `commit_log_path`. Unused in Raft mode."""
-    commit_log_file_size_bytes: int = 1 << 30
-    consume_queue_file_size_bytes: int = 6_000_000
-    """A multiple of 20, the size of a unit."""
-
-    # flush
-    flush_mode: FlushMode = FlushMode.ASYNC
-    """`node.config` makes it SYNC in Raft mode when the file does not say."""
-    flush_interval_ms: int = 500
-    """ASYNC only: longest time between two flushes of the commit log."""
-    flush_least_pages: int = 4
-    """ASYNC, standalone: fewest pages of 4096 bytes worth a flush before the thorough interval is over; 0: any byte."""
-    flush_thorough_interval_ms: int = 10_000
-    flush_timed: bool = True
-    """ASYNC, standalone: flush at the interval only, not also when records were placed or committed."""
-    flush_wakes: bool = False
-    sync_flush_timeout_ms: int = 5000
-    """How long a batch may wait for the disk before its senders are told FLUSH_TIMEOUT."""
-    replica_timeout_ms: int = 3000
-    """How long a batch may wait for a quorum before its senders are told REPLICA_TIMEOUT."""
-
-    # files of the standalone log: see `store.log.commit_log_config`
-    stamps_crc: bool = False
-    transient_pool: bool = False
-    transient_pool_count: int = 5
-    transient_pool_refuses: bool = False
-    commit_wakes: bool = True
-    commit_interval_ms: int = 200
-    commit_least_pages: int = 4
-    commit_thorough_interval_ms: int = 200
-    warms_up_files: bool = False
-    warm_up_flush_pages: int = 4096
-    mapped_file_swap: bool = True
-    mapped_file_count_max: int = 100
-    reads_ahead: bool = True
-    forced_delete_after_ms: int = 120_000
-
-    # kinds of consume queues: see `store.queues.queue_kinds`
-    queue_ext: bool = False
-    queue_ext_file_size_bytes: int = 48 << 20
-    batch_queue_file_size_bytes: int = 13_800_000
-    multi_dispatch: bool = False
-    light_queues: bool = False
-    light_queue_max: int = 20_000
-    queue_sync_interval_ms: int = 1000
-    """Between two syncs of the queues in which `queue_sync_pages` pages of 4096 bytes were filled since."""
-    queue_sync_pages: int = 2
-    queue_thorough_sync_interval_ms: int = 10_000
-    """Between two syncs of all queues; what is not synced is made again from the log."""
-
-    # cleaning: see `store.cleaning.config`; percentages are of a disk
-    delete_hours: frozenset[int] = frozenset({4})
-    file_reserved_ms: int = 72 * 3_600_000
-    clean_interval_ms: int = 10_000
-    clean_forcibly: bool = True
-    delete_batch_max: int = 10
-    delete_log_pause_ms: int = 100
-    delete_queue_pause_ms: int = 100
-    disk_max_used_percent: int = 75
-    disk_forcible_percent: int = 85
-    disk_warning_percent: int = 90
-    """Above it messages are refused."""
-    replicas_per_disk: int = 1
-    logical_disk_forcible_ratio: float = 0.8
+    metrics_exporter: MetricsExporter = key(
+        "metricsExporterType",
+        METRICS_EXPORTER,
+        MetricsExporter.DISABLE,
+        "How metrics leave the process, beside the page of healthPort.",
+        note="OTLP_GRPC and LOG are refused; the page of healthPort always has them, and more.",
+    )
+    metrics_host: str = key(
+        "metricsPromExporterHost",
+        TEXT,
+        "",
+        "Host at which RocketMQ's metrics are served as Prometheus text; empty: brokerIP1.",
+    )
+    metrics_port: int = key(
+        "metricsPromExporterPort", PORT, 5557, "Port at which RocketMQ's metrics are served as Prometheus text."
+    )
+    metrics_labels: tuple[tuple[str, str], ...] = key(
+        "metricsLabel", METRIC_LABELS, (), "Labels put on every metric, as k:v,k:v."
+    )
+    metrics_in_delta: bool = key(
+        "metricsInDelta",
+        BOOL,
+        False,
+        "Export changes of metrics rather than sums.",
+        note="Puts the label aggregation=delta on every series, as upstream; Prometheus' sums stay sums.",
+    )
+    metrics_label_sets_max: int = key("metricsOtelCardinalityLimit", POSITIVE, 50_000, "Most label sets of one metric.")
 
     # messages, topics, groups
-    max_message_size_bytes: int = 4 << 20
-    max_topic_length: int = 127
-    broker_permission: int = 6
-    """Bits 4 read, 2 write, for the whole broker."""
-    default_topic_queue_count: int = 8
-    auto_create_topic: bool = True
-    auto_create_group: bool = True
-    consumer_offset_persist_interval_ms: int = 5000
+    max_message_size_bytes: int = key(
+        "maxMessageSize", POSITIVE, 4 << 20, "Most bytes of a message's body.", origin=STORE
+    )
+    max_topic_length: int = key("maxTopicLength", POSITIVE, 127, "Most characters of a topic's name.", origin=STORE)
+    max_topics: int = key(
+        "maxTopics", POSITIVE, 100_000, "Most topics; automatic creation refuses more.", origin=OURS, live=True
+    )
+    broker_permission: int = key(
+        "brokerPermission", PERMISSION, 6, "What the whole broker allows: 4 read, 2 write, 6 both.", live=True
+    )
+    accepts_sends_from_ms: int = key(
+        "startAcceptSendRequestTimeStamp",
+        NOT_NEGATIVE_LONG,
+        0,
+        "Time in ms since 1970 before which sends are refused.",
+        live=True,
+    )
+    mixed_types: bool = key(
+        "enableMixedMessageType", BOOL, False, "Allow topics whose messages are of several types.", live=True
+    )
+    default_topic_queue_count: int = key(
+        "defaultTopicQueueNums", POSITIVE, 8, "Most queues that an automatically created topic gets."
+    )
+    auto_create_topic: bool = key(
+        "autoCreateTopicEnable", BOOL, True, "A message for an unknown topic creates it, after the template TBW102."
+    )
+    auto_create_group: bool = key(
+        "autoCreateSubscriptionGroup",
+        BOOL,
+        True,
+        "A consumer group that is not known is created when a consumer of it appears.",
+        live=True,
+    )
+    consumer_offset_persist_interval_ms: int = key(
+        "flushConsumerOffsetInterval",
+        POSITIVE,
+        5000,
+        "Time in ms between two writes of the consumer offsets to their file.",
+    )
+    region_id: str = key("regionId", TEXT, "DefaultRegion", "Name of the region, handed to clients in send answers.")
+    trace_on: bool = key("traceOn", BOOL, True, "Tell clients that this broker wants traces.")
+    trace_topic_enable: bool = key("traceTopicEnable", BOOL, False, "Create the topic of message traces at start.")
+    trace_topic_name: str = key("msgTraceTopicName", TEXT, "RMQ_SYS_TRACE_TOPIC", "Topic that takes message traces.")
+    store_replies: bool = key(
+        "storeReplyMessageEnable", BOOL, True, "Store replies of request-reply for consoles to see.", live=True
+    )
 
     # timers
-    timer_wheel_enable: bool = True
-    timer_precision_ms: int = 1000
-    """Length of a slot of the wheel; deliveries are to the millisecond whatever it is."""
-    timer_max_delay_s: int = 259_200
-    timer_roll_window_slots: int = 172_800
-    timer_log_file_size_bytes: int = 100 << 20
-    timer_flush_interval_ms: int = 1000
-    timer_slot_count_max: int = (1 << 31) - 1
-    """Timers in one slot from which on some are refused, and all from twice as many on (timerCongestNumEachSlot)."""
-    timer_stop_enqueue: bool = False
-    timer_stop_dequeue: bool = False
-    recall_enable: bool = False
-    recall_when_not_writable: bool = True
+    timer_wheel_enable: bool = key("timerWheelEnable", BOOL, True, "Serve timer messages.", origin=STORE, live=True)
+    timer_precision_ms: int = key("timerPrecisionMs", POSITIVE, 1000, "Precision of timers in ms.", origin=STORE)
+    timer_max_delay_s: int = key(
+        "timerMaxDelaySec", POSITIVE, 259_200, "Longest delay in seconds.", origin=STORE, live=True
+    )
+    timer_roll_window_slots: int = key(
+        "timerRollWindowSlot", POSITIVE, 172_800, "Slots of the wheel before a timer is rolled on.", origin=STORE
+    )
+    timer_log_file_size_bytes: int = key(
+        "mappedFileSizeTimerLog", POSITIVE, 100 << 20, "Bytes of a file of the timer's log.", origin=STORE
+    )
+    timer_flush_interval_ms: int = key(
+        "timerFlushIntervalMs", POSITIVE, 1000, "Time in ms between two flushes of the timer.", origin=STORE
+    )
+    timer_slot_count_max: int = key(
+        "timerCongestNumEachSlot", POSITIVE, (1 << 31) - 1, "Most timers that end in one slot.", origin=STORE, live=True
+    )
+    timer_stop_enqueue: bool = key("timerStopEnqueue", BOOL, False, "Stop taking timers.", origin=STORE)
+    timer_stop_dequeue: bool = key("timerStopDequeue", BOOL, False, "Stop the delivery of timers.", origin=STORE)
+    recall_enable: bool = key("recallMessageEnable", BOOL, False, "Let producers take back a timer message.", live=True)
+    recall_when_not_writable: bool = key(
+        "allowRecallWhenBrokerNotWriteable",
+        BOOL,
+        True,
+        "Let timers be recalled while the broker takes no messages.",
+        live=True,
+    )
 
     # transactions
-    reject_transactions: bool = False
-    transaction_check_interval_ms: int = 30_000
-    transaction_timeout_ms: int = 6000
-    """Age from which on a producer is asked about an undecided message."""
-    transaction_check_max: int = 15
-    transaction_op_interval_ms: int = 3000
-    """How long ends of transactions are gathered for one record of the op topic."""
-    transaction_op_size_bytes: int = 4096
-    transaction_metrics_interval_ms: int = 3000
+    reject_transactions: bool = key(
+        "rejectTransactionMessage", BOOL, False, "Refuse transactional messages.", live=True
+    )
+    transaction_check_interval_ms: int = key(
+        "transactionCheckInterval",
+        POSITIVE_LONG,
+        30_000,
+        "Time in ms between two rounds of asking producers for the state of transactions.",
+        live=True,
+    )
+    transaction_timeout_ms: int = key(
+        "transactionTimeOut",
+        NOT_NEGATIVE_LONG,
+        6000,
+        "Age in ms at which an undecided transaction is asked about.",
+        live=True,
+    )
+    transaction_check_max: int = key(
+        "transactionCheckMax", NOT_NEGATIVE, 15, "Questions after which a transaction is given up.", live=True
+    )
+    transaction_op_interval_ms: int = key(
+        "transactionOpBatchInterval",
+        NOT_NEGATIVE,
+        3000,
+        "Time in ms for which ends of transactions are gathered.",
+        live=True,
+    )
+    transaction_op_size_bytes: int = key(
+        "transactionOpMsgMaxSize", POSITIVE, 4096, "Bytes of one message that ends transactions.", live=True
+    )
+    transaction_metrics_interval_ms: int = key(
+        "transactionMetricFlushInterval", POSITIVE_LONG, 3000, "Time in ms between two writes of transaction figures."
+    )
 
     # POP
-    pop_from_retry_percent: int = 20
-    """Of the requests that look into the retry topic first."""
-    pop_retry_v2: bool = False
-    """Messages that come again go into retry topics of the newer name, whose parts can be told apart."""
-    pop_reads_retry_v1: bool = True
-    """Then retry topics of the older name are read, too."""
-    pop_revive_queues: int = 8
-    """What revive queue ids in handles run through; there are no such queues here (reviveQueueNum)."""
-    pop_shows_retry_topic: bool = False
-    """Messages that come again are shown under their retry topic (popResponseReturnActualRetryTopic)."""
-    pop_start_from_memory: bool = True
-    """A new group that asks for the end begins at 0 where that is in memory (initPopOffsetByCheckMsgInMem)."""
-    pop_wakes_on_order_release: bool = True
-    clear_retry_topics: bool = True
-    """Deleting a topic deletes its POP retry topics."""
-    pop_limits_open: bool = False
-    """Whether a group that has more than `pop_open_limit` messages of a queue unacknowledged gets no more of it."""
-    pop_open_limit: int = 10_000
-    pop_held_max: int = 100_000
-    pop_held_queue_max: int = 1024
-    default_request_mode: str = "PULL"
-    default_pop_share_queues: int = -1
-    server_allocates_queues: bool = True
-
-    accepts_sends_from_ms: int = 0
-    """Wall clock before which sends are refused (startAcceptSendRequestTimeStamp)."""
-    mixed_types: bool = False
-    """Topics may be made for messages of several types."""
+    pop_from_retry_percent: int = key(
+        "popFromRetryProbability",
+        NOT_NEGATIVE,
+        20,
+        "Percentage of POP requests that look into the retry topic first.",
+        live=True,
+    )
+    pop_retry_v2: bool = key("enableRetryTopicV2", BOOL, False, "Name POP retry topics by the newer rule.", live=True)
+    pop_reads_retry_v1: bool = key(
+        "retrieveMessageFromPopRetryTopicV1",
+        BOOL,
+        True,
+        "Read POP retry topics named by the older rule, too.",
+        live=True,
+    )
+    pop_revive_queues: int = key("reviveQueueNum", POSITIVE, 8, "Queues of the POP revival topic.")
+    pop_shows_retry_topic: bool = key(
+        "popResponseReturnActualRetryTopic",
+        BOOL,
+        False,
+        "Show consumers the retry topic a POP message came from.",
+        live=True,
+    )
+    pop_start_from_memory: bool = key(
+        "initPopOffsetByCheckMsgInMem",
+        BOOL,
+        True,
+        "Decide where a new POP group starts by what is in memory.",
+        live=True,
+    )
+    pop_wakes_on_order_release: bool = key(
+        "enableNotifyAfterPopOrderLockRelease",
+        BOOL,
+        True,
+        "Wake waiting consumers when an ordered POP lock is free.",
+        live=True,
+    )
+    pop_limits_open: bool = key(
+        "enablePopMessageThreshold", BOOL, False, "Limit messages that a POP group has in flight.", live=True
+    )
+    pop_open_limit: int = key(
+        "popInflightMessageThreshold",
+        NOT_NEGATIVE_LONG,
+        10_000,
+        "Most messages a POP group may have in flight in a queue.",
+        live=True,
+    )
+    pop_held_max: int = key("maxPopPollingSize", POSITIVE_LONG, 100_000, "Waiting POP requests on the whole broker.")
+    pop_held_queue_max: int = key("popPollingSize", POSITIVE, 1024, "Most waiting POP requests of one queue.")
+    clear_retry_topics: bool = key(
+        "clearRetryTopicWhenDeleteTopic",
+        BOOL,
+        True,
+        "Deleting a topic deletes the POP retry topics made for it.",
+        live=True,
+    )
+    default_request_mode: str = key(
+        "defaultMessageRequestMode",
+        one_of("PULL", "POP"),
+        "PULL",
+        "How push consumers fetch when nothing is set for their group.",
+        live=True,
+    )
+    default_pop_share_queues: int = key(
+        "defaultPopShareQueueNum", INT, -1, "Consumers that may share a queue in POP mode; -1 all.", live=True
+    )
+    server_allocates_queues: bool = key(
+        "serverLoadBalancerEnable",
+        BOOL,
+        True,
+        "Share out queues on the server for consumers that ask for it.",
+        live=True,
+    )
 
     # pull
-    lite_pull: bool = True
-    long_polling: bool = True
-    short_polling_ms: int = 1000
-    """How long a pull is held when `long_polling` is off."""
-    max_pull_count: int = 32
-    max_pull_bytes: int = 256 << 10
-    region_id: str = "DefaultRegion"
-    trace_on: bool = True
-    """Clients may trace the messages of this broker."""
-    trace_topic: str | None = None
-    """Topic of message traces, made at the start."""
-    max_cold_pull_count: int = 8
-    """Of messages that are probably on the disk only."""
-    max_cold_pull_bytes: int = 64 << 10
-    memory_percent: int = 40
-    """Part of the machine's memory within which the log's newest messages count as in memory."""
-    slave_read: bool = False
-    """Readers are sent to where their group says (brokerId, and whichBrokerWhenConsumeSlowly when they are behind)."""
-    cold_data_control: bool = False
-    """See `broker.pull.cold_data`."""
-    hot_memory_percent: int = 26
-    """Likewise, for what counts as cold there."""
-    cold_group_threshold_bytes: int = 3 << 20
-    cold_global_threshold_bytes: int = 100 << 20
-    filter_scan_bytes: int = 16_000
-    """Of units of 20 bytes: how many one pull looks at, at least."""
-    store_replies: bool = True
-    """Replies to requests are stored, too."""
-    property_filter: bool = False
-    """Consumers may filter by SQL over message properties."""
-    filter_retries: bool = False
-    """SQL filters apply to retried messages, too."""
-
-    # index by key: see `store.index.config`
-    index_enable: bool = True
-    index_safe: bool = False
-    """After an unclean stop the broker serves only when the index is complete again."""
-    index_slot_count: int = 5_000_000
-    index_entry_count: int = 20_000_000
-    """Of an index file; entry 0 is never used."""
-    default_query_max_count: int = 32
-    """Most messages that a query by unique key gives."""
-    query_max_count: int = 64
-    """Most messages that any query by key gives."""
-
-    # compaction of topics by key: see `store.compaction.config`
-    compaction_enable: bool = True
-    compaction_log_file_size_bytes: int = 100 << 20
-    compaction_unit_file_size_bytes: int = 10 << 20
-    compaction_interval_ms: int = 15 * 60_000
-    compaction_thread_count: int = 6
-    compaction_offset_map_bytes: int = 100 << 20
+    lite_pull: bool = key("litePullMessageEnable", BOOL, True, "Serve lite pull requests.", live=True)
+    long_polling: bool = key(
+        "longPollingEnable",
+        BOOL,
+        True,
+        "Hold a pull that finds nothing until a message comes or its time is up.",
+        live=True,
+    )
+    short_polling_ms: int = key(
+        "shortPollingTimeMills",
+        POSITIVE_LONG,
+        1000,
+        "Time in ms for which a pull is held when long polling is off.",
+        live=True,
+    )
+    max_pull_count: int = key(
+        "maxTransferCountOnMessageInMemory", POSITIVE, 32, "Most messages of one pull.", origin=STORE, live=True
+    )
+    max_pull_bytes: int = key(
+        "maxTransferBytesOnMessageInMemory", POSITIVE, 256 << 10, "Most bytes of one pull.", origin=STORE, live=True
+    )
+    slave_read: bool = key(
+        "slaveReadEnable",
+        BOOL,
+        False,
+        "Let consumers read from slaves that are not far behind.",
+        upstream="false",
+        live=True,
+        note="Followers always serve reads, up to what a quorum has confirmed.",
+    )
+    cold_data_control: bool = key(
+        "coldDataFlowControlEnable",
+        BOOL,
+        False,
+        "Limit the reading of messages that are no longer in memory.",
+        origin=STORE,
+        live=True,
+    )
+    hot_memory_percent: int = key(
+        "accessMessageInMemoryHotRatio",
+        PERCENT,
+        26,
+        "Percentage of memory whose newest messages count as hot.",
+        origin=STORE,
+        live=True,
+    )
+    cold_group_threshold_bytes: int = key(
+        "cgColdReadThreshold",
+        NOT_NEGATIVE_LONG,
+        3 << 20,
+        "Bytes a consumer group may read from cold files in a period.",
+        live=True,
+    )
+    cold_global_threshold_bytes: int = key(
+        "globalColdReadThreshold",
+        NOT_NEGATIVE_LONG,
+        100 << 20,
+        "Bytes all consumers may read from cold files in a period.",
+        live=True,
+    )
+    property_filter: bool = key(
+        "enablePropertyFilter", BOOL, False, "Let consumers filter by SQL over message properties.", live=True
+    )
+    filter_retries: bool = key(
+        "filterSupportRetry", BOOL, False, "Apply SQL filters to messages that are retried, too.", live=True
+    )
+    default_query_max_count: int = key(
+        "defaultQueryMaxNum",
+        POSITIVE,
+        32,
+        "Most messages that a query by key gives.",
+        origin=STORE,
+        live=True,
+        note="Of a query by unique key, which does not say how many it wants.",
+    )
 
     # nameservers
-    register_interval_ms: int = 30_000
-    register_timeout_ms: int = 24_000
-    namesrv_heartbeat_interval_ms: int = 5000
-    namesrv_heartbeat_timeout_ms: int = 10_000
-    """Sent with each registration: silence after which a nameserver drops this broker; two heartbeats missed."""
+    register_interval_ms: int = key(
+        "registerNameServerPeriod",
+        REGISTER_INTERVAL,
+        30_000,
+        "Time in ms between two registrations at the nameservers, 10000 to 60000.",
+    )
+    register_timeout_ms: int = key(
+        "registerBrokerTimeoutMills", POSITIVE, 24_000, "Patience in ms for a nameserver's answer to a registration."
+    )
+    namesrv_heartbeat_interval_ms: int = key(
+        "brokerHeartbeatInterval",
+        POSITIVE,
+        5000,
+        "Time in ms between two heartbeats to the nameservers.",
+        upstream="1000",
+        note="Sent in every mode; RocketMQ sends it with enableSlaveActingMaster only.",
+    )
+    namesrv_heartbeat_timeout_ms: int = key(
+        "brokerNotActiveTimeoutMillis",
+        POSITIVE_LONG,
+        10_000,
+        "Silence in ms after which a nameserver drops this broker.",
+    )
 
-    # limits
-    max_connections: int = 10_000
-    max_connections_per_address: int = 1000
-    max_frame_size_bytes: int = 16 << 20
-    max_header_size_bytes: int = 256 << 10
-    max_header_fields: int = 128
-    max_unfinished_bytes: int = 256 << 20
-    max_requests_in_flight: int = 16_384
-    max_unsent_bytes: int = 64 << 20
-    connection_idle_timeout_ms: int = 120_000
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    auth: AuthSettings = field(default_factory=AuthSettings)
-    max_topics: int = 100_000
-    config_black_list: tuple[str, ...] = ("configBlackList", "brokerConfigPath")
-    """Keys that request 25 may not change, beside those that it never may."""
+    # what other rooms have settings for
+    store: StoreConfig = section(StoreConfig)
+    limits: Limits = section(Limits)
+    tls: TlsSettings = section(TlsSettings)
+    auth: AuthSettings = section(AuthSettings)
 
-    notices: tuple[str, ...] = ()
-    """What the process says once at its start: addresses chosen, keys without effect."""
+    # changes at run time
+    config_black_list: tuple[str, ...] = key(
+        "configBlackList", WORDS, ("configBlackList", "brokerConfigPath"), "Keys that may not be changed at run time."
+    )
+
     properties: Mapping[str, str] = field(default_factory=dict)
     """Every known key under RocketMQ's name with the value in force, as text: what requests 25, 26 show."""
 
     @property
-    def commit_log_path(self) -> Path:
-        """Directory of the classic commit log's files."""
-        return self.commit_log_dir or self.store_dir / "commitlog"
+    def trace_topic(self) -> str | None:
+        """Topic of message traces, made at the start; None: none is made."""
+        return self.trace_topic_name if self.trace_topic_enable else None
 
     @property
-    def raft_log_path(self) -> Path:
-        """Directory of the Raft node: `data/`, `index/`, term and vote."""
-        return self.store_dir / f"dledger-{self.raft_self_id}"
+    def file_reserved_ms(self) -> int:
+        """How long files of the log are kept."""
+        assert self.store.cleaning is not None, "a broker cleans its store"
+        return self.store.cleaning.reserved_ms
 
-    @property
-    def follower_broker_id(self) -> int:
-        """Id a follower registers: the number in its node id plus one, as Java's DLedger brokers do (n0 is 1)."""
-        if match := re.fullmatch(r"n(\d+)", self.raft_self_id):
-            return int(match[1]) + 1
-        return [peer.node_id for peer in self.raft_peers].index(self.raft_self_id) + 1
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold."""
+        body, frame = self.max_message_size_bytes, self.limits.frame_bytes
+        if body + _HEADER_ROOM_BYTES > frame:
+            yield "maxMessageSize", f"{body} is too large: a frame of {frame} bytes must hold it with headers"
+        beat, silence = self.namesrv_heartbeat_interval_ms, self.namesrv_heartbeat_timeout_ms
+        if silence < 2 * beat:
+            yield "brokerNotActiveTimeoutMillis", f"{silence} is too short: two heartbeats of {beat} ms must fit"
+        yield from self.store.problems(body)
+        yield from self.tls.problems()
+        yield from self.auth.problems()

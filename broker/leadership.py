@@ -12,7 +12,7 @@ import logging
 
 from broker.append.state_log import StateLog
 from broker.auth.requests import AuthRequests
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from broker.delay.deliveries import Deliveries
 from broker.delay.levels import DelayService
 from broker.delay.timer_service import TimerService
@@ -24,7 +24,7 @@ from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import ReplicatedState
 from broker.transactions.service import TransactionService
 from ledgermq.remoting.refusal import Refusal
-from store.replicated_log import LogState, ReplicatedLog
+from store.replicated_log import LogRole, LogState, ReplicatedLog
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ class Leadership:
     ) -> None:
         self.changes = 0
         self.deposed = asyncio.Event()
-        self._is_raft = config.mode is LogMode.RAFT
         self._super_users = config.auth.super_users()
         self._state = state
         self._state_log = state_log
@@ -128,7 +127,7 @@ class Leadership:
 
     def _adopt_tables(self) -> None:
         """A Java group's members have tables of their own: from here on they are those of this leader."""
-        if self._is_raft and self._state.is_foreign:
+        if self._log.state.role is not LogRole.ALONE and self._state.is_foreign:
             self._state.is_foreign = False
             for change in whole_tables(self._state):
                 self._state_log.propose(change, self._on_adopted)

@@ -1,8 +1,8 @@
 """What this broker may do with the log at the moment, and the refusal for what it may not."""
 
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.replicated_log import LogState
+from store.replicated_log import LogRole, LogState
 
 _RETRY_AFTER_MS = 100
 
@@ -40,11 +40,23 @@ class Role:
         return self.writable or self._state.leader is not None
 
     @property
+    def is_alone(self) -> bool:
+        """Whether nothing is replicated."""
+        return self._state.role is LogRole.ALONE
+
+    @property
+    def upstream_name(self) -> str:
+        """RocketMQ's name of the role, as `brokerRole` has it."""
+        if self.is_alone:
+            return "ASYNC_MASTER"
+        return "SYNC_MASTER" if self.writable else "SLAVE"
+
+    @property
     def broker_id(self) -> int:
         """The id under which routes show this node now: 0 takes sends."""
-        if self._config.mode is LogMode.STANDALONE:
+        if self.is_alone:
             return self._config.broker_id
-        return 0 if self.writable else self._config.follower_broker_id
+        return 0 if self.writable else self._config.follower_id
 
     def check_writable(self) -> None:
         """Pass when this node may append.
@@ -57,12 +69,12 @@ class Role:
 
     def refusal(self) -> Refusal:
         """Why this node takes no writes."""
-        if self._config.mode is LogMode.STANDALONE:
+        if self.is_alone:
             return Refusal(
                 Cause.DISK_FAILED, f"{self._config.broker_name}: the commit log takes no records, see its log"
             )
         leader = self._state.leader
-        where = f"{self._config.broker_name}/{self._config.raft_self_id or self._config.broker_id}"
+        where = f"{self._config.broker_name}/{self._config.node_id or self._config.broker_id}"
         if leader is None:
             return Refusal(
                 Cause.NO_QUORUM,

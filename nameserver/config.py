@@ -1,12 +1,26 @@
-"""What one nameserver process is told. Nameservers share nothing, so there is little: where to listen, when to give up.
-
-The names RocketMQ gives these settings are in `node.keys`.
-"""
+"""What one nameserver process is told: where to listen, and when to give up. Nameservers share nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
+from ledgermq.remoting.config_key import (
+    BOOL,
+    NETTY,
+    NOT_NEGATIVE,
+    OURS,
+    PATH,
+    PORT,
+    PORT_OR_OFF,
+    POSITIVE,
+    POSITIVE_LONG,
+    TEXT,
+    WORDS,
+    key,
+    section,
+)
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.tls_settings import TlsSettings
 
 
@@ -14,58 +28,136 @@ from ledgermq.remoting.tls_settings import TlsSettings
 class NameServerConfig:
     """One nameserver. Times are milliseconds, ports 0 to 65535 (0: any free one, for tests)."""
 
-    listen_host: str = "0.0.0.0"
-    listen_port: int = 9876
-    advertised_host: str = "127.0.0.1"
-    """Host shown to the user; clients are told of nameservers by their own configuration."""
-    health_host: str = "0.0.0.0"
-    health_port: int | None = None
-    """Port of /livez, /readyz, /metrics; None: not served."""
+    ORIGIN: ClassVar[str] = "NamesrvConfig"
 
-    kv_config_path: Path = field(default_factory=lambda: Path.home() / "namesrv" / "kvConfig.json")
-    """File of the KV configuration (requests 100 to 102, 219): all that survives a restart."""
-
-    scan_interval_ms: int = 5000
-    """How often silent brokers are looked for. A closed connection does not wait for it."""
-    default_heartbeat_timeout_ms: int = 120_000
-    """Silence after which a broker is dropped that did not say its own time with the registration."""
-    max_route_wait_ms: int = 30_000
-    """Longest time a route request with `waitMillis` is held."""
-
-    order_message_enable: bool = False
-    """Put the KV entry of namespace ORDER_TOPIC_CONFIG into route answers."""
-    return_order_topic_config: bool = True
-    """Answer registrations with the KV table of namespace ORDER_TOPIC_CONFIG."""
-    support_acting_master: bool = False
-    """Show the smallest id as leader in routes of topics that take no sends, while a broker name has no leader."""
-    notify_min_broker_id: bool = False
-    """Tell the members of a broker name when the smallest id among them changes (request 905)."""
-    unregister_queue_capacity: int = 3000
-    """Most brokers that may wait to be taken out (request 104); one more is refused."""
-    delete_topic_with_registration: bool = False
-    """A master's registration removes topics that it does not name."""
-    wait_for_service: bool = False
-    """Refuse routes for `wait_for_service_seconds` after the start, until brokers have registered."""
-    wait_for_service_seconds: int = 45
-    topic_list_enable: bool = True
-    """Answer 304 and the lists by cluster and unit."""
-    all_topic_list_enable: bool = True
-    """Answer 206, the list of all topics."""
-
-    max_connections: int = 10_000
-    max_connections_per_address: int = 1000
-    max_frame_size_bytes: int = 16 << 20
-    max_header_size_bytes: int = 256 << 10
-    max_header_fields: int = 128
-    max_unfinished_bytes: int = 256 << 20
-    max_requests_in_flight: int = 16_384
-    max_unsent_bytes: int = 64 << 20
-    connection_idle_timeout_ms: int = 120_000
-    max_registration_size_bytes: int = 16 << 20
-    """Of a registration once inflated."""
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    config_black_list: tuple[str, ...] = ("configBlackList", "configStorePath", "kvConfigPath")
-    """Keys that request 318 may not change."""
+    listen_host: str = key(
+        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
+    )
+    listen_port: int = key(
+        "listenPort",
+        PORT,
+        9876,
+        "Port at which clients are served.",
+        shown="<10911, for a nameserver 9876>",
+        origin=NETTY,
+    )
+    advertised_host: str = key(
+        "advertisedHost",
+        TEXT,
+        "127.0.0.1",
+        "Host under which this nameserver is shown to the user.",
+        shown="<an address of this machine>",
+        origin=OURS,
+    )
+    health_host: str = key(
+        "healthHost",
+        TEXT,
+        "0.0.0.0",
+        "Address at which /livez, /readyz and /metrics are served over HTTP.",
+        shown="<bindAddress>",
+        origin=OURS,
+    )
+    health_port: int | None = key(
+        "healthPort",
+        PORT_OR_OFF,
+        None,
+        "Port of /livez, /readyz and /metrics; off serves none.",
+        shown="<listenPort + 5>",
+        origin=OURS,
+    )
+    kv_config_path: Path = key(
+        "kvConfigPath",
+        PATH,
+        Path.home() / "namesrv" / "kvConfig.json",
+        "File of the KV configuration.",
+        shown="<home folder/namesrv/kvConfig.json>",
+    )
+    scan_interval_ms: int = key(
+        "scanNotActiveBrokerInterval",
+        POSITIVE_LONG,
+        5000,
+        "Time in ms between two looks for silent brokers.",
+        live=True,
+    )
+    default_heartbeat_timeout_ms: int = key(
+        "brokerHeartbeatTimeout",
+        POSITIVE,
+        120_000,
+        "Silence in ms after which a broker is dropped that did not say its own time.",
+        origin=OURS,
+        live=True,
+    )
+    max_route_wait_ms: int = key(
+        "maxRouteWait",
+        NOT_NEGATIVE,
+        30_000,
+        "Longest time in ms for which a client may wait for a change of a route.",
+        origin=OURS,
+        live=True,
+    )
+    order_message_enable: bool = key(
+        "orderMessageEnable", BOOL, False, "Put the KV entry of an ordered topic into its route.", live=True
+    )
+    return_order_topic_config: bool = key(
+        "returnOrderTopicConfigToBroker",
+        BOOL,
+        True,
+        "Answer registrations with the KV entries of ordered topics.",
+        live=True,
+    )
+    support_acting_master: bool = key(
+        "supportActingMaster", BOOL, False, "Show the smallest id as master while a broker name has none.", live=True
+    )
+    notify_min_broker_id: bool = key(
+        "notifyMinBrokerIdChanged",
+        BOOL,
+        False,
+        "Tell the members of a broker name when the smallest id among them changes.",
+        live=True,
+    )
+    unregister_queue_capacity: int = key(
+        "unRegisterBrokerQueueCapacity",
+        POSITIVE,
+        3000,
+        "Waiting removals of brokers before the nameserver refuses more.",
+        live=True,
+    )
+    delete_topic_with_registration: bool = key(
+        "deleteTopicWithBrokerRegistration",
+        BOOL,
+        False,
+        "A master's registration removes the topics that it does not name.",
+        live=True,
+    )
+    wait_for_service: bool = key(
+        "needWaitForService",
+        BOOL,
+        False,
+        "Refuse routes for a while after the start, until brokers have registered.",
+        live=True,
+    )
+    wait_for_service_seconds: int = key(
+        "waitSecondsForService", POSITIVE, 45, "Seconds for which needWaitForService refuses routes.", live=True
+    )
+    topic_list_enable: bool = key(
+        "enableTopicList", BOOL, True, "Answer requests for topics by cluster and unit.", live=True
+    )
+    all_topic_list_enable: bool = key("enableAllTopicList", BOOL, True, "Answer the request for all topics.", live=True)
+    max_registration_size_bytes: int = key(
+        "maxRegistrationSize",
+        POSITIVE,
+        16 << 20,
+        "Most bytes of a broker's registration once it is inflated.",
+        origin=OURS,
+    )
+    limits: Limits = section(Limits)
+    tls: TlsSettings = section(TlsSettings)
+    config_black_list: tuple[str, ...] = key(
+        "configBlackList",
+        WORDS,
+        ("configBlackList", "configStorePath", "kvConfigPath"),
+        "Keys that may not be changed at run time.",
+    )
 
     notices: tuple[str, ...] = ()
     """What the process says once at its start: addresses chosen, keys without effect."""
@@ -73,7 +165,7 @@ class NameServerConfig:
     """Every known key under RocketMQ's name with the value in force, as text: what requests 318, 319 show."""
 
     def problems(self) -> list[tuple[str, str]]:
-        """`(field, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
         if self.listen_port and self.listen_port == self.health_port:
-            return [("health_port", f"port {self.health_port} is also taken by listen_port")]
+            return [("healthPort", f"port {self.health_port} is also taken by listenPort")]
         return list(self.tls.problems())

@@ -3,7 +3,7 @@
 A slave that stands in for its master (`enableSlaveActingMaster`) begins and ends doing so by these notices; one that
 is lost is made up for by the member group that every such broker asks for each second.
 
-Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (notifyMinBrokerIdChanged), 5.3.
+Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (notifyMinBrokerIdChange), 5.3.
 """
 
 import asyncio

@@ -16,7 +16,6 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from ledgermq.remoting.limits import limits_of
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.server import RemotingServer
 from nameserver.answers import Handler
@@ -62,7 +61,7 @@ class NameServer:
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._server = RemotingServer(
-            self, limits=limits_of(config), tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
+            self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
         )
         self._handlers: Mapping[int, Handler] = {}
         self._seen_revision = self.table.revision

@@ -6,45 +6,25 @@ user's and is never rewritten. Keys without effect here keep what they are told.
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (updateConfig, getConfig), 5.3.
 """
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ledgermq.remoting.codec.properties_text import parse_properties
+from ledgermq.remoting.config_key import keys_of, nearest_key
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Never changed by request, whatever the configuration's own list says."""
 
-_FIXED = frozenset(
-    {"advertisedHost", "bindAddress", "brokerIP1", "healthHost", "healthPort", "listenPort", "maxConnections"}
-    | {"maxConnectionsPerAddress", "maxHeaderFields", "maxHeaderSize", "maxRegistrationSize", "maxRequestsInFlight"}
-    | {"maxUnfinishedSize", "maxUnsentSize"}
-    | {"maxFrameSize", "serverChannelMaxIdleTimeSeconds", "useTLS"}
-)
-_FIXED_PREFIX = "tls."
 _NUMBER_MAX = 1 << 31
 _DIGITS_MAX = 20
 _SHOWN_MAX = 100
 
-_LIVE: Mapping[str, str] = {
-    "brokerHeartbeatTimeout": "default_heartbeat_timeout_ms",
-    "maxRouteWait": "max_route_wait_ms",
-    "notifyMinBrokerIdChanged": "notify_min_broker_id",
-    "supportActingMaster": "support_acting_master",
-    "unRegisterBrokerQueueCapacity": "unregister_queue_capacity",
-    "scanNotActiveBrokerInterval": "scan_interval_ms",
-    "orderMessageEnable": "order_message_enable",
-    "returnOrderTopicConfigToBroker": "return_order_topic_config",
-    "deleteTopicWithBrokerRegistration": "delete_topic_with_registration",
-    "needWaitForService": "wait_for_service",
-    "waitSecondsForService": "wait_for_service_seconds",
-    "enableTopicList": "topic_list_enable",
-    "enableAllTopicList": "all_topic_list_enable",
-}
-"""RocketMQ's key to the field that it changes at once."""
+_KEYS = keys_of(NameServerConfig)
+_LIVE = {name: key for name, key in _KEYS.items() if key.is_live}
+"""Keys that a request changes at once."""
 
 
 class Settings:
@@ -59,7 +39,7 @@ class Settings:
         self.config = config
         self._on_change = on_change
         self._properties = dict(config.properties) or {"listenPort": str(config.listen_port)}
-        self._properties |= {key: _show(getattr(config, name)) for key, name in _LIVE.items()}
+        self._properties |= {name: key.shown_in(config) for name, key in _LIVE.items()}
 
     def as_text(self) -> str:
         """All keys, sorted, as the lines of a properties file."""
@@ -76,8 +56,8 @@ class Settings:
         fields: dict[str, Any] = {}
         for key, value in wanted.items():
             self._check(key, value)
-            if key in _LIVE:
-                fields[_LIVE[key]] = _parse_value(key, value, getattr(self.config, _LIVE[key]))
+            if (live := _LIVE.get(key)) is not None:
+                fields[live.path[0]] = _parse_value(key, value, live.value_in(self.config))
         self._properties |= wanted
         self.config = replace(self.config, **fields)
         self._on_change(self.config)
@@ -86,11 +66,11 @@ class Settings:
         if key in _BLACK_LIST or key in self.config.config_black_list:
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
-            start = key[:_SHOWN_MAX]  # anybody may ask, and the search takes long with a long one
-            nearest = difflib.get_close_matches(start, self._properties, n=1, cutoff=0)
-            hint = f"; nearest known key is {nearest[0]!r}" if nearest else ""
-            raise Refusal(Cause.INVALID_PARAMETER, f"key {start!r} is unknown{hint}")
-        if (key in _FIXED or key.startswith(_FIXED_PREFIX)) and value != self._properties[key]:
+            nearest = nearest_key(key, self._properties)
+            raise Refusal(
+                Cause.INVALID_PARAMETER, f"key {key[:_SHOWN_MAX]!r} is unknown; nearest known key is {nearest!r}"
+            )
+        if key in _KEYS and key not in _LIVE and value != self._properties[key]:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )
@@ -104,10 +84,6 @@ def _parse_value(key: str, value: str, present: bool | int) -> bool | int:
     if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and 0 < int(value) < _NUMBER_MAX):
         raise Refusal(Cause.INVALID_PARAMETER, f"key {key!r} is not a number above 0: {value[:100]!r}")
     return int(value)
-
-
-def _show(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _escape(value: str) -> str:

@@ -13,11 +13,10 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Collection
 
-from broker.admin.live_config import Keep, LiveConfig, ReadSetting
+from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.registration import Registration
 from broker.admin.runtime_info import SAMPLE_SECONDS
-from broker.config import BrokerConfig, MetricsExporter
-from broker.config_problems import config_problems
+from broker.config_kinds import MetricsExporter
 from broker.counting import statistics
 from broker.counting.arrivals import SETTLE_SECONDS
 from broker.delay.timer_files import CLEAN_SECONDS
@@ -32,10 +31,12 @@ from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
-from ledgermq.remoting.limits import Limits, limits_of
+from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
+from node.keys import BROKER_KEYS
 from node.log_choice import open_store_of
+from node.node_config import NodeConfig
 from store.opening import OpenStore
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
@@ -58,35 +59,38 @@ class Broker:
         registry: its metrics.
     """
 
-    def __init__(
-        self, config: BrokerConfig, read_setting: ReadSetting | None = None, keep_settings: Keep | None = None
-    ) -> None:
+    def __init__(self, config: NodeConfig, keep_settings: Keep | None = None) -> None:
         """Take a configuration.
 
         Args:
             config: checked together here.
-            read_setting: understands settings that are sent while the broker runs; without it none are taken.
-            keep_settings: keeps them for the next start; None: they hold until the process ends.
+            keep_settings: keeps settings sent while the broker runs; None: they hold until the process ends.
 
         Raises:
             Refusal: INVALID_PARAMETER, values that contradict each other.
             TlsFileError: a certificate or key cannot be used.
         """
-        if problems := config_problems(config):
+        if problems := config.problems():
             sentences = "; ".join(f"{name}: {problem}" for name, problem in problems)
             raise Refusal(Cause.INVALID_PARAMETER, sentences)
-        self._config = config
-        self._read_setting = read_setting
+        self._node = config
+        self._config = broker = config.broker
         self._keep_settings = keep_settings or (lambda _: None)
-        self.registry = Registry({"cluster": config.cluster_name, "broker": config.broker_name, "node": _node(config)})
+        self.registry = Registry(
+            {
+                "cluster": broker.cluster_name,
+                "broker": broker.broker_name,
+                "node": broker.node_id or str(broker.broker_id),
+            }
+        )
         register_process_metrics(self.registry)
         self._lag = LoopLagMonitor(self.registry)
         self._health = HealthServer(self.metrics_page, self._ready, self._live)
         self._prometheus: HealthServer | None = None
         self._page: MetricsPage | None = None
-        self._tls = config.tls.incoming()
-        self._client = RemotingClient(tls=config.tls.outgoing())
-        self._port = config.listen_port
+        self._tls = broker.tls.incoming()
+        self._client = RemotingClient(tls=broker.tls.outgoing())
+        self._port = broker.listen_port
         self._address = ""
         self._open: OpenStore | None = None
         self._follower: LogFollower | None = None
@@ -142,7 +146,7 @@ class Broker:
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
-        self._open = await open_store_of(config, store_host, self._address, follower)
+        self._open = await open_store_of(self._node, store_host, self._address, follower)
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
@@ -183,10 +187,9 @@ class Broker:
 
     async def _listen(self) -> None:
         config, parts = self._config, self.parts
-        limits = limits_of(config)
-        if self._read_setting is not None:
-            live = LiveConfig(config, self._read_setting, self._keep_settings, self._on_changed)
-            parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
+        limits = config.limits
+        live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed)
+        parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
@@ -301,10 +304,6 @@ class Broker:
         if not role.is_known:
             return False, role.refusal().remark
         return True, f"{role.name}, term {role.generation}, confirmed up to {store.log.confirm_offset}"
-
-
-def _node(config: BrokerConfig) -> str:
-    return config.raft_self_id or str(config.broker_id)
 
 
 def _free_port(host: str) -> int:

@@ -1,118 +1,101 @@
-"""Configuration files to configurations: strict, all problems at once, every choice said.
+"""Configuration files to configurations: strict, with all problems at once, and every choice made known.
 
-    file < --set  ->  known? parses? twice?  ->  fields  ->  addresses, defaults that depend  ->  relations  ->  config
-                         '----- ConfigError: one line per problem, beginning with its place -----'
+    file < --set -> known? parses? twice? -> addresses, defaults that depend -> settings -> relations -> config
+                    '------ ConfigError: one line per problem, beginning with its place ------'
 
 Source of the names: RocketMQ 5.3, whose `BrokerStartup` and `NamesrvStartup` fill several objects from one file.
 """
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
-from broker.auth_settings import AuthSettings
-from broker.config import BrokerConfig, LogMode
-from broker.config_problems import config_problems
-from ledgermq.remoting.tls_settings import TlsSettings
+from broker.config import BrokerConfig
+from ledgermq.remoting.config_key import build
 from nameserver.config import NameServerConfig
-from node import values
 from node.addresses import HostChoice
-from node.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS, Binding
-from node.file_settings import Said
+from node.file_settings import FileSettings
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
+from node.node_config import NodeConfig
 from node.notices import list_notices, tls_notices
 from store.log.flusher import FlushMode
 
-_EVERYWHERE = "0.0.0.0"
 
-Config = TypeVar("Config", BrokerConfig, NameServerConfig)
-
-
-def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> BrokerConfig:
+def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> NodeConfig:
     """Read `broker.conf`; `overrides` are `KEY=VALUE` and win. Without a file everything has its default.
 
-    The result's `notices` are to be printed once; its `properties` are every known key with the value in force.
+    The result's `notices` are to be printed once; its `broker.properties` are every known key with the value in force.
 
     Raises:
         ConfigError: with all problems found.
     """
-    said = Said(path, overrides, BROKER_KEYS, NAMESRV_KEYS, "namesrv.conf")
-    said.converted("brokerRole", values.broker_role)
-    settings = {"broker_name": socket.gethostname(), **said.fields(BROKER_BINDINGS)}
-    settings["mode"] = LogMode.RAFT if said.value("enableDLegerCommitLog") else LogMode.STANDALONE
-    if settings["mode"] is LogMode.RAFT:
-        settings.setdefault("flush_mode", FlushMode.SYNC)
-    if said.value("traceTopicEnable"):
-        settings["trace_topic"] = said.value("msgTraceTopicName") or "RMQ_SYS_TRACE_TOPIC"
-    settings["tls"] = TlsSettings(**said.fields(TLS_BINDINGS))
-    settings["auth"] = AuthSettings(**said.fields(AUTH_BINDINGS))
-    listen_host = settings.get("listen_host", _EVERYWHERE)
-    namesrv = settings.get("namesrv_addrs", ())
-    advertised = said.host(("brokerIP1", "advertisedHost"), listen_host, namesrv)
-    inside = said.host(("brokerIP2", "insideHost"), listen_host, namesrv, _own_peer(settings))
-    settings |= {"advertised_host": advertised.host, "inside_host": inside.host}
-    settings |= said.health(listen_host, settings.get("listen_port", BrokerConfig().listen_port))
-    said.raise_problems()
+    given = FileSettings(path, overrides, BROKER_KEYS, NAMESRV_KEYS, "namesrv.conf")
+    values = given.values
+    values.setdefault("brokerName", socket.gethostname())
+    if values.get("enableDLegerCommitLog"):
+        values.setdefault("flushDiskType", FlushMode.SYNC)
+    given.choose_listeners(BrokerConfig().listen_port)
+    towards = values.get("namesrvAddr", ())
+    advertised = given.choose_host("brokerIP1", towards)
+    inside = given.choose_host("brokerIP2", towards, _own_peer(given))
+    given.raise_problems()
+    config = build(NodeConfig, values)
+    _check_relations(config.problems(), given)
     choices = [advertised.sentence("advertised", "brokerIP1"), inside.sentence("inside", "brokerIP2")]
-    config = BrokerConfig(**settings)
-    _check_relations(config_problems(config), said, BROKER_BINDINGS)
-    return _finish(config, said, choices, BROKER_BINDINGS)
+    config.notices = (*choices, *list_notices(given), *tls_notices(config.broker.tls, is_raft=config.raft_enable))
+    broker = config.broker
+    broker.properties = _properties(config, given) | {
+        "advertisedPort": str(broker.advertised_port or broker.listen_port),
+        "storePathCommitLog": str(config.commit_log_path),
+        "tls.server.mode": broker.tls.mode.value,
+    }
+    return config
 
 
 def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
     """Read `namesrv.conf`; otherwise as `load_broker_config`."""
-    said = Said(path, overrides, NAMESRV_KEYS, BROKER_KEYS, "broker.conf")
-    settings = {**said.fields(NAMESRV_BINDINGS), "tls": TlsSettings(**said.fields(TLS_BINDINGS))}
-    listen_host = settings.get("listen_host", _EVERYWHERE)
-    advertised = said.host(("advertisedHost",), listen_host, ())
-    settings["advertised_host"] = advertised.host
-    settings |= said.health(listen_host, settings.get("listen_port", NameServerConfig().listen_port))
-    said.raise_problems()
-    choices = [advertised.sentence("advertised", "advertisedHost")]
-    config = NameServerConfig(**settings)
-    _check_relations(config.problems(), said, NAMESRV_BINDINGS)
-    return _finish(config, said, choices, NAMESRV_BINDINGS)
+    given = FileSettings(path, overrides, NAMESRV_KEYS, BROKER_KEYS, "broker.conf")
+    given.choose_listeners(NameServerConfig().listen_port)
+    advertised = given.choose_host("advertisedHost")
+    given.raise_problems()
+    config = build(NameServerConfig, given.values)
+    _check_relations(config.problems(), given)
+    choice = advertised.sentence("advertised", "advertisedHost")
+    notices = (choice, *list_notices(given), *tls_notices(config.tls, is_raft=False))
+    properties = _properties(config, given) | {"tls.server.mode": config.tls.mode.value}
+    return replace(config, notices=notices, properties=properties)
 
 
-def _own_peer(settings: Mapping[str, Any]) -> HostChoice | None:
+def _own_peer(given: FileSettings) -> HostChoice | None:
     """Where the other members of the Raft group dial this one."""
-    if settings["mode"] is LogMode.RAFT:
-        for peer in settings.get("raft_peers", ()):
-            if peer.node_id == settings.get("raft_self_id"):
+    if given.values.get("enableDLegerCommitLog"):
+        for peer in given.values.get("dLegerPeers", ()):
+            if peer.node_id == given.values.get("dLegerSelfId"):
                 return HostChoice(peer.host, "this node's entry in dLegerPeers")
     return None
 
 
-def _check_relations(problems: Sequence[tuple[str, str]], said: Said, bindings: Mapping[str, Binding]) -> None:
-    """Refuse what two values together get wrong; the sentences name fields, users know keys."""
-    all_bindings = {**bindings, **TLS_BINDINGS, **AUTH_BINDINGS}
-    keys = {binding.field: key for key, binding in all_bindings.items()} | {"health_port": "healthPort"}
-    for field, detail in problems:
-        for other in sorted(keys, key=len, reverse=True):  # some names begin like others
-            detail = detail.replace(other, keys[other])
-        said.refuse(keys[field], detail)
-    said.raise_problems()
+def _check_relations(problems: Sequence[tuple[str, str]], given: FileSettings) -> None:
+    """Refuse what several values together get wrong."""
+    for key, detail in problems:
+        given.refuse(key, detail)
+    given.raise_problems()
 
 
-def _finish(config: Config, said: Said, choices: list[str], bindings: Mapping[str, Binding]) -> Config:
-    """Add what is to be said and shown."""
-    notices = (*choices, *list_notices(said), *tls_notices(config))
-    return replace(config, notices=notices, properties=_properties(config, said, bindings))
+def _properties(config: NodeConfig | NameServerConfig, given: FileSettings) -> dict[str, str]:
+    """Every known key as text: the value in force, as given, or the default (empty when that is computed).
 
-
-def _properties(config: BrokerConfig | NameServerConfig, said: Said, bindings: Mapping[str, Binding]) -> dict[str, str]:
-    """Every known key with the value in force, as text."""
-    shown = {name: key.shown_default for name, key in said.keys.items()}
-    shown |= {name: item.value for name, item in said.properties.items()}
-    shown |= {key: binding.show(getattr(config, binding.field)) for key, binding in bindings.items()}
-    shown |= {key: binding.show(getattr(config.tls, binding.field)) for key, binding in TLS_BINDINGS.items()}
-    shown["tls.server.mode"] = config.tls.mode.value
-    shown["healthPort"] = "off" if config.health_port is None else str(config.health_port)
-    if isinstance(config, BrokerConfig):
-        shown |= {key: binding.show(getattr(config.auth, binding.field)) for key, binding in AUTH_BINDINGS.items()}
-        hosts = {"brokerIP1": config.advertised_host, "brokerIP2": config.inside_host}
-        shown |= hosts | {"storePathCommitLog": str(config.commit_log_path)}
-        shown |= {"advertisedPort": str(config.advertised_port or config.listen_port)}
+    A feature that is not here is off, whatever RocketMQ's default.
+    """
+    shown = {}
+    for name, key in given.keys.items():
+        if key.path:
+            shown[name] = key.shown_in(config)
+        elif name in given.properties:
+            shown[name] = given.properties[name].value
+        elif key.reason == "f" and key.kind.name == "bool":
+            shown[name] = "false"
+        else:
+            shown[name] = "" if key.default_here.startswith("<") else key.default_here
     return shown

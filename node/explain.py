@@ -1,10 +1,11 @@
 """`ledgermq config explain KEY`: what a key means, as text."""
 
-from broker.admin.live_config import LIVE_FIELDS
-from node.bindings import BROKER_BINDINGS
+from ledgermq.remoting.config_key import OURS, Key, nearest_key
 from node.errors import UsageError
 from node.kept_settings import FILE
-from node.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
+from node.keys import BROKER_KEYS, NAMESRV_KEYS, REASONS
+
+_FILES = {"broker.conf": BROKER_KEYS, "namesrv.conf": NAMESRV_KEYS}
 
 
 def explain(name: str) -> str:
@@ -17,28 +18,26 @@ def explain(name: str) -> str:
     if not found:
         nearest = nearest_key(name, {**BROKER_KEYS, **NAMESRV_KEYS})
         raise UsageError(f"key {name!r} is unknown; nearest known key is {nearest!r}")
-    if len(found) == 2 and found[0][1] == found[1][1]:
-        return _describe("broker.conf and namesrv.conf", found[0][1])
-    return "\n\n".join(_describe(file, key) for file, key in found)
-
-
-_FILES = {"broker.conf": BROKER_KEYS, "namesrv.conf": NAMESRV_KEYS}
+    texts = [(file, f"{key.name}: {key.help}", _describe(file, key)) for file, key in found]
+    if len(texts) == 2 and texts[0][1:] == texts[1][1:]:
+        texts = [(" and ".join(_FILES), *texts[0][1:])]
+    return "\n\n".join(f"{head}\n  file     {file}\n{rest}" for file, head, rest in texts)
 
 
 def _describe(file: str, key: Key) -> str:
     origin = "a key of LedgerMQ's own" if key.origin == OURS else f"RocketMQ's {key.origin}"
+    effect = "in effect" if key.has_effect else f"no effect: {REASONS[key.reason]}"
     default = key.default_here or "none"
     if key.default_here != key.default:
         default += f" (RocketMQ: {key.default or 'none'})"
     lines = [
-        f"{key.name}: {key.meaning}",
-        f"  file     {file}",
-        f"  type     {key.kind.replace('/', ', ')}",
+        f"  type     {key.kind.name.replace('/', ', ')}",
         f"  default  {default}",
-        f"  here     {key.effect}",
+        f"  here     {effect}." + (f" {key.note}" if key.note else ""),
         f"  from     {origin}",
     ]
-    binding = BROKER_BINDINGS.get(key.name)
-    if file.startswith("broker.conf") and binding is not None and binding.field in LIVE_FIELDS:
+    if key.is_live and file == "namesrv.conf":
+        lines.append("  live     updateNamesrvConfig changes it until the nameserver stops")
+    elif key.is_live:
         lines.append(f"  live     updateBrokerConfig changes it, and keeps it in <storePathRootDir>/config/{FILE}")
     return "\n".join(lines)

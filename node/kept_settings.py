@@ -8,15 +8,14 @@ when the setting was changed (`before`, as text): whoever edits the key there af
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from broker.admin.live_config import check_live
-from broker.config import BrokerConfig
+from broker.admin.live_config import read_setting
 from ledgermq.remoting.refusal import Refusal
-from node.live_settings import read_setting
+from node.keys import BROKER_KEYS
+from node.node_config import NodeConfig
 from store.directory.config_file import read_config, write_config
 
 FILE: Final = "ledgermqSettings.json"
@@ -32,29 +31,28 @@ class KeptSettings:
         StoreFormatError: the file and its `.bak` cannot be read.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._path = config.store_dir / "config" / FILE
-        self._said = config.properties
+    def __init__(self, config: NodeConfig) -> None:
+        self._path = config.broker.store.root / "config" / FILE
+        self._given = config.broker.properties
         self._lock = threading.Lock()
         found = read_config(self._path, _settings) if self._path.parent.is_dir() else None
         self._settings = found.value if found is not None else {}
 
-    def applied(self, config: BrokerConfig) -> BrokerConfig:
-        """The configuration with what was kept; its notices say which keys that are, and which hold no more."""
+    def apply(self, config: NodeConfig) -> None:
+        """Put what was kept into the configuration; its notices say which keys that are, and which hold no more."""
         notices = []
         for key, (before, value) in sorted(self._settings.items()):
-            if self._said.get(key) != before:
+            if self._given.get(key) != before:
                 notices.append(f"{key}={value}, kept in {self._path}, holds no more: broker.conf has changed it since")
                 continue
             try:
-                setting = check_live(key, read_setting(key, value))
+                setting = read_setting(BROKER_KEYS, key, value)
             except Refusal as refusal:
                 notices.append(f"{key}={value}, kept in {self._path}, holds no more: {refusal.remark}")
                 continue
-            changes: dict[str, Any] = {} if setting.field is None else {setting.field: setting.value}
-            config = replace(config, **changes, properties={**config.properties, key: setting.shown})
+            setting.apply(config.broker)
             notices.append(f"{key}={setting.shown}: changed while the broker ran, kept in {self._path}")
-        return replace(config, notices=(*config.notices, *notices))
+        config.notices += tuple(notices)
 
     def keep(self, changes: Mapping[str, str]) -> None:
         """Put these settings into the file; durable on return. Blocks for flushes: not for the event loop.
@@ -63,7 +61,7 @@ class KeptSettings:
             OSError, DiskFailedError: the disk refused; the file is as it was.
         """
         with self._lock:
-            settings = self._settings | {key: (self._said.get(key, ""), value) for key, value in changes.items()}
+            settings = self._settings | {key: (self._given.get(key, ""), value) for key, value in changes.items()}
             table = {key: {"before": before, "value": value} for key, (before, value) in settings.items()}
             content = {"settings": table, "writtenBy": "ledgermq"}
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,18 +4,19 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker.config import BrokerConfig, LogMode
 from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
+from node.node_config import LogMode, NodeConfig
 from node.store_settings import commit_log_config, raft_config, store_config
 from store.directory.store_directory import StoreDirectory
 from store.files.disk import require_first_file
 from store.log.commit_log import CommitLog
 from store.message_store import MessageStore
-from store.opening import OpenStore, StoreConfig, open_classic_store, open_store
+from store.opening import OpenStore, open_classic_store, open_store
 from store.replicated_log import StateMachine
+from store.store_config import StoreConfig
 
 
 class Follower(StateMachine, Protocol):
@@ -31,7 +32,7 @@ class Follower(StateMachine, Protocol):
         """One sync of the log is done."""
 
 
-async def open_store_of(config: BrokerConfig, store_host: bytes, client_address: str, follower: Follower) -> OpenStore:
+async def open_store_of(config: NodeConfig, store_host: bytes, client_address: str, follower: Follower) -> OpenStore:
     """Recover and start the store that `config` asks for.
 
     Args:

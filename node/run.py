@@ -44,7 +44,6 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
     from node.broker_assembly import Broker
     from node.config import load_broker_config
     from node.kept_settings import KeptSettings
-    from node.live_settings import read_setting
     from store.errors import StoreError
 
     config = load_broker_config(_path(conf), overrides)
@@ -52,8 +51,8 @@ def run_broker(conf: str | None, overrides: Sequence[str]) -> int:
         kept = KeptSettings(config)
     except (OSError, StoreError) as error:
         raise CommandError(str(error)) from error
-    config = kept.applied(config)
-    return _run(lambda: Broker(config, read_setting, kept.keep), f"broker {config.broker_name}", config.notices)
+    kept.apply(config)
+    return _run(lambda: Broker(config, kept.keep), f"broker {config.broker.broker_name}", config.notices)
 
 
 def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:

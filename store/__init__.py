@@ -1,6 +1,7 @@
 """The message store on memory-mapped files. It knows bytes and files; neither sockets nor roles.
 
-    opening            the order of opening and closing; StoreConfig, OpenStore
+    opening            the order of opening and closing; OpenStore
+    store_config       what the store is told, with its keys of broker.conf
       |- store_directory   belonging, lock_file, abort_file, checkpoint: whose it is, how it was left, what is durable
       |- message_store     put, dispatch   - message_reader, queue_reader: get, look up, by time
       |    |- queue_table - consume_queue - queue_files - queue_file - queue_mapping

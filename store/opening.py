@@ -11,61 +11,28 @@ import logging
 import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.cleaning.cleaner import Cleaner, store_space
 from store.cleaning.config import CleaningConfig
 from store.compaction.compaction_store import CompactionStore
-from store.compaction.config import CompactionConfig
 from store.directory.store_directory import StoreDirectory
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
 from store.queues.queue_ends import remove_ends
-from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
-from store.queues.queue_reader import ColdLimits
-from store.queues.queue_table import QUEUE_FILE_SIZE_BYTES, QueueTable
+from store.queues.queue_table import QueueTable
 from store.recovery.checkpointer import Checkpointer
-from store.recovery.queue_recovery import UNTRUSTED_WALK_BYTES, QueueRecovery, recover_queues, remake_misfits
+from store.recovery.queue_recovery import QueueRecovery, recover_queues, remake_misfits
 from store.recovery.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
+from store.store_config import StoreConfig
 
 if TYPE_CHECKING:
     from store.index.builder import IndexBuilder
     from store.index.service import IndexService
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig:
-    """What stands on a log, whichever it is.
-
-    Attributes:
-        root: the store's directory.
-        checkpoint_interval_ms: between syncs of all queues.
-        queue_sync_interval_ms: between syncs of those in which `queue_sync_pages` were filled since; 0: never.
-        untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
-        cleaning: when old files go; None: never, and the disk is not watched.
-        kinds: of consume queues.
-        index: of messages by key; None: none is built.
-        compaction: of topics by key; None: such topics are served as others are.
-        topic_attributes: of a topic; asked from the recovery of the queues on.
-    """
-
-    root: Path
-    queue_file_size_bytes: int = QUEUE_FILE_SIZE_BYTES
-    checkpoint_interval_ms: int = 10_000
-    queue_sync_interval_ms: int = 0
-    queue_sync_pages: int = 2
-    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
-    cold_limits: ColdLimits | None = None
-    cleaning: CleaningConfig | None = None
-    kinds: QueueKinds = PLAIN_ONLY
-    index: IndexConfig | None = None
-    compaction: CompactionConfig | None = None
-    topic_attributes: TopicAttributes = lambda _topic: {}
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (update
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -18,59 +18,14 @@ from broker.config import BrokerConfig
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.properties_text import parse_properties
+from ledgermq.remoting.config_key import Key, keys_of, nearest_key
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
 
-LIVE_FIELDS: Final = frozenset(
-    {
-        "accepts_sends_from_ms",
-        "auto_create_group",
-        "broker_permission",
-        "clear_retry_topics",
-        "cold_data_control",
-        "cold_global_threshold_bytes",
-        "cold_group_threshold_bytes",
-        "default_pop_share_queues",
-        "default_query_max_count",
-        "default_request_mode",
-        "file_reserved_ms",
-        "filter_retries",
-        "hot_memory_percent",
-        "lite_pull",
-        "long_polling",
-        "max_pull_bytes",
-        "max_pull_count",
-        "max_topics",
-        "mixed_types",
-        "pop_from_retry_percent",
-        "pop_limits_open",
-        "pop_reads_retry_v1",
-        "pop_retry_v2",
-        "pop_open_limit",
-        "pop_shows_retry_topic",
-        "pop_start_from_memory",
-        "pop_wakes_on_order_release",
-        "property_filter",
-        "recall_enable",
-        "recall_when_not_writable",
-        "reject_transactions",
-        "server_allocates_queues",
-        "short_polling_ms",
-        "slave_read",
-        "store_replies",
-        "timer_max_delay_s",
-        "timer_slot_count_max",
-        "timer_wheel_enable",
-        "transaction_check_interval_ms",
-        "transaction_check_max",
-        "transaction_op_interval_ms",
-        "transaction_op_size_bytes",
-        "transaction_timeout_ms",
-    }
-)
-"""Fields of the configuration that are read when they are needed, so that a change has its effect."""
+_LIVE: Final = {name: key for name, key in keys_of(BrokerConfig).items() if key.is_live}
+"""Keys that are read when they are needed, so that a change has its effect."""
 
 _FORBIDDEN: Final = frozenset(
     {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
@@ -78,15 +33,39 @@ _FORBIDDEN: Final = frozenset(
 
 
 class Setting(NamedTuple):
-    """One key's new value: the field it sets (None for a key without effect here), and how it is shown."""
+    """A key's new value, and how it is shown. A key without effect here has its text as value."""
 
-    field: str | None
+    key: str
     value: Any
     shown: str
 
+    def apply(self, config: BrokerConfig) -> None:
+        """Put it into a configuration."""
+        if self.key in _LIVE:
+            _LIVE[self.key].set_in(config, self.value)
+        config.properties = {**config.properties, self.key: self.shown}
 
-ReadSetting = Callable[[str, str], Setting]
-"""From a key and a text to the setting; raises Refusal INVALID_PARAMETER for an unknown key, or a text that is none."""
+
+def read_setting(keys: Mapping[str, Key], name: str, text: str) -> Setting:
+    """Read a setting that may change while the broker runs.
+
+    `keys` are all that are known.
+
+    Raises:
+        Refusal: INVALID_PARAMETER, the key is unknown, or the text is no value of it; SYSTEM_ERROR, it cannot change.
+    """
+    if (known := keys.get(name)) is None:
+        nearest = nearest_key(name, keys)
+        raise Refusal(Cause.INVALID_PARAMETER, f"key {name[:100]!r} is unknown; nearest known key is {nearest!r}")
+    try:
+        value = known.kind.read(text)
+    except ValueError as error:
+        raise Refusal(Cause.INVALID_PARAMETER, f"key {name!r} {error}") from error
+    if not known.has_effect:
+        return Setting(name, text, text)
+    if name not in _LIVE:
+        raise Refusal(Cause.SYSTEM_ERROR, f"key {name} is read at the start only: set it in broker.conf")
+    return Setting(name, value, known.kind.show(value))
 
 
 Keep = Callable[[Mapping[str, str]], None]
@@ -98,15 +77,16 @@ class LiveConfig:
 
     Args:
         config: shared by all parts; only this class changes it.
+        keys: all that are known.
         keep: runs in a thread before anything is changed.
         on_changed: called with the keys that have changed.
     """
 
     def __init__(
-        self, config: BrokerConfig, read: ReadSetting, keep: Keep, on_changed: Callable[[Collection[str]], None]
+        self, config: BrokerConfig, keys: Mapping[str, Key], keep: Keep, on_changed: Callable[[Collection[str]], None]
     ) -> None:
         self._config = config
-        self._read = read
+        self._keys = keys
         self._keep = keep
         self._on_changed = on_changed
         self._writer = ThreadPoolExecutor(1, "settings")  # one thread: kept in the order in which they are taken
@@ -114,7 +94,7 @@ class LiveConfig:
     def update(self, connection: Connection, command: Command) -> None:
         """25: take all settings of the body, or none."""
         texts = _properties(bytes(command.body))
-        changes = {key: check_live(key, self._read(key, value)) for key, value in texts.items() if self._may(key)}
+        changes = [read_setting(self._keys, key, value) for key, value in texts.items() if self._may(key)]
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
 
         def settle(done: "asyncio.Future[None]") -> None:
@@ -134,27 +114,11 @@ class LiveConfig:
             raise Refusal(Cause.NO_PERMISSION, "Can not update config in black list.")
         return True
 
-    def _take(self, connection: Connection, changes: Mapping[str, Setting]) -> None:
-        for key, setting in changes.items():
-            log.info("%s sets %s=%s", connection.address, key, setting.shown)
-            if setting.field is not None:
-                setattr(self._config, setting.field, setting.value)
-        self._config.properties = {
-            **self._config.properties,
-            **{key: setting.shown for key, setting in changes.items()},
-        }
-        self._on_changed(changes.keys())
-
-
-def check_live(key: str, setting: Setting) -> Setting:
-    """The setting, if it can change while the broker runs.
-
-    Raises:
-        Refusal: SYSTEM_ERROR, it cannot.
-    """
-    if setting.field is not None and setting.field not in LIVE_FIELDS:
-        raise Refusal(Cause.SYSTEM_ERROR, f"key {key} is read at the start only: set it in broker.conf")
-    return setting
+    def _take(self, connection: Connection, changes: Sequence[Setting]) -> None:
+        for setting in changes:
+            log.info("%s sets %s=%s", connection.address, setting.key, setting.shown)
+            setting.apply(self._config)
+        self._on_changed([setting.key for setting in changes])
 
 
 def _properties(body: bytes) -> dict[str, str]:

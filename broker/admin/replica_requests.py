@@ -5,7 +5,7 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3)
 
 from typing import Any
 
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from broker.role import Role
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -26,7 +26,7 @@ class ReplicaRequests:
 
     def status(self, connection: Connection, command: Command) -> None:
         """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
-        if self._config.mode is LogMode.RAFT:
+        if not self._role.is_alone:
             raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
         client = {
             "lastReadTimestamp": 0,
@@ -46,7 +46,7 @@ class ReplicaRequests:
 
     def terms(self, connection: Connection, command: Command) -> None:
         """1007: where each term of this log begins and ends, as RocketMQ tells the epochs of a controller's masters."""
-        if self._config.mode is not LogMode.RAFT:
+        if self._role.is_alone:
             raise Refusal(Cause.SYSTEM_ERROR, "this request only for controllerMode ")
         body = {
             "brokerId": self._role.broker_id,

@@ -29,7 +29,7 @@ def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
     """
     index = TimerIndex(
         TimerIndexConfig(
-            root=config.store_dir,
+            root=config.store.root,
             precision_ms=config.timer_precision_ms,
             roll_window_slots=config.timer_roll_window_slots,
             log_file_size_bytes=config.timer_log_file_size_bytes,
@@ -119,4 +119,4 @@ class DeliveryFiles:
 
 
 def _counts_path(config: BrokerConfig) -> Path:
-    return config.store_dir / "config" / "transactionMetrics"
+    return config.store.root / "config" / "transactionMetrics"

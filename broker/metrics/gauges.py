@@ -82,7 +82,7 @@ class Standing:
 
     def _storage(self) -> Iterator[Family]:
         store = self._parts.store
-        usage = shutil.disk_usage(self._config.store_dir)
+        usage = shutil.disk_usage(self._config.store.root)
         behind = store.log.backlog()
         yield single("rocketmq_storage_size_bytes", usage.used, STORAGE)
         unflushed = behind.unflushed_bytes + behind.uncommitted_bytes

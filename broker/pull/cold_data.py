@@ -102,7 +102,7 @@ class ColdReads:
     def is_behind(self, result: GetResult) -> bool:
         """Whether the last record of a read lies further from the log's end than what counts as in memory."""
         distance: int = self._log.max_offset - _PHYSICAL_OFFSET(result.records[-1], _AT)[0]
-        return distance > MEMORY_BYTES * self._config.memory_percent // 100
+        return distance > self._config.store.cold_limits.memory_bytes
 
     def hold(self, pull: HeldPull) -> bool:
         """Have a pull answered later; False when too many wait."""
@@ -177,7 +177,6 @@ class ColdReads:
         if mode not in (_NORMAL, _RANDOM):
             raise Refusal(Cause.INVALID_PARAMETER, "set commitlog readahead mode param value error")
         self._log.set_reads_ahead(mode == _NORMAL)
-        self._config.reads_ahead = mode == _NORMAL
         log.info("%s sets the log's read-ahead to %d", connection.address, mode)
         remark = f"set commitlog readahead mode success, mode: {mode}"
         connection.respond(command, ResponseCode.SUCCESS, remark=remark)

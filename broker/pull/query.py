@@ -83,7 +83,7 @@ class QueryRequests:
         self, offsets: Sequence[int], topic: bytes, key: bytes, begin: int, index_type: str | None
     ) -> list[memoryview]:
         """The records that do carry the key, in the log's order; the newest, where not all fit into a frame."""
-        room = self._config.max_frame_size_bytes - _HEADER_ROOM_BYTES
+        room = self._config.limits.frame_bytes - _HEADER_ROOM_BYTES
         records: list[memoryview] = []
         for offset in offsets:
             record = self._store.look_up(offset)

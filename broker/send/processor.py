@@ -107,7 +107,7 @@ class SendProcessor:
         self._body_max = config.max_message_size_bytes
         self._record_max = config.max_message_size_bytes + (64 << 10)
         self._stamp = stamp(config)
-        self._multi_dispatch = config.multi_dispatch
+        self._multi_dispatch = config.store.kinds.multi_dispatch
         is_v6 = len(store_host) == 20
         self._store_flags = STORE_HOST_V6 if is_v6 else 0
         self._store_extra = _HOST_V6_EXTRA if is_v6 else 0

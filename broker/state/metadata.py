@@ -61,7 +61,7 @@ class Metadata:
         if name in self._proposed_topics:
             return self._proposed_topics[name]
         found = self._state.topics.get(name) or self._built_in.get(name)
-        if found is None and self._config.light_queues and name.startswith(LIGHT_PREFIX):
+        if found is None and self._config.store.kinds.light and name.startswith(LIGHT_PREFIX):
             return TopicConfig(name=name, read_queues=1, write_queues=1)
         return found
 

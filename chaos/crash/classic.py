@@ -20,7 +20,6 @@ from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedE
 from chaos.crash.ledger import Appended, Cut, Durable, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
 from ledgermq.message.hashing import tags_code
-from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record, record_size, write_draft
 from ledgermq.remoting.refusal import Refusal
@@ -29,16 +28,16 @@ from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.dispatch import unit_fields
 from store.replicated_log import AppendReceipt
+from store.store_config import StoreConfig
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _SMALL_FILE = "topics.json"
 _START_MS = 1_700_000_000_000
 _HOUR_MS = 3_600_000
-_INDEX = IndexLayout(slots=10, entries=40)
 _KEYS_ASKED = 5
 
 
@@ -64,9 +63,12 @@ def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
     return open_classic_store(
         StoreConfig(
             root=root,
+            queue_sync_interval_ms=0,
             queue_file_size_bytes=settings.queue_file_size_bytes,
             checkpoint_interval_ms=_HOUR_MS,
-            index=IndexConfig(directory=root / "index", layout=_INDEX, is_safe=True) if settings.has_index else None,
+            index=IndexConfig(directory=root / "index", slot_count=10, entry_count=40, is_safe=True)
+            if settings.has_index
+            else None,
         ),
         CommitLogConfig(
             directory=root / "commitlog",
@@ -74,6 +76,7 @@ def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
             file_size_bytes=settings.file_size_bytes,
             flush_mode=settings.flush_mode,
             flush_interval_ms=_HOUR_MS,
+            transient_pool=settings.pool_count > 0,
             pool_count=settings.pool_count,
         ),
         make_log=partial(CommitLog, clock=lambda: next(ticks)),

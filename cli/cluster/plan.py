@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.config import LogMode
-from node.bindings import TLS_BINDINGS
+from ledgermq.remoting.config_key import keys_of
+from ledgermq.remoting.tls_settings import TlsSettings
 from node.errors import UsageError
+from node.node_config import LogMode
 
 HOST = "127.0.0.1"
 NAMESERVER = "namesrv"
@@ -159,7 +160,7 @@ def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) ->
         "healthPort": str(port + 1),
         "kvConfigPath": str(directory / "kvConfig.json"),
     }
-    tls = {key: value for key, value in settings.items() if key in TLS_BINDINGS}
+    tls = {key: value for key, value in settings.items() if key in keys_of(TlsSettings)}
     return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | tls)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker.auth_settings import AuthSettings
-from broker.config import LogMode
 from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
@@ -23,6 +22,7 @@ from ledgermq.remoting.tls import ContextSource, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from node.config import load_broker_config
 from node.errors import UsageError
+from node.node_config import LogMode
 from node.run import stop_signal
 
 _DEFAULT_NODE_COUNT = {LogMode.RAFT: 3, LogMode.STANDALONE: 1}
@@ -89,7 +89,7 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     plan = plan_cluster(mode, node_count, block.base, shape.directory, settings)
     folder.write_configuration(plan)
     configs = [load_broker_config(broker.conf_path) for broker in plan.brokers]
-    connecting = _outgoing(configs[0].tls), _credentials(configs[0].auth)
+    connecting = _outgoing(configs[0].broker.tls), _credentials(configs[0].broker.auth)
     folder.remember(plan)
     return plan, connecting, (folder, block)
 

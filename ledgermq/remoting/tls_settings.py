@@ -1,12 +1,14 @@
 """What one process is told of TLS: as a server, and for the connections that it makes itself.
 
-Source: apache/rocketmq `remoting/.../netty/TlsSystemConfig.java`; the names it gives these settings are in `node.keys`.
+Source: apache/rocketmq `remoting/.../netty/TlsSystemConfig.java`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from ledgermq.remoting.config_key import BOOL, NETTY, OURS, PATH, SECRET, key, member_of
 from ledgermq.remoting.tls import ClientAuth, ClientTls, ContextSource, ReloadedContext, ServerTls, TlsMode
 
 
@@ -14,20 +16,66 @@ from ledgermq.remoting.tls import ClientAuth, ClientTls, ContextSource, Reloaded
 class TlsSettings:
     """The defaults are: permissive when there is a certificate, else disabled; outgoing connections plain."""
 
-    tls_mode: TlsMode | None = None
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_key_password: str = field(default="", repr=False)
-    tls_client_auth: ClientAuth = ClientAuth.NONE
-    tls_trusted: Path | None = None
+    ORIGIN: ClassVar[str] = NETTY
 
-    tls_outgoing: bool = False
-    tls_outgoing_verify: bool = True
-    tls_outgoing_check_host: bool = True
-    tls_outgoing_trusted: Path | None = None
-    tls_outgoing_certificate: Path | None = None
-    tls_outgoing_key: Path | None = None
-    tls_outgoing_key_password: str = field(default="", repr=False)
+    tls_mode: TlsMode | None = key(
+        "tls.server.mode",
+        member_of(TlsMode),
+        None,
+        "Whether the listeners take TLS, TLS and plain, or TLS only.",
+        shown="<permissive with tls.server.certPath, else disabled>",
+        upstream="permissive",
+        note="Members of a Raft group speak plain among themselves in every mode.",
+    )
+    tls_certificate: Path | None = key(
+        "tls.server.certPath",
+        PATH,
+        None,
+        "Certificate of the listeners, with its chain.",
+        note="PEM; taken anew for new connections, with its key, when the files change.",
+    )
+    tls_key: Path | None = key("tls.server.keyPath", PATH, None, "Key of the listeners.")
+    tls_key_password: str = key("tls.server.keyPassword", SECRET, "", "Password of the listeners' key.")
+    tls_client_auth: ClientAuth = key(
+        "tls.server.need.client.auth",
+        member_of(ClientAuth),
+        ClientAuth.NONE,
+        "Whether clients are asked for a certificate.",
+    )
+    tls_trusted: Path | None = key("tls.server.trustCertPath", PATH, None, "Authorities of the clients' certificates.")
+
+    tls_outgoing: bool = key(
+        "useTLS", BOOL, False, "Encrypt outgoing connections.", note="To nameservers; a nameserver connects to nobody."
+    )
+    tls_outgoing_verify: bool = key(
+        "tls.client.authServer",
+        BOOL,
+        True,
+        "Verify the certificates of servers that this process connects to.",
+        upstream="false",
+        note="RocketMQ verifies nobody unless told to.",
+    )
+    tls_outgoing_check_host: bool = key(
+        "tls.client.checkHost",
+        BOOL,
+        True,
+        "Servers' certificates must name the host or address that was dialled.",
+        origin=OURS,
+    )
+    tls_outgoing_trusted: Path | None = key(
+        "tls.client.trustCertPath",
+        PATH,
+        None,
+        "Authorities of the servers' certificates.",
+        note="Without it those of the system.",
+    )
+    tls_outgoing_certificate: Path | None = key(
+        "tls.client.certPath", PATH, None, "Certificate that outgoing connections show to a server which asks for one."
+    )
+    tls_outgoing_key: Path | None = key("tls.client.keyPath", PATH, None, "Key of tls.client.certPath.")
+    tls_outgoing_key_password: str = key(
+        "tls.client.keyPassword", SECRET, "", "Password of the key of tls.client.certPath."
+    )
 
     @property
     def mode(self) -> TlsMode:
@@ -77,12 +125,12 @@ class TlsSettings:
         return ReloadedContext(client)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(field, sentence)` of each relation that does not hold."""
+        """`(key, sentence)` of each relation that does not hold."""
         if self.mode is not TlsMode.DISABLED and self.tls_certificate is None:
-            yield "tls_certificate", f"is needed for tls_mode {self.mode}: no certificate is made up here"
+            yield "tls.server.certPath", f"is needed for tls.server.mode {self.mode}: no certificate is made up here"
         if (self.tls_certificate is None) != (self.tls_key is None):
-            yield "tls_key", "goes with tls_certificate: both or none"
+            yield "tls.server.keyPath", "goes with tls.server.certPath: both or none"
         if (self.tls_outgoing_certificate is None) != (self.tls_outgoing_key is None):
-            yield "tls_outgoing_key", "goes with tls_outgoing_certificate: both or none"
+            yield "tls.client.keyPath", "goes with tls.client.certPath: both or none"
         if self.tls_client_auth is not ClientAuth.NONE and self.tls_trusted is None:
-            yield "tls_trusted", "is needed: a certificate that is asked for is verified"
+            yield "tls.server.trustCertPath", "is needed: a certificate that is asked for is verified"

@@ -4,42 +4,102 @@ Source: apache/rocketmq `store/.../config/MessageStoreConfig.java`, `DefaultMess
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+from ledgermq.remoting.config_key import (
+    BOOL,
+    HOURS_AS_MS,
+    NOT_NEGATIVE,
+    PERCENT_AS_RATIO,
+    POSITIVE,
+    RATIO,
+    STORE,
+    Kind,
+    key,
+)
 
 HOURS_OF_A_DAY = 24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningConfig:
-    """When files go. Ratios are parts of a disk, 0 to 1, within the bounds that RocketMQ gives them; 1 is no limit.
+def parse_hours(text: str) -> frozenset[int]:
+    """Hours of a day, such as `04` or `02;14`.
 
-    Attributes:
-        delete_hours: deleteWhen; hours of the local day at which files past their time go.
-        reserved_ms: fileReservedTime; how long after its last change a file is kept.
-        max_used_ratio: diskMaxUsedSpaceRatio (0.10 to 0.95); above it, files past their time go at any hour.
-        forcible_ratio: diskSpaceCleanForciblyRatio (0.30 to 0.85); above it, files go whatever their age.
-        warning_ratio: diskSpaceWarningLevelRatio (0.35 to 0.90); above it, messages are refused, too.
-        forcibly: cleanFileForciblyEnable; without it no file goes before its time.
-        batch_max: deleteFileBatchMax; files of the log that one round takes at most.
-        interval_ms: cleanResourceInterval; between two rounds.
-        first_delay_ms: before the first one.
-        log_pause_ms, queue_pause_ms: after each file of the log, and each queue that lost files.
-        replicas_per_disk: replicasPerDiskPartition; stores that share one disk.
-        logical_forcible_ratio: logicalDiskSpaceCleanForciblyThreshold; of this store's share of a shared disk.
+    Raises:
+        ValueError: one of them is no hour of a day.
     """
+    hours = [part.strip() for part in text.split(";") if part.strip()]
+    if not hours or not all(part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY for part in hours):
+        raise ValueError(f"{text!r} is not hours from 00 to 23, divided by semicolons")
+    return frozenset(map(int, hours))
 
-    delete_hours: frozenset[int] = frozenset({4})
-    reserved_ms: int = 72 * 3_600_000
-    max_used_ratio: float = 0.75
-    forcible_ratio: float = 0.85
-    warning_ratio: float = 0.90
-    forcibly: bool = True
-    batch_max: int = 10
-    interval_ms: int = 10_000
+
+HOURS = Kind("text", parse_hours, lambda hours: ";".join(f"{hour:02d}" for hour in sorted(hours)))
+
+
+@dataclass(slots=True, kw_only=True)
+class CleaningConfig:
+    """When files go. Ratios are parts of a disk, 0 to 1, within the bounds that RocketMQ gives them; 1 is no limit."""
+
+    ORIGIN: ClassVar[str] = STORE
+
+    delete_hours: frozenset[int] = key(
+        "deleteWhen",
+        HOURS,
+        frozenset({4}),
+        "Hours of the day, divided by semicolons, at which old files are deleted.",
+        note="By the local time of the machine.",
+    )
+    reserved_ms: int = key(
+        "fileReservedTime",
+        HOURS_AS_MS,
+        72 * 3_600_000,
+        "Hours for which files are kept.",
+        live=True,
+        note="Never what is not confirmed, not in the queues yet, or what a Raft member within reach lacks.",
+    )
+    interval_ms: int = key(
+        "cleanResourceInterval", POSITIVE, 10_000, "Time in ms between two looks for files to delete."
+    )
+    forcibly: bool = key(
+        "cleanFileForciblyEnable", BOOL, True, "Delete old files before their time when the disk runs full."
+    )
+    batch_max: int = key("deleteFileBatchMax", POSITIVE, 10, "Most files deleted in one round.")
+    log_pause_ms: int = key(
+        "deleteCommitLogFilesInterval", NOT_NEGATIVE, 100, "Pause in ms between two deleted files of the log."
+    )
+    queue_pause_ms: int = key(
+        "deleteConsumeQueueFilesInterval", NOT_NEGATIVE, 100, "Pause in ms between two deleted files of consume queues."
+    )
+    max_used_ratio: float = key(
+        "diskMaxUsedSpaceRatio",
+        PERCENT_AS_RATIO,
+        0.75,
+        "Percentage of a full disk from which old files are deleted.",
+        note="Kept within 10 and 95.",
+    )
+    forcible_ratio: float = key(
+        "diskSpaceCleanForciblyRatio",
+        PERCENT_AS_RATIO,
+        0.85,
+        "Percentage of a full disk from which files are deleted before their time.",
+        note="Kept within 30 and 85.",
+    )
+    warning_ratio: float = key(
+        "diskSpaceWarningLevelRatio",
+        PERCENT_AS_RATIO,
+        0.9,
+        "Percentage of a full disk from which sends are refused.",
+        note="Kept within 35 and 90; topics, groups and consumers' offsets are still taken.",
+    )
+    replicas_per_disk: int = key("replicasPerDiskPartition", POSITIVE, 1, "Replicas that share a disk.")
+    logical_forcible_ratio: float = key(
+        "logicalDiskSpaceCleanForciblyThreshold",
+        RATIO,
+        0.8,
+        "Part of a full disk, of several, from which its files are deleted.",
+    )
     first_delay_ms: int = 60_000
-    log_pause_ms: int = 100
-    queue_pause_ms: int = 100
-    replicas_per_disk: int = 1
-    logical_forcible_ratio: float = 0.80
+    """Before the first round."""
 
     def __post_init__(self) -> None:
         """Take the ratios into their bounds, as RocketMQ does without a word; except 1, which no disk is above."""
@@ -50,16 +110,4 @@ class CleaningConfig:
     def _clamp(self, name: str, low: float, high: float) -> None:
         ratio = getattr(self, name)
         if ratio < 1:
-            object.__setattr__(self, name, min(max(ratio, low), high))
-
-
-def parse_hours(text: str) -> frozenset[int]:
-    """Hours of `deleteWhen`, such as `04` or `02;14`.
-
-    Raises:
-        ValueError: one of them is no hour of a day.
-    """
-    hours = [part.strip() for part in text.split(";") if part.strip()]
-    if not hours or not all(part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY for part in hours):
-        raise ValueError(f"{text!r} is not hours from 00 to 23, divided by semicolons")
-    return frozenset(map(int, hours))
+            setattr(self, name, min(max(ratio, low), high))

@@ -1,32 +1,53 @@
 """Settings of compaction, with RocketMQ's defaults."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
+from ledgermq.remoting.config_key import BOOL, POSITIVE, STORE, key
 from store.compaction.unit import UNIT_SIZE
 
 _LOG_FILE_RATIO_MIN = 5
+_UNIT_FILE_MIN = 100 * UNIT_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """How topics are compacted.
+    """How topics are compacted."""
 
-    Attributes:
-        log_file_size_bytes: compactionMappedFileSize; see `log_file_bytes`.
-        unit_file_size_bytes: compactionCqMappedFileSize; see `unit_file_bytes`.
-        interval_ms: compactionScheduleInternal, between two compactions of a queue.
-        thread_count: compactionThreadNum; never more than the machine has cores.
-        offset_map_bytes: maxOffsetMapSize, memory for keys of all threads together.
-        flush_interval_ms: between syncs of what was copied.
-    """
+    ORIGIN: ClassVar[str] = STORE
 
-    log_file_size_bytes: int = 100 << 20
-    unit_file_size_bytes: int = 10 << 20
-    interval_ms: int = 15 * 60_000
-    thread_count: int = 6
-    offset_map_bytes: int = 100 << 20
+    enable: bool = key(
+        "enableCompaction",
+        BOOL,
+        True,
+        "Serve topics that keep only the last message of each key.",
+        note="Each member of a Raft group compacts its own copy; only what is on disk is copied.",
+    )
+    log_file_size_bytes: int = key(
+        "compactionMappedFileSize",
+        POSITIVE,
+        100 << 20,
+        "Bytes of a log file of compacted topics.",
+        note="Made a multiple of compactionCqMappedFileSize, five times it at least, as upstream.",
+    )
+    unit_file_size_bytes: int = key(
+        "compactionCqMappedFileSize", POSITIVE, 10 << 20, "Bytes of a consume-queue file of compacted topics."
+    )
+    interval_ms: int = key("compactionScheduleInternal", POSITIVE, 15 * 60_000, "Time in ms between two compactions.")
+    thread_count: int = key(
+        "compactionThreadNum", POSITIVE, 6, "Threads that compact.", note="At most as many as the machine has cores."
+    )
+    offset_map_bytes: int = key(
+        "maxOffsetMapSize",
+        POSITIVE,
+        100 << 20,
+        "Bytes of the table that compaction works with.",
+        note="Of all threads together; keys that find no room are compacted the next time.",
+    )
     flush_interval_ms: int = 10_000
+    """Between syncs of what was copied."""
 
     @property
     def unit_file_bytes(self) -> int:
@@ -51,3 +72,11 @@ class CompactionConfig:
     def key_bytes_max(self) -> int:
         """Memory for the keys of one compaction."""
         return self.offset_map_bytes // max(1, self.thread_count)
+
+    def problems(self, body_bytes_max: int) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold."""
+        log, unit = self.log_file_size_bytes, self.unit_file_size_bytes
+        if body_bytes_max * 2 > log:
+            yield "compactionMappedFileSize", f"{log} is too small: it must hold two messages of {body_bytes_max} bytes"
+        if unit < _UNIT_FILE_MIN:
+            yield "compactionCqMappedFileSize", f"{unit} is below {_UNIT_FILE_MIN}, which is 100 units"

@@ -3,7 +3,7 @@
     deleted --> readers let go: blocks free            the usual end, at once or soon
             '-> still held after a while: forced       the blocks are given back; late readers see zeros, never a signal
 
-Source: apache/rocketmq `store/.../ReferenceResource.java` (shutdown with destroyMapedFileIntervalForcibly, 5.3.3).
+Source: apache/rocketmq `store/.../ReferenceResource.java` (shutdown, 5.3.3).
 """
 
 import logging

@@ -31,8 +31,8 @@ FlushDone = Callable[[int], None]
 class FlushMode(enum.StrEnum):
     """What an acknowledgement waits for on each node: SYNC the disk, ASYNC the page cache only."""
 
-    SYNC = "SYNC_FLUSH"
     ASYNC = "ASYNC_FLUSH"
+    SYNC = "SYNC_FLUSH"
 
 
 class _Job:

@@ -12,6 +12,7 @@ Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ class LocalLog:
         self.config = config
         self._loop = loop
         self._clock = clock
-        self.has_pool = config.pool_count > 0
+        self.has_pool = config.transient_pool
         self._pool: TransientPool | None = None
         if self.has_pool:
             self._pool = TransientPool(config.pool_count, config.file_size_bytes, refuses=config.pool_refuses)
@@ -72,7 +73,9 @@ class LocalLog:
             config.directory,
             config.file_size_bytes,
             self._allocator,
-            mappings=Mappings(config.mapped_count_max, reads_ahead=config.reads_ahead),
+            mappings=Mappings(
+                config.mapped_count_max if config.mapped_file_swap else sys.maxsize, reads_ahead=config.reads_ahead
+            ),
             deleted=DeletedFiles(config.forced_delete_after_ms / 1000),
         )
         self._placer = Placer(self.queue, config.store_host, stamps_crc=config.stamps_crc)

@@ -12,6 +12,9 @@ Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatch
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
+
+from ledgermq.remoting.config_key import BOOL, NOT_NEGATIVE, POSITIVE, STORE, key
 
 TopicAttributes = Callable[[str], Mapping[str, str]]
 
@@ -20,25 +23,32 @@ LIGHT_PREFIX = "%LMQ%"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKinds:
-    """Which kinds there are.
+    """Which kinds there are. An extension that is there is read in any case."""
 
-    Attributes:
-        ext: enableConsumeQueueExt; an extension that is there is read in any case.
-        ext_file_size_bytes: mappedFileSizeConsumeQueueExt.
-        batch_file_size_bytes: mapperFileSizeBatchConsumeQueue; rounded up to whole units.
-        multi_dispatch: enableMultiDispatch; one record enters several queues.
-        light: enableLmq; queues named %LMQ%... have the queue id 0 only.
-        light_max: maxLmqConsumeQueueNum.
-        topic_attributes: of a topic; empty where none are known.
-    """
+    ORIGIN: ClassVar[str] = STORE
 
-    ext: bool = False
-    ext_file_size_bytes: int = 48 << 20
-    batch_file_size_bytes: int = 13_800_000
-    multi_dispatch: bool = False
-    light: bool = False
-    light_max: int = 20_000
+    ext: bool = key(
+        "enableConsumeQueueExt",
+        BOOL,
+        False,
+        "Keep extensions of consume queues for filters.",
+        note="What is there is read in any case.",
+    )
+    ext_file_size_bytes: int = key(
+        "mappedFileSizeConsumeQueueExt", POSITIVE, 48 << 20, "Bytes of a file of a consume queue's extension."
+    )
+    batch_file_size_bytes: int = key(
+        "mapperFileSizeBatchConsumeQueue",
+        POSITIVE,
+        13_800_000,
+        "Bytes of a file of a batch consume queue.",
+        note="Rounded up to whole units of 46 bytes.",
+    )
+    multi_dispatch: bool = key("enableMultiDispatch", BOOL, False, "Put one message into several queues.")
+    light: bool = key("enableLmq", BOOL, False, "Serve light queues.")
+    light_max: int = key("maxLmqConsumeQueueNum", NOT_NEGATIVE, 20_000, "Most light queues.")
     topic_attributes: TopicAttributes | None = None
+    """Attributes of a topic; empty where none are known."""
 
     def is_batch(self, topic: str) -> bool:
         """Whether a topic's queues are batch queues."""

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from broker.config import BrokerConfig
 from broker.log_follower import LogFollower
 from broker.parts import Parts
 from broker.state.files import encode_files, write_files
@@ -22,10 +21,12 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from node.log_choice import open_store_of
+from node.node_config import NodeConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore
 from store.replicated_log import LogRole, LogState
 from telemetry.metrics import Registry
+from tests.node_config import node_config
 
 STORE_HOST = encode_host(Host("127.0.0.1", 10911))
 WAIT_SECONDS = 10.0
@@ -141,8 +142,9 @@ class MemoryClient:
 class Desk:
     """Parts on an open store; `stop` and `start` again to see what survives."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
+    def __init__(self, config: NodeConfig) -> None:
+        self.node_config = config
+        self.config = config.broker
         self.announced = 0
         self.nameservers_answer = asyncio.Event()
         self.nameservers_answer.set()
@@ -164,7 +166,7 @@ class Desk:
         self._timers = Timers(asyncio.get_running_loop())
         flushes = Registry().histogram("flush_seconds", "Unused here.")
         self.follower = follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
-        self._opened = await open_store_of(self.config, STORE_HOST, "127.0.0.1:10911", follower)
+        self._opened = await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower)
         self._parts = follower.parts
         await eventually(lambda: self.parts.role.writable, "the broker takes messages")
 
@@ -182,7 +184,7 @@ class Desk:
         await self.parts.deliveries.drain()
         if save_tables:
             await self.parts.offsets.drain()
-            write_files(self.config.store_dir / "config", encode_files(self.parts.state))
+            write_files(self.config.store.root / "config", encode_files(self.parts.state))
         if self._timers is not None:
             await self._timers.close()
         await self.follower.close()
@@ -266,21 +268,21 @@ async def send(client: MemoryClient, body: bytes = b"hello", **changes: Any) -> 
     return answer
 
 
-def small_config(directory: Path, **changes: Any) -> BrokerConfig:
+def small_config(directory: Path, **changes: Any) -> NodeConfig:
     """A standalone broker with small files."""
-    return BrokerConfig(
+    return node_config(
         **{
             "broker_name": "b",
-            "store_dir": directory,
-            "commit_log_file_size_bytes": 1 << 20,
+            "storePathRootDir": directory,
+            "mappedFileSizeCommitLog": 1 << 20,
             "max_message_size_bytes": 100_000,
-            "consume_queue_file_size_bytes": 20_000,
-            "index_slot_count": 1000,
-            "index_entry_count": 4000,
+            "mappedFileSizeConsumeQueue": 20_000,
+            "maxHashSlotNum": 1000,
+            "maxIndexNum": 4000,
             "consumer_offset_persist_interval_ms": 100,
-            "disk_max_used_percent": 100,  # whatever else fills this machine's disk
-            "disk_forcible_percent": 100,
-            "disk_warning_percent": 100,
+            "diskMaxUsedSpaceRatio": 1.0,  # whatever else fills this machine's disk
+            "diskSpaceCleanForciblyRatio": 1.0,
+            "diskSpaceWarningLevelRatio": 1.0,
             **changes,
         }
     )

@@ -170,5 +170,5 @@ async def test_tables_of_a_newer_format_are_refused_and_left_alone(tmp_path: Pat
 
 
 def test_a_configuration_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="consume_queue_file_size_bytes: 21 is not a multiple of 20"):
-        Broker(broker_config(tmp_path, consume_queue_file_size_bytes=21))
+    with pytest.raises(Refusal, match="mappedFileSizeConsumeQueue: 21 is not a multiple of 20"):
+        Broker(broker_config(tmp_path, mappedFileSizeConsumeQueue=21))

@@ -19,7 +19,7 @@ from tests.broker.conftest import (
 
 small_files = pytest.mark.parametrize(
     "desk",
-    [{"compaction_log_file_size_bytes": 1, "compaction_unit_file_size_bytes": 46 * 8, "flush_mode": FlushMode.SYNC}],
+    [{"compactionMappedFileSize": 1, "compactionCqMappedFileSize": 46 * 8, "flushDiskType": FlushMode.SYNC}],
     indirect=True,
 )
 
@@ -134,7 +134,7 @@ async def test_other_topics_take_messages_without_a_key(client: MemoryClient) ->
     await send(client, b"x")
 
 
-@pytest.mark.parametrize("desk", [{"compaction_enable": False}], indirect=True)
+@pytest.mark.parametrize("desk", [{"enableCompaction": False}], indirect=True)
 async def test_switched_off_a_compacted_topic_is_served_as_others_are(desk: Desk) -> None:
     client = desk.client()
     await make_compacted(client)

@@ -11,7 +11,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from broker.config import LogMode
 from dledger.config import PeerAddress
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -25,10 +24,10 @@ from tests.broker.test_broker import broker_config
 
 FILE_SIZE = 1 << 20
 RAFT = {
-    "mode": LogMode.RAFT,
-    "raft_group": "b",
-    "raft_self_id": "n0",
-    "raft_peers": (PeerAddress("n0", "127.0.0.1", 0),),
+    "enableDLegerCommitLog": True,
+    "dLegerGroup": "b",
+    "dLegerSelfId": "n0",
+    "dLegerPeers": (PeerAddress("n0", "127.0.0.1", 0),),
 }
 
 
@@ -44,7 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("raft", [False, True])
 async def test_a_log_without_room_for_its_first_file_does_not_start(small_disk: Path, raft: bool) -> None:
-    broker = Broker(broker_config(small_disk, commit_log_file_size_bytes=1 << 30, **(RAFT if raft else {})))
+    broker = Broker(broker_config(small_disk, mappedFileSizeCommitLog=1 << 30, **(RAFT if raft else {})))
     with pytest.raises(DiskFullError, match=r"no room on the disk for \d{10} bytes"):
         await broker.start()
     await broker.close()
@@ -54,7 +53,7 @@ async def test_a_full_disk_is_seen_by_whoever_looks_until_there_is_room(
     small_disk: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "FULL_S", 0.0)
-    broker = Broker(broker_config(small_disk / "store", commit_log_file_size_bytes=FILE_SIZE))
+    broker = Broker(broker_config(small_disk / "store", mappedFileSizeCommitLog=FILE_SIZE))
     await broker.start()
     client = RemotingClient()
 
@@ -95,7 +94,7 @@ async def test_a_full_disk_is_seen_by_whoever_looks_until_there_is_room(
 
 
 async def test_a_failed_disk_is_no_longer_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker(broker_config(tmp_path, flush_mode=FlushMode.SYNC))
+    broker = Broker(broker_config(tmp_path, flushDiskType=FlushMode.SYNC))
     await broker.start()
     async with aiohttp.ClientSession() as http:
         url = f"http://127.0.0.1:{broker.health_port}/livez"

@@ -52,7 +52,7 @@ async def test_batch_queues_survive_a_restart(desk: Desk, client: MemoryClient, 
     await make_batch_topic(client)
     await send_batch(client)
     await desk.stop(save_tables=save_tables)
-    (desk.config.store_dir / "checkpoint").unlink()
+    (desk.config.store.root / "checkpoint").unlink()
     await desk.start()
     queue = desk.store.queues.get("T", 0)
     assert isinstance(queue, BatchQueue)
@@ -69,7 +69,7 @@ async def test_other_topics_take_no_records_with_messages_inside(desk: Desk, cli
     assert desk.store.queues.get("T", 0).max_offset == 3
 
 
-@pytest.mark.parametrize("desk", [{"multi_dispatch": True, "light_queues": True}], indirect=True)
+@pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
 async def test_a_message_is_pulled_from_every_light_queue_that_it_names(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send(client, b"both", i="UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02")
@@ -82,7 +82,7 @@ async def test_a_message_is_pulled_from_every_light_queue_that_it_names(desk: De
     assert desk.store.queues.get("%LMQ%b", 0).max_offset == 2
 
 
-@pytest.mark.parametrize("desk", [{"multi_dispatch": True, "light_queues": True}], indirect=True)
+@pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
 @pytest.mark.parametrize("name", ["theirs", "SCHEDULE_TOPIC_XXXX", "rmq_sys_ledgermq_state", "%RETRY%g", "%LMQ"])
 async def test_a_message_enters_no_queue_of_another_topic_whatever_it_names(
     desk: Desk, client: MemoryClient, name: str
@@ -118,7 +118,7 @@ async def test_a_record_that_says_oddly_how_many_messages_it_has_is_one_to_the_d
     await make_topic(client, "D")
     await send(client, b"parked", topic="D", i=f"UNIQ_KEY\x01L\x02DELAY\x01{'9' * 5000}\x02")
     await desk.stop()
-    main(["store", "check", str(desk.config.store_dir)])
+    main(["store", "check", str(desk.config.store.root)])
     said = capsys.readouterr().out
     assert ": no faults" in said, said
     await desk.start()

@@ -7,7 +7,6 @@ import orjson
 import pytest
 
 from broker.admin.transfer import TRANSFER_LEADERSHIP
-from broker.config import LogMode
 from dledger.config import PeerAddress
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.client import RemotingClient
@@ -57,14 +56,14 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
         Broker(
             broker_config(
                 tmp_path / peer.node_id,
-                mode=LogMode.RAFT,
-                flush_mode=FlushMode.SYNC,
-                raft_group="b",
-                raft_self_id=peer.node_id,
-                raft_peers=peers,
-                raft_election_timeout_ms=1500,
-                compaction_unit_file_size_bytes=4600,
-                compaction_log_file_size_bytes=200_000,
+                enableDLegerCommitLog=True,
+                flushDiskType=FlushMode.SYNC,
+                dLegerGroup="b",
+                dLegerSelfId=peer.node_id,
+                dLegerPeers=peers,
+                raftElectionTimeout=1500,
+                compactionCqMappedFileSize=4600,
+                compactionMappedFileSize=200_000,
             )
         )
         for peer in peers

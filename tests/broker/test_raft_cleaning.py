@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from broker.config import LogMode
 from dledger.config import PeerAddress
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
@@ -28,19 +27,19 @@ FILE_SIZE = 32_768
 def config_of(root: Path, node_id: str, peers: tuple[PeerAddress, ...]) -> Any:
     return broker_config(
         root / node_id,
-        mode=LogMode.RAFT,
-        flush_mode=FlushMode.SYNC,
-        raft_group="b",
-        raft_self_id=node_id,
-        raft_peers=peers,
-        raft_election_timeout_ms=1500,
-        commit_log_file_size_bytes=FILE_SIZE,
+        enableDLegerCommitLog=True,
+        flushDiskType=FlushMode.SYNC,
+        dLegerGroup="b",
+        dLegerSelfId=node_id,
+        dLegerPeers=peers,
+        raftElectionTimeout=1500,
+        mappedFileSizeCommitLog=FILE_SIZE,
         max_message_size_bytes=8000,
-        consume_queue_file_size_bytes=200,
-        delete_log_pause_ms=0,
-        delete_queue_pause_ms=0,
+        mappedFileSizeConsumeQueue=200,
+        deleteCommitLogFilesInterval=0,
+        deleteConsumeQueueFilesInterval=0,
         consumer_offset_persist_interval_ms=50,
-        compaction_enable=False,
+        enableCompaction=False,
     )
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from ledgermq.remoting.config_key import OURS, Key, nearest_key
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
 from nameserver.settings import Settings
-from node.bindings import AUTH_BINDINGS, BROKER_BINDINGS, NAMESRV_BINDINGS, TLS_BINDINGS
-from node.key_tables import ours
-from node.keys import BROKER_KEYS, NAMESRV_KEYS, OURS, Key, nearest_key
+from node.keys import BROKER_KEYS, NAMESRV_KEYS
 
+PROJECT = Path(__file__).parents[2]
 _TABLE = Path(__file__).with_name("test_config_keys_5_3_3.tsv")
 UPSTREAM = list(csv.DictReader(_TABLE.read_text().splitlines(), delimiter="\t"))
 """Taken on a machine of two cores, as root: defaults computed from these are in words in our tables."""
@@ -46,7 +46,7 @@ def test_every_key_of_a_nameserver_is_known_with_upstreams_type_and_default(row:
 
 def check(row: dict[str, str], key: Key) -> None:
     if row["key"] not in SPECIAL:
-        assert key.kind == KINDS[row["type"]]
+        assert key.kind.name == KINDS[row["type"]]
     if not key.default.startswith("<"):
         assert key.default == row["default"]
 
@@ -58,24 +58,24 @@ def test_a_controllers_keys_are_known_beside_a_nameservers() -> None:
 @pytest.mark.parametrize("keys", [BROKER_KEYS, NAMESRV_KEYS])
 def test_every_key_has_one_sentence_of_meaning(keys: dict[str, Key]) -> None:
     for key in keys.values():
-        assert re.fullmatch(r"[A-Z/].*\.( Default.*)?", key.meaning), key
-        assert key.tag in "*jdf", key
+        assert re.fullmatch(r"[A-Z/].*\.( Default.*)?", key.help), key
+        assert key.reason in ("*", "j", "d", "f"), key
 
 
-@pytest.mark.parametrize(
-    ("keys", "bound"),
-    [
-        (BROKER_KEYS, {*BROKER_BINDINGS, *TLS_BINDINGS, *AUTH_BINDINGS}
-         | {"brokerIP1", "brokerIP2", "advertisedHost", "insideHost"}
-         | {"healthPort", "enableDLegerCommitLog", "brokerRole", "traceTopicEnable", "msgTraceTopicName"}),
-        (NAMESRV_KEYS, {*NAMESRV_BINDINGS, *TLS_BINDINGS, "advertisedHost", "healthPort"}),
-    ],
-)  # fmt: skip
-def test_a_key_says_it_has_an_effect_exactly_when_something_reads_it(keys: dict[str, Key], bound: set[str]) -> None:
-    assert {key.name for key in keys.values() if key.has_effect} == bound
+def test_the_table_of_keys_without_effect_has_no_key_that_has_one() -> None:
+    assert not {key.name for key in BROKER_KEYS.values() if key.has_effect} & rows("BrokerConfig", "MessageStoreConfig")
+    assert not {key.name for key in NAMESRV_KEYS.values() if key.has_effect} & rows("NamesrvConfig")
+    assert all(
+        key.path or key.name in ("advertisedHost", "insideHost") for key in BROKER_KEYS.values() if key.has_effect
+    )
 
 
-@pytest.mark.parametrize("key", [*NAMESRV_BINDINGS, *TLS_BINDINGS, "advertisedHost", "healthPort"])
+def rows(*origins: str) -> set[str]:
+    table = (PROJECT / "node" / "keys_without_effect.tsv").read_text().splitlines()
+    return {row["key"] for row in csv.DictReader(table, delimiter="\t") if row["origin"] in origins}
+
+
+@pytest.mark.parametrize("key", [name for name, key in NAMESRV_KEYS.items() if key.path])
 def test_a_running_nameserver_takes_a_change_only_of_what_then_has_its_effect(key: str) -> None:
     seen: list[NameServerConfig] = []
     settings = Settings(NameServerConfig(properties={key: ""}), seen.append)
@@ -84,12 +84,10 @@ def test_a_running_nameserver_takes_a_change_only_of_what_then_has_its_effect(ke
         with contextlib.suppress(Refusal):
             settings.update(f"{key}={text}")
     if seen:
-        field = NAMESRV_BINDINGS[key].field
-        assert any(getattr(config, field) != getattr(before, field) for config in seen), "it was taken and did nothing"
-
-
-def test_words_about_keys_are_about_keys_that_exist() -> None:
-    assert {*ours.EFFECTS, *ours.DEFAULTS_HERE} <= set(BROKER_KEYS)
+        declared = NAMESRV_KEYS[key]
+        assert any(declared.value_in(config) != declared.value_in(before) for config in seen), (
+            "it was taken and did nothing"
+        )
 
 
 def test_our_own_keys_are_marked_as_ours_and_none_takes_upstreams_name() -> None:
@@ -112,3 +110,32 @@ def test_our_own_keys_are_marked_as_ours_and_none_takes_upstreams_name() -> None
 )
 def test_mistakes_that_users_make_lead_to_the_right_key(wrong: str, nearest: str) -> None:
     assert nearest_key(wrong, BROKER_KEYS) == nearest
+
+
+SAMPLE = {  # key: its field, where that is no common word
+    "commitIntervalCommitLog": "commit_interval_ms",
+    "flushCommitLogThoroughInterval": "flush_thorough_interval_ms",
+    "destroyMapedFileIntervalForcibly": "forced_delete_after_ms",
+    "transientStorePoolSize": "transientStorePoolSize",
+    "mapperFileSizeBatchConsumeQueue": "batch_file_size_bytes",
+    "flushIntervalConsumeQueue": "queue_sync_interval_ms",
+    "deleteConsumeQueueFilesInterval": "queue_pause_ms",
+    "maxOffsetMapSize": "offset_map_bytes",
+    "messageIndexSafe": "messageIndexSafe",
+    "transactionOpBatchInterval": "transaction_op_interval_ms",
+    "popFromRetryProbability": "pop_from_retry_percent",
+    "maxUnsentSize": "output_hard_bytes",
+    "tls.client.checkHost": "tls_outgoing_check_host",
+    "waitSecondsForService": "wait_for_service_seconds",
+    "notifyMinBrokerIdChanged": "notify_min_broker_id",
+}
+ROOMS = ("ledgermq", "telemetry", "store", "dledger", "nameserver", "broker", "node", "doctor", "cli")
+
+
+@pytest.mark.parametrize(("key", "field"), SAMPLE.items())
+def test_a_key_stands_in_two_files_of_code_only(key: str, field: str) -> None:
+    """Where it is declared and where it is used; pages and tests come beside that."""
+    word = re.compile(rf"(?<![\w.])({re.escape(key)}|{field})(?!\w)|\.{field}(?!\w)")
+    sources = [path for room in ROOMS for path in (PROJECT / room).rglob("*") if path.suffix in (".py", ".tsv")]
+    found = [str(path.relative_to(PROJECT)) for path in sources if word.search(path.read_text())]
+    assert 1 <= len(found) <= 2, found

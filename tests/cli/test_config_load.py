@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BrokerConfig, LogMode
 from dledger.config import PeerAddress
-from node.bindings import BROKER_BINDINGS, NAMESRV_BINDINGS
 from node.config import load_broker_config, load_nameserver_config
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
+from node.node_config import LogMode, NodeConfig
 from node.properties import ConfigError
 from store.log.flusher import FlushMode
 
@@ -22,7 +21,7 @@ def words(settings: dict[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
 
 
-def broker(**settings: str) -> BrokerConfig:
+def broker(**settings: str) -> NodeConfig:
     return load_broker_config(None, words({"bindAddress": "127.0.0.1"} | settings))
 
 
@@ -41,49 +40,58 @@ def test_values_of_a_file_reach_their_fields(tmp_path: Path) -> None:
         "serverChannelMaxIdleTimeSeconds=60\nhealthPort=off\n"
     )
     config = load_broker_config(path)
-    assert (config.cluster_name, config.broker_name, config.broker_id, config.listen_port) == ("c", "b", 3, 11)
-    assert (config.advertised_host, config.inside_host) == ("h1", "h2")
-    assert config.namesrv_addrs == ("a:1", "b:2")
-    assert config.store_dir == Path("/data")
+    assert (
+        config.broker.cluster_name,
+        config.broker.broker_name,
+        config.broker.broker_id,
+        config.broker.listen_port,
+    ) == ("c", "b", 3, 11)
+    assert (config.broker.advertised_host, config.broker.inside_host) == ("h1", "h2")
+    assert config.broker.namesrv_addrs == ("a:1", "b:2")
+    assert config.broker.store.root == Path("/data")
     assert config.commit_log_path == Path("/data/commitlog")
-    assert (config.mode, config.flush_mode) == (LogMode.STANDALONE, FlushMode.SYNC)
-    assert (config.max_message_size_bytes, config.auto_create_topic, config.broker_permission) == (1000, False, 4)
-    assert config.consume_queue_file_size_bytes == 6020
-    assert config.connection_idle_timeout_ms == 60_000
-    assert config.health_port is None
+    assert (config.mode, config.log.flush_mode) == (LogMode.STANDALONE, FlushMode.SYNC)
+    assert (config.broker.max_message_size_bytes, config.broker.auto_create_topic, config.broker.broker_permission) == (
+        1000,
+        False,
+        4,
+    )
+    assert config.broker.store.queue_file_size_bytes == 6020
+    assert config.broker.limits.idle_s == 60
+    assert config.broker.health_port is None
 
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=file\nlistenPort=11\n")
     config = load_broker_config(path, ["brokerName=word"])
-    assert (config.broker_name, config.listen_port) == ("word", 11)
+    assert (config.broker.broker_name, config.broker.listen_port) == ("word", 11)
 
 
 def test_raft_mode_flushes_before_it_counts_unless_told_otherwise() -> None:
-    assert broker().flush_mode is FlushMode.ASYNC
+    assert broker().log.flush_mode is FlushMode.ASYNC
     raft = broker(**RAFT)
-    assert (raft.mode, raft.flush_mode) == (LogMode.RAFT, FlushMode.SYNC)
-    assert raft.raft_peers[1] == PeerAddress("n1", "10.0.0.2", 40911)
-    assert broker(**RAFT, flushDiskType="ASYNC_FLUSH").flush_mode is FlushMode.ASYNC
+    assert (raft.mode, raft.log.flush_mode) == (LogMode.RAFT, FlushMode.SYNC)
+    assert raft.raft.peers[1] == PeerAddress("n1", "10.0.0.2", 40911)
+    assert broker(**RAFT, flushDiskType="ASYNC_FLUSH").log.flush_mode is FlushMode.ASYNC
 
 
 def test_a_follower_registers_the_number_of_its_id_plus_one_or_its_place() -> None:
-    assert broker(**RAFT).follower_broker_id == 2
+    assert broker(**RAFT).broker.follower_id == 2
     named = RAFT | {"dLegerPeers": "east-a:1;west-b:1", "dLegerSelfId": "west"}
-    assert broker(**named).follower_broker_id == 2
+    assert broker(**named).broker.follower_id == 2
 
 
 def test_health_is_served_beside_the_listener_unless_said() -> None:
-    assert (broker().health_port, broker().health_host) == (10916, "127.0.0.1")
-    assert broker(listenPort="2000").health_port == 2005
-    assert broker(listenPort="0").health_port == 0
-    assert broker(healthPort="8088", healthHost="0.0.0.0").health_port == 8088
+    assert (broker().broker.health_port, broker().broker.health_host) == (10916, "127.0.0.1")
+    assert broker(listenPort="2000").broker.health_port == 2005
+    assert broker(listenPort="0").broker.health_port == 0
+    assert broker(healthPort="8088", healthHost="0.0.0.0").broker.health_port == 8088
 
 
 def test_inside_address_of_a_raft_member_is_its_own_entry() -> None:
     config = broker(**RAFT)
-    assert config.inside_host == "10.0.0.2"
+    assert config.broker.inside_host == "10.0.0.2"
     assert "inside address 10.0.0.2: this node's entry in dLegerPeers" in config.notices
 
 
@@ -94,7 +102,7 @@ def test_addresses_are_always_said_with_where_they_come_from() -> None:
 
 
 def test_our_own_names_of_the_addresses_work_but_not_both() -> None:
-    assert broker(advertisedHost="h").advertised_host == "h"
+    assert broker(advertisedHost="h").broker.advertised_host == "h"
     assert problems(advertisedHost="h", brokerIP1="h") == (
         "--set advertisedHost: key 'advertisedHost' is another name of 'brokerIP1', which stands at --set brokerIP1",
     )
@@ -171,9 +179,9 @@ def test_the_old_access_control_alone_is_refused_with_what_to_do() -> None:
     [problem] = problems(aclEnable="true")
     assert "key 'aclEnable' alone protects nothing: set authenticationEnabled, authorizationEnabled" in problem
     assert "`ledgermq acl import`" in problem
-    assert not broker(aclEnable="false").auth.authentication_enable
+    assert not broker(aclEnable="false").broker.auth.authentication_enable
     both = {"authenticationEnabled": "true", "authorizationEnabled": "true"}
-    assert broker(aclEnable="true", **both).auth.old_acl
+    assert broker(aclEnable="true", **both).broker.auth.old_acl
 
 
 def test_permissions_for_nobody_in_particular_are_refused() -> None:
@@ -184,9 +192,9 @@ def test_permissions_for_nobody_in_particular_are_refused() -> None:
 def test_users_of_the_configuration_are_read_and_never_shown() -> None:
     user = '{"username":"root","password":"sesame"}'
     config = broker(authenticationEnabled="true", initAuthenticationUser=user, authenticationWhitelist="10, 310")
-    assert [made.name for made in config.auth.super_users()] == ["root"]
-    assert config.auth.authentication_whitelist == {10, 310}
-    assert config.properties["initAuthenticationUser"] == "***"
+    assert [made.name for made in config.broker.auth.super_users()] == ["root"]
+    assert config.broker.auth.authentication_whitelist == {10, 310}
+    assert config.broker.properties["initAuthenticationUser"] == "***"
     assert "sesame" not in repr(config)
     [problem] = problems(initAuthenticationUser='{"user":"sesame"}')
     assert "sesame" not in problem
@@ -195,12 +203,12 @@ def test_users_of_the_configuration_are_read_and_never_shown() -> None:
 
 def test_an_empty_value_means_that_nothing_was_said() -> None:
     config = broker(dLegerGroup="", preferredLeaderId="", brokerIP1="")
-    assert (config.preferred_leader, config.advertised_host) == (None, "127.0.0.1")
+    assert (config.raft.preferred_leader, config.broker.advertised_host) == (None, "127.0.0.1")
 
 
 def test_properties_show_every_known_key_with_the_value_in_force() -> None:
     config = broker(**RAFT, fileReservedTime="48", serverChannelMaxIdleTimeSeconds="60")
-    shown = config.properties
+    shown = config.broker.properties
     assert set(shown) == set(BROKER_KEYS)
     assert shown["flushDiskType"] == "SYNC_FLUSH"
     assert shown["fileReservedTime"] == "48"
@@ -215,8 +223,12 @@ def test_properties_show_every_known_key_with_the_value_in_force() -> None:
 
 def test_shown_properties_can_be_said_again() -> None:
     said = broker(**RAFT)
-    spoken = {key: said.properties[key] for key in (*BROKER_BINDINGS, "enableDLegerCommitLog") if said.properties[key]}
-    assert load_broker_config(None, words(spoken)).properties == said.properties
+    spoken = {
+        key: said.broker.properties[key]
+        for key in (key.name for key in BROKER_KEYS.values() if key.path)
+        if said.broker.properties[key]
+    }
+    assert load_broker_config(None, words(spoken)).broker.properties == said.broker.properties
 
 
 def test_a_nameservers_file_reaches_its_fields(tmp_path: Path) -> None:
@@ -229,7 +241,6 @@ def test_a_nameservers_file_reaches_its_fields(tmp_path: Path) -> None:
     assert (config.scan_interval_ms, config.topic_list_enable, config.health_port) == (1000, False, 19881)
     assert set(config.properties) == set(NAMESRV_KEYS)
     assert config.properties["scanNotActiveBrokerInterval"] == "1000"
-    assert len(NAMESRV_BINDINGS) > 10
 
 
 def test_a_nameserver_refuses_a_brokers_key() -> None:

@@ -13,7 +13,7 @@ FILES = ["tls.server.certPath=/etc/c.pem", "tls.server.keyPath=/etc/c.key"]
 
 
 def test_without_a_certificate_tls_is_disabled_and_outgoing_connections_are_plain() -> None:
-    tls = load_broker_config(None, HERE).tls
+    tls = load_broker_config(None, HERE).broker.tls
     assert (tls.mode, tls.incoming(), tls.outgoing()) == (TlsMode.DISABLED, None, None)
 
 
@@ -25,9 +25,9 @@ def test_with_a_certificate_both_kinds_of_connections_are_taken_unless_said_othe
 
 def test_servers_are_verified_unless_that_is_switched_off_which_is_said() -> None:
     config = load_broker_config(None, [*HERE, "useTLS=true", "tls.client.authServer=false"])
-    assert not config.tls.tls_outgoing_verify
+    assert not config.broker.tls.tls_outgoing_verify
     assert any("WARNING: tls.client.authServer=false" in notice for notice in config.notices)
-    assert load_broker_config(None, [*HERE, "useTLS=true"]).tls.tls_outgoing_verify
+    assert load_broker_config(None, [*HERE, "useTLS=true"]).broker.tls.tls_outgoing_verify
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_passwords_are_never_shown() -> None:
         "tls.server.need.client.auth=none",
     ]
     config = load_broker_config(None, HERE + words)
-    assert config.tls.tls_client_auth is ClientAuth.NONE
-    assert config.properties["tls.server.keyPassword"] == "***"
-    assert config.properties["tls.server.mode"] == "permissive"
+    assert config.broker.tls.tls_client_auth is ClientAuth.NONE
+    assert config.broker.properties["tls.server.keyPassword"] == "***"
+    assert config.broker.properties["tls.server.mode"] == "permissive"
     assert "sesame" not in repr(config)
     assert "sesame" not in str(config.notices)

@@ -5,30 +5,31 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.config import BrokerConfig
 from node.config import load_broker_config
 from node.explain import explain
 from node.kept_settings import FILE, KeptSettings
+from node.node_config import NodeConfig
 from store.errors import StoreFormatError
 
 
-def start(folder: Path, *lines: str) -> tuple[KeptSettings, BrokerConfig]:
+def start(folder: Path, *lines: str) -> tuple[KeptSettings, NodeConfig]:
     conf = folder / "broker.conf"
     conf.write_text("\n".join([f"storePathRootDir={folder}", "brokerIP1=127.0.0.1", *lines]))
     config = load_broker_config(conf)
     kept = KeptSettings(config)
-    return kept, kept.applied(config)
+    kept.apply(config)
+    return kept, config
 
 
 def test_a_kept_setting_holds_at_the_next_start_and_is_said(tmp_path: Path) -> None:
     kept, config = start(tmp_path)
-    assert config.transaction_check_max == 15
+    assert config.broker.transaction_check_max == 15
     kept.keep({"transactionCheckMax": "14", "sendThreadPoolQueueCapacity": "5"})
     kept.keep({"enablePropertyFilter": "true"})
     _, config = start(tmp_path)
-    assert (config.transaction_check_max, config.property_filter) == (14, True)
-    assert config.properties["transactionCheckMax"] == "14"
-    assert config.properties["sendThreadPoolQueueCapacity"] == "5"
+    assert (config.broker.transaction_check_max, config.broker.property_filter) == (14, True)
+    assert config.broker.properties["transactionCheckMax"] == "14"
+    assert config.broker.properties["sendThreadPoolQueueCapacity"] == "5"
     assert sum(FILE in notice for notice in config.notices) == 3
 
 
@@ -36,7 +37,7 @@ def test_a_later_change_replaces_an_earlier_one(tmp_path: Path) -> None:
     for value in ("14", "13"):
         kept, _ = start(tmp_path)
         kept.keep({"transactionCheckMax": value})
-    assert start(tmp_path)[1].transaction_check_max == 13
+    assert start(tmp_path)[1].broker.transaction_check_max == 13
 
 
 def test_a_setting_that_could_not_be_written_does_not_come_with_the_next_one(
@@ -49,7 +50,7 @@ def test_a_setting_that_could_not_be_written_does_not_come_with_the_next_one(
             kept.keep({"transactionCheckMax": "14"})
     kept.keep({"enablePropertyFilter": "true"})
     _, config = start(tmp_path)
-    assert (config.transaction_check_max, config.property_filter) == (15, True)
+    assert (config.broker.transaction_check_max, config.broker.property_filter) == (15, True)
 
 
 def refuse(path: Path, content: bytes) -> None:
@@ -59,9 +60,9 @@ def refuse(path: Path, content: bytes) -> None:
 def test_whoever_edits_the_key_in_the_file_afterwards_has_the_last_word(tmp_path: Path) -> None:
     kept, _ = start(tmp_path, "transactionCheckMax=20")
     kept.keep({"transactionCheckMax": "14"})
-    assert start(tmp_path, "transactionCheckMax=20")[1].transaction_check_max == 14
+    assert start(tmp_path, "transactionCheckMax=20")[1].broker.transaction_check_max == 14
     _, config = start(tmp_path, "transactionCheckMax=21")
-    assert config.transaction_check_max == 21
+    assert config.broker.transaction_check_max == 21
     assert any("holds no more" in notice for notice in config.notices)
 
 
@@ -70,7 +71,7 @@ def test_what_cannot_be_changed_that_way_is_left_alone(tmp_path: Path, key: str)
     kept, before = start(tmp_path)
     kept.keep({key: "1"})
     _, config = start(tmp_path)
-    assert config.listen_port == before.listen_port
+    assert config.broker.listen_port == before.broker.listen_port
     assert any(key in notice for notice in config.notices)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import LogMode
 from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
 from node.errors import UsageError
+from node.node_config import LogMode
 
 
 def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:

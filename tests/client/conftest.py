@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
-from node.live_settings import read_setting
 from tests.client import java
 from tests.client.fake import FakeCluster
 from tests.client.raft import Cluster, run_raft
+from tests.node_config import node_config
 
 pytest.register_assert_rewrite("tests.client.administering", "tests.client.taking")
 
@@ -75,19 +74,18 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
     )
     await nameserver.start()
     broker = Broker(
-        BrokerConfig(
+        node_config(
             listen_host="127.0.0.1",
             listen_port=0,
             namesrv_addrs=(nameserver.address,),
-            store_dir=tmp_path / "store",
-            commit_log_file_size_bytes=16 << 20,
+            storePathRootDir=tmp_path / "store",
+            mappedFileSizeCommitLog=16 << 20,
             recall_enable=True,
             timer_precision_ms=100,
             transaction_timeout_ms=500,
             transaction_check_interval_ms=100,
             transaction_check_max=1000,
-        ),
-        read_setting,
+        )
     )
     try:
         await broker.start()

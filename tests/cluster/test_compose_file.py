@@ -25,8 +25,10 @@ def test_the_compose_file_starts_two_nameservers_and_three_brokers() -> None:
 
 def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_that_is_published() -> None:
     for kind, conf, words in COMMANDS:
-        load = load_broker_config if kind == "broker" else load_nameserver_config
-        config = load(PROJECT / "conf" / "compose" / conf, overrides_of(words))
+        path = PROJECT / "conf" / "compose" / conf
+        is_broker = kind == "broker"
+        given = overrides_of(words)
+        config = load_broker_config(path, given).broker if is_broker else load_nameserver_config(path, given)
         assert f'ports: ["127.0.0.1:{config.listen_port}:{config.listen_port}"]' in COMPOSE
         assert config.health_port == 8088
 
@@ -34,8 +36,8 @@ def test_every_node_of_the_compose_file_has_a_sound_configuration_and_the_port_t
 def test_the_brokers_are_the_members_of_one_raft_group() -> None:
     conf = PROJECT / "conf" / "compose" / "broker.conf"
     configs = [load_broker_config(conf, overrides_of(words)) for kind, _, words in COMMANDS if kind == "broker"]
-    assert [config.raft_self_id for config in configs] == ["n0", "n1", "n2"]
-    assert [config.inside_host for config in configs] == [peer.host for peer in configs[0].raft_peers]
+    assert [config.raft.self_id for config in configs] == ["n0", "n1", "n2"]
+    assert [config.broker.inside_host for config in configs] == [peer.host for peer in configs[0].raft.peers]
 
 
 def test_an_address_that_no_broker_has_is_not_killed() -> None:

@@ -20,7 +20,7 @@ from store.files.log_span import LogSpan, Read
 from store.log.commit_log import CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queues.queue_table import QueueTable
@@ -36,6 +36,7 @@ from store.replicated_log import (
     Readiness,
     Replica,
 )
+from store.store_config import StoreConfig
 from telemetry.families import Family
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -141,6 +142,7 @@ async def open_classic(
     return await open_classic_store(
         StoreConfig(
             root=root,
+            queue_sync_interval_ms=0,
             queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=checkpoint_interval_ms,
             untrusted_walk_bytes=untrusted_walk_bytes,

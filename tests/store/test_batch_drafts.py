@@ -18,10 +18,11 @@ from store.errors import DiskFullError
 from store.index.config import IndexConfig
 from store.log.batch_drafts import BatchDraft, MixedDrafts
 from store.log.commit_log import CommitLogConfig
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
 from store.queues.queue_offsets import NotYetError
+from store.store_config import StoreConfig
 from tests.store.index.support import LAYOUT, found
 from tests.store.support import HOST, Outcomes, bodies_of, eventually, put_all, queued
 
@@ -41,9 +42,16 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def open_here(root: Path, *, stamps_crc: bool = False, kinds: QueueKinds = PLAIN_ONLY) -> OpenStore:
-    index = IndexConfig(directory=root / "index", layout=LAYOUT)
+    index = IndexConfig(directory=root / "index", slot_count=LAYOUT.slots, entry_count=LAYOUT.entries)
     return await open_classic_store(
-        StoreConfig(root=root, queue_file_size_bytes=200, checkpoint_interval_ms=3_600_000, kinds=kinds, index=index),
+        StoreConfig(
+            root=root,
+            queue_sync_interval_ms=0,
+            queue_file_size_bytes=200,
+            checkpoint_interval_ms=3_600_000,
+            kinds=kinds,
+            index=index,
+        ),
         CommitLogConfig(
             directory=root / "commitlog", store_host=HOST, file_size_bytes=FILE_SIZE, stamps_crc=stamps_crc
         ),

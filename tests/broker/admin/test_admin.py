@@ -111,7 +111,6 @@ async def test_a_follower_changes_nothing_and_says_who_leads(
 
     await make_topic(client)
     await make_group(client)
-    object.__setattr__(desk.config, "mode", "raft")
     desk.parts.on_role_change(log_state(writable=False, generation=7, leader=LeaderHint("n2", "10.0.0.3:10911")))
     before = desk.store.log.max_offset
     answer = await client.ask(code, fields, body)

@@ -22,11 +22,11 @@ from tests.broker.conftest import (
 from tests.broker.groups.test_offsets import make_group
 
 SMALL_FILES = {
-    "commit_log_file_size_bytes": 8192,
+    "mappedFileSizeCommitLog": 8192,
     "max_message_size_bytes": 4000,
-    "consume_queue_file_size_bytes": 200,
-    "delete_log_pause_ms": 0,
-    "flush_interval_ms": 10,
+    "mappedFileSizeConsumeQueue": 200,
+    "deleteCommitLogFilesInterval": 0,
+    "flushIntervalCommitLog": 10,
 }
 small_files = pytest.mark.parametrize("desk", [SMALL_FILES], indirect=True)
 

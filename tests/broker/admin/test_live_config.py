@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.admin.live_config import LIVE_FIELDS, LiveConfig
+from broker.admin.live_config import LiveConfig, read_setting
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
-from node.bindings import BROKER_BINDINGS
-from node.live_settings import read_setting
+from node.keys import BROKER_KEYS
 from tests.broker.conftest import Desk, MemoryClient
 
 UPDATE = RequestCode.UPDATE_BROKER_CONFIG
@@ -19,7 +18,7 @@ UPDATE = RequestCode.UPDATE_BROKER_CONFIG
 def changed(desk: Desk) -> list[str]:
     """A desk that takes settings; notes what has changed."""
     notes: list[str] = []
-    live = LiveConfig(desk.config, read_setting, lambda _: None, notes.extend)
+    live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, notes.extend)
     desk.parts.handler.serve(UPDATE, live.update)
     return notes
 
@@ -92,23 +91,19 @@ async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClie
     def keep(_: Mapping[str, str]) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.parts.handler.serve(UPDATE, LiveConfig(desk.config, read_setting, keep, lambda _: None).update)
+    desk.parts.handler.serve(UPDATE, LiveConfig(desk.config, BROKER_KEYS, keep, lambda _: None).update)
     answer = await update(client, b"transactionCheckMax=3")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "No space left" in (answer.remark or "")
     assert desk.config.transaction_check_max == 15
 
 
-async def test_without_a_reader_nothing_is_taken(client: MemoryClient) -> None:
+async def test_parts_without_an_assembly_take_no_settings(client: MemoryClient) -> None:
     assert (await update(client, b"transactionCheckMax=3")).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_of_an_unknown_key_only_the_start_is_compared_and_shown() -> None:
     key = "".join(chr(0x4E00 + n) for n in range(20_000))
     with pytest.raises(Refusal, match="nearest known key is") as caught:
-        read_setting(key, "1")
+        read_setting(BROKER_KEYS, key, "1")
     assert caught.value.remark.startswith(f"key {key[:100]!r} is unknown")
-
-
-def test_every_live_field_has_a_key() -> None:
-    assert {binding.field for binding in BROKER_BINDINGS.values()} >= LIVE_FIELDS

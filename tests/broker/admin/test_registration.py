@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
 from broker.admin.registration import Announcement, Registration
-from broker.config import BrokerConfig, LogMode
+from broker.config import BrokerConfig
 from broker.role import Role
 from broker.state.settings import DataVersion, TopicConfig
-from dledger.config import PeerAddress
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
@@ -102,13 +100,10 @@ async def remoting() -> AsyncIterator[RemotingClient]:
 def raft_config(*ports: int, beat_ms: int = 20) -> BrokerConfig:
     return BrokerConfig(
         broker_name="b",
-        mode=LogMode.RAFT,
-        raft_group="b",
-        raft_self_id="n2",
-        raft_peers=tuple(PeerAddress(f"n{n}", "127.0.0.1", 1000 + n) for n in range(3)),
+        node_id="n2",
+        follower_id=3,
         namesrv_addrs=tuple(f"127.0.0.1:{port}" for port in ports),
         namesrv_heartbeat_interval_ms=beat_ms,
-        store_dir=Path("/nowhere"),
     )
 
 

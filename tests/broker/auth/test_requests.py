@@ -216,7 +216,7 @@ async def test_users_and_policies_survive_a_restart_and_go_together(
     await make_alice(client, ("Topic:T", ["Pub"], "Allow"))
     before = desk.parts.state.users, desk.parts.state.acls
     await desk.stop()
-    loaded = load_state(desk.config.store_dir / "config")
+    loaded = load_state(desk.config.store.root / "config")
     assert (loaded.users, loaded.acls) == before
     await desk.start()
     client = await rooted(desk)
@@ -233,7 +233,7 @@ async def test_users_and_policies_survive_a_restart_and_go_together(
 async def test_where_nobody_is_asked_users_can_be_made_beforehand_and_have_no_file_until_then(desk: Desk) -> None:
     client = desk.client()
     await desk.stop()
-    assert not (desk.config.store_dir / "config" / "ledgermqAuth.json").exists()
+    assert not (desk.config.store.root / "config" / "ledgermqAuth.json").exists()
     await desk.start()
     client = desk.client()
     body = {"password": "p", "userType": "Super"}

@@ -33,12 +33,12 @@ def root(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 def desk_of(root: Path) -> Desk:
     sizes = {
-        "commit_log_file_size_bytes": 65_536,
-        "consume_queue_file_size_bytes": 1200,
+        "mappedFileSizeCommitLog": 65_536,
+        "mappedFileSizeConsumeQueue": 1200,
         "timer_log_file_size_bytes": 65_536,
         "max_message_size_bytes": 20_000,
-        "index_slot_count": 100,
-        "index_entry_count": 400,
+        "maxHashSlotNum": 100,
+        "maxIndexNum": 400,
     }
     return Desk(small_config(root, broker_name="golden-a", **sizes))
 

@@ -345,7 +345,7 @@ async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_c
         if physical_offset != bad:
             return look_up(physical_offset)
         tries.append(physical_offset)
-        raise DiskReadError(desk.config.store_dir, bad, "[Errno 5] Input/output error")
+        raise DiskReadError(desk.config.store.root, bad, "[Errno 5] Input/output error")
 
     monkeypatch.setattr(desk.store, "look_up", fails)
     await eventually(lambda: len(tries) > 8, "many tries")

@@ -211,7 +211,7 @@ class SlowLog:
 
 
 def slow_offsets(log: SlowLog, directory: Path) -> ConsumerOffsets:
-    role = Role(small_config(directory), log_state(writable=True, generation=1))
+    role = Role(small_config(directory).broker, log_state(writable=True, generation=1))
     return ConsumerOffsets(log.state, role, log.propose, lambda _topic, _group: False, asyncio.get_running_loop())
 
 

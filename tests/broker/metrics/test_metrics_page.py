@@ -327,7 +327,7 @@ async def test_runtime_info_has_a_real_brokers_keys_and_shapes_of_values(scraped
     theirs = dict(line.split("=", 1) for line in RUNTIME.read_text().splitlines())
     only_here = {"getTransferedTps", "remainHowManyDataToCommit"}  # as 4.x spells it; upstream only with a pool
     levels = {name for name in theirs if name.startswith("scheduleMessageOffset_")}
-    own_path = f"commitLogDiskRatio_{desk.config.commit_log_path}"
+    own_path = f"commitLogDiskRatio_{desk.node_config.commit_log_path}"
     assert set(table) - only_here - {"scheduleMessageOffset_1", own_path} == set(theirs) - levels
     assert own_path in table
     for name in set(table) & set(theirs):

@@ -111,14 +111,16 @@ async def test_a_threshold_that_is_no_number_is_refused(client: MemoryClient, bo
     assert part in str(answer.remark)
 
 
-async def test_the_log_is_read_ahead_or_not(desk: Desk, client: MemoryClient) -> None:
+async def test_the_log_is_read_ahead_or_not(desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(type(desk.store.log), "set_reads_ahead", lambda _, reads_ahead: told.append(reads_ahead))
     for mode in ("1", "0"):
         answer = await client.ask(RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": mode})
         assert (answer.code, answer.remark) == (0, f"set commitlog readahead mode success, mode: {mode}")
-        assert desk.config.reads_ahead == (mode == "0")
     for wrong, code in (("7", 29), ("x", 1)):
         assert (await client.ask(RequestCode.SET_COMMITLOG_READ_MODE, {"READ_AHEAD_MODE": wrong})).code == code
     assert (await client.ask(RequestCode.SET_COMMITLOG_READ_MODE)).code == 1
+    assert told == [False, True]
 
 
 async def test_readers_stay_where_they_are_unless_slaves_may_be_read(desk: Desk, filled: MemoryClient) -> None:
@@ -128,7 +130,7 @@ async def test_readers_stay_where_they_are_unless_slaves_may_be_read(desk: Desk,
     assert (await pull(filled, 0)).ext[WHERE] == "2"
 
 
-@pytest.mark.parametrize("desk", [{"slave_read": True, "memory_percent": 0}], indirect=True)
+@pytest.mark.parametrize("desk", [{"slave_read": True, "accessMessageInMemoryMaxRatio": 0}], indirect=True)
 async def test_a_reader_that_is_behind_is_sent_where_its_group_says(desk: Desk, filled: MemoryClient) -> None:
     await make_group(filled)
     assert (await pull(filled, 0, maxMsgNums=1)).ext[WHERE] == "3"

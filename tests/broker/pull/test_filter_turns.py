@@ -13,7 +13,9 @@ from store.queues.queue_reader import FILTER_SLICE_S, GetResult
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.pop.support import bodies, pop, pop_fields
 
-with_small_scans = pytest.mark.parametrize("desk", [{"property_filter": True, "filter_scan_bytes": 20}], indirect=True)
+with_small_scans = pytest.mark.parametrize(
+    "desk", [{"property_filter": True, "maxFilterMessageSize": 1}], indirect=True
+)
 SQL = {"expressionType": "SQL92"}
 COUNT = 100  # a scan is of 32 messages
 

@@ -34,7 +34,7 @@ async def test_it_outlives_a_restart_in_rocketmqs_file(desk: Desk, client: Memor
     await make_topic(client)
     await forbid(client, readable="false")
     await desk.stop()
-    file = orjson.loads((desk.config.store_dir / "config" / "subscriptionGroup.json").read_bytes())
+    file = orjson.loads((desk.config.store.root / "config" / "subscriptionGroup.json").read_bytes())
     assert file["forbiddenTable"] == {"g": {"T": 4}}
     await desk.start()
     assert not await forbid(desk.client())

@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.config_problems import config_problems
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
+from tests.node_config import node_config
 
 QUERY = RequestCode.QUERY_MESSAGE
 NOT_FOUND = "can not find message, maybe time range not correct"
@@ -79,9 +78,7 @@ async def test_a_query_by_unique_key_has_the_brokers_own_limit(client: MemoryCli
     assert bodies(await client.ask(QUERY, {**fields, "_UNIQUE_KEY_QUERY": "true"})) == ["m1", "m2"]
 
 
-@pytest.mark.parametrize(
-    "desk", [{"max_message_size_bytes": 1000, "max_frame_size_bytes": (1 << 16) + 2000}], indirect=True
-)
+@pytest.mark.parametrize("desk", [{"max_message_size_bytes": 1000, "maxFrameSize": (1 << 16) + 2000}], indirect=True)
 async def test_no_answer_is_larger_than_a_frame(client: MemoryClient) -> None:
     await make_topic(client)
     for number in range(5):
@@ -106,12 +103,12 @@ async def test_a_bad_field_is_named(client: MemoryClient, changes: dict[str, Any
     assert f"field {named} " in str(answer.remark)
 
 
-@pytest.mark.parametrize("desk", [{"index_enable": False}], indirect=True)
+@pytest.mark.parametrize("desk", [{"messageIndexEnable": False}], indirect=True)
 async def test_without_an_index_nothing_is_found(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await give(client, "m", "k")
     assert (await client.ask(QUERY, query_fields("k"))).code == 22
-    assert not (desk.config.store_dir / "index").exists()
+    assert not (desk.config.store.root / "index").exists()
 
 
 async def test_keys_are_found_after_a_restart(desk: Desk) -> None:
@@ -124,6 +121,6 @@ async def test_keys_are_found_after_a_restart(desk: Desk) -> None:
 
 
 def test_sizes_that_no_index_file_can_have_are_refused() -> None:
-    assert [name for name, _ in config_problems(BrokerConfig(index_entry_count=1))] == ["index_entry_count"]
-    assert [name for name, _ in config_problems(BrokerConfig(index_entry_count=107_374_181))] == ["index_entry_count"]
-    assert config_problems(BrokerConfig(index_entry_count=2, index_slot_count=1)) == []
+    assert [name for name, _ in node_config(maxIndexNum=1).problems()] == ["maxIndexNum"]
+    assert [name for name, _ in node_config(maxIndexNum=107_374_181).problems()] == ["maxIndexNum"]
+    assert node_config(maxIndexNum=2, maxHashSlotNum=1).problems() == []

@@ -130,7 +130,7 @@ async def test_what_java_wrote_in_between_counts_and_what_only_the_log_knows_is_
     await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
     await desk.parts.offsets.drain()
     await desk.stop()
-    config = desk.config.store_dir / "config"
+    config = desk.config.store.root / "config"
     saved = {path.name: path.read_bytes() for path in config.iterdir()}
     await desk.start()
     client = desk.client()

@@ -55,7 +55,7 @@ async def test_a_restart_replays_only_what_the_tables_do_not_have(desk: Desk) ->
     await desk.start()
     assert "late" in desk.parts.state.topics
     queue = desk.store.queues.get(names.STATE_TOPIC, 0)
-    saved = load_state(desk.config.store_dir / "config").applied_offset
+    saved = load_state(desk.config.store.root / "config").applied_offset
     assert len(list(desk.store.records_from(queue, saved))) == 1
 
 
@@ -72,7 +72,7 @@ async def test_when_the_log_is_dispatched_again_a_removed_topic_stays_removed(
     for _ in range(fresh):
         await send(client, b"new")
     await desk.stop()
-    for path in (desk.config.store_dir / "checkpoint", *(desk.config.store_dir / "consumequeue").rglob("0" * 20)):
+    for path in (desk.config.store.root / "checkpoint", *(desk.config.store.root / "consumequeue").rglob("0" * 20)):
         path.unlink()  # as if a crash had lost the queues: all of the log is dispatched again
     await desk.start()
     queue = desk.store.queues.get("T", 0)
@@ -89,7 +89,7 @@ async def test_a_snapshot_makes_another_node_know_the_same(desk: Desk, tmp_path:
     await other.start()
     await make_topic(other.client(), "own")
     other.follower.restore(desk.follower.snapshot())
-    assert load_state(other.config.store_dir / "config").offsets == desk.parts.state.offsets
+    assert load_state(other.config.store.root / "config").offsets == desk.parts.state.offsets
     assert picture(other) == picture(desk)
     answer = await other.client().ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     table = orjson.loads(answer.body)["topicConfigTable"]

@@ -19,7 +19,7 @@ from tests.broker.groups.test_offsets import key, make_group
 from tests.broker.pop.support import pop
 from tests.broker.transactions.test_transactions import COMMIT, end_fields, send_half
 
-SMALL = {"commit_log_file_size_bytes": 1 << 16, "transaction_op_interval_ms": 10}
+SMALL = {"mappedFileSizeCommitLog": 1 << 16, "transaction_op_interval_ms": 10}
 
 
 def state_of(*topics: str, applied: int) -> ReplicatedState:
@@ -103,7 +103,7 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "removed"})
     await asyncio.sleep(1.5)  # the delayed message is delivered, its progress recorded
     await desk.stop()
-    cut_log(desk.config.store_dir, durable)
+    cut_log(desk.config.store.root, durable)
 
     await desk.start()
     client, state = desk.client(), desk.parts.state
@@ -122,7 +122,7 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     await eventually(lambda: queues.get("T", 1).max_offset == 1, "the committed message comes")
     assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
     assert "T" not in state.topics
-    saved = load_state(desk.config.store_dir / "config")
+    saved = load_state(desk.config.store.root / "config")
     assert saved.applied_offset == durable  # at once: the log grows past what the files said
 
 
@@ -130,7 +130,7 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
 async def test_the_read_time_of_timers_waits_for_their_deliveries_to_be_durable(desk: Desk) -> None:
     index, log = open_index(desk.config, lambda: 0), desk.store.log
     delivery_files = DeliveryFiles(desk.config, index, open_counts(desk.config, lambda: 0), desk.store)
-    path = desk.config.store_dir / "config" / "timercheck"
+    path = desk.config.store.root / "config" / "timercheck"
 
     async def flush() -> int:
         delivery_files.flush_index()

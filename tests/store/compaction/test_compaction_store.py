@@ -17,8 +17,9 @@ from store.errors import DiskFullError
 from store.log.commit_log import CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
+from store.store_config import StoreConfig
 from tests.store.compaction.support import SMALL, contents
 from tests.store.support import HOST, eventually, put_all, queued
 
@@ -29,7 +30,13 @@ def attributes(topic: str) -> Mapping[str, str]:
 
 async def open_store(root: Path, flush_mode: FlushMode = FlushMode.SYNC) -> OpenStore:
     return await open_classic_store(
-        StoreConfig(root=root, queue_file_size_bytes=200, compaction=SMALL, topic_attributes=attributes),
+        StoreConfig(
+            root=root,
+            queue_sync_interval_ms=0,
+            queue_file_size_bytes=200,
+            compaction=SMALL,
+            topic_attributes=attributes,
+        ),
         CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=8192, flush_mode=flush_mode),
     )
 

@@ -67,6 +67,6 @@ async def test_placing_wakes_the_flusher_only_when_both_keys_say_so(
 
 
 async def test_a_commit_wakes_a_flusher_that_is_not_timed(make_log: MakeLog) -> None:
-    log = make_log(flush_interval_ms=FOREVER_MS, flush_timed=False, pool_count=2)
+    log = make_log(flush_interval_ms=FOREVER_MS, flush_timed=False, transient_pool=True, pool_count=2)
     log.append([make_draft(bytes(5 * 4096))], Outcomes())
     await eventually(lambda: log.flushed_offset == log.max_offset)

@@ -57,9 +57,7 @@ def draft_of(record: Record, *, without_crc: bool) -> RecordDraft:
 
 
 def make_log(directory: Path, file_size: int, *, stamps_crc: bool = False) -> CommitLog:
-    config = CommitLogConfig(
-        directory=directory, store_host=bytes(8), file_size_bytes=file_size, stamps_crc=stamps_crc, pool_count=0
-    )
+    config = CommitLogConfig(directory=directory, store_host=bytes(8), file_size_bytes=file_size, stamps_crc=stamps_crc)
     log = CommitLog(config, asyncio.get_running_loop())
     log.recover(Checkpoint(), clean=True)
     log.start()

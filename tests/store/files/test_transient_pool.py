@@ -63,6 +63,7 @@ async def make_log(tmp_path: Path, gate: Gate) -> AsyncIterator[MakeLog]:
     def make(**settings: object) -> CommitLog:
         values: dict[str, object] = {
             "file_size_bytes": SIZE,
+            "transient_pool": True,
             "pool_count": 4,
             "flush_interval_ms": FOREVER_MS,
             "commit_interval_ms": FOREVER_MS,

@@ -11,7 +11,8 @@ from store.index.file_set import IndexFiles
 from store.index.service import IndexService
 from store.log.commit_log import CommitLogConfig
 from store.log.queued_draft import QueuedDraft
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
+from store.store_config import StoreConfig
 from tests.store.support import HOST, put_all, queued
 
 LAYOUT = IndexLayout(slots=7, entries=20)
@@ -36,9 +37,12 @@ async def open_indexed(
     return await open_classic_store(
         StoreConfig(
             root=root,
+            queue_sync_interval_ms=0,
             queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=3_600_000,
-            index=IndexConfig(directory=root / "index", layout=layout, is_safe=is_safe),
+            index=IndexConfig(
+                directory=root / "index", slot_count=layout.slots, entry_count=layout.entries, is_safe=is_safe
+            ),
         ),
         CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size),
     )

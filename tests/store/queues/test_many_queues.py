@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from store.log.commit_log import CommitLogConfig
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.queue_mapping import map_file
+from store.store_config import StoreConfig
 from tests.store.support import HOST, fast_directory, put_all, queued
 
 QUEUES = int(os.environ.get("LEDGERMQ_TEST_QUEUES", "10000"))
@@ -19,7 +20,9 @@ BATCH = 500
 async def open_large(root: Path) -> OpenStore:
     """With queue files of RocketMQ's size."""
     log = CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=32 << 20)
-    return await open_classic_store(StoreConfig(root=root, checkpoint_interval_ms=3_600_000), log)
+    return await open_classic_store(
+        StoreConfig(root=root, queue_sync_interval_ms=0, checkpoint_interval_ms=3_600_000), log
+    )
 
 
 def descriptors() -> int:

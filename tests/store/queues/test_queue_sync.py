@@ -7,8 +7,9 @@ import pytest
 
 from store.errors import DiskFailedError
 from store.log.commit_log import CommitLogConfig
-from store.opening import OpenStore, StoreConfig, open_classic_store
+from store.opening import OpenStore, open_classic_store
 from store.queues.queue_file import QueueFile
+from store.store_config import StoreConfig
 from tests.store.support import HOST, eventually, put_all, queued
 
 UNITS_OF_A_PAGE = 205

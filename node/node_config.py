@@ -1,0 +1,174 @@
+"""What one broker process is told: its broker, its log, and the mode in which the log is replicated."""
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from broker.config import BrokerConfig
+from dledger.config import PeerAddress, parse_peers
+from dledger.errors import RaftConfigError
+from ledgermq.remoting.config_key import (
+    BOOL,
+    OURS,
+    PATH,
+    POSITIVE,
+    STORE,
+    TEXT,
+    Kind,
+    converted,
+    key,
+    one_of,
+    section,
+)
+from store.log.commit_log_config import CommitLogConfig
+
+
+class LogMode(enum.StrEnum):
+    """How the log is replicated."""
+
+    STANDALONE = "standalone"
+    RAFT = "raft"
+
+
+def _read_role(text: str) -> str:
+    if text != "ASYNC_MASTER":
+        raise ValueError(f"is {text}: masters and slaves are not here yet, replicate by enableDLegerCommitLog")
+    return text
+
+
+def _read_peers(text: str) -> tuple[PeerAddress, ...]:
+    try:
+        return parse_peers(text)
+    except RaftConfigError as error:
+        raise ValueError(f"does not parse: {error}") from error
+
+
+_ROLE = converted(one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), _read_role, str)
+_PEERS = Kind("text", _read_peers, lambda peers: ";".join(map(str, peers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftKeys:
+    """The Raft group of this node."""
+
+    ORIGIN: ClassVar[str] = STORE
+
+    group: str = key("dLegerGroup", TEXT, "", "Name of the Raft group; members of other groups are refused.")
+    self_id: str = key("dLegerSelfId", TEXT, "", "Which of dLegerPeers this node is.")
+    peers: tuple[PeerAddress, ...] = key(
+        "dLegerPeers",
+        _PEERS,
+        (),
+        "Members of the Raft group: n0-host:port;n1-host:port;n2-host:port.",
+        note="Members are known by cluster, group, id and incarnation; names are resolved at each connection.",
+    )
+    preferred_leader: str | None = key(
+        "preferredLeaderId", TEXT, None, "Member of dLegerPeers that is handed leadership when it is up to date."
+    )
+    heartbeat_ms: int = key(
+        "raftHeartbeatInterval", POSITIVE, 100, "Time in ms between two heartbeats of a Raft leader.", origin=OURS
+    )
+    election_timeout_ms: int = key(
+        "raftElectionTimeout",
+        POSITIVE,
+        700,
+        "Silence in ms after which a follower stands for election, half as much again at most.",
+        origin=OURS,
+    )
+    append_timeout_ms: int = key(
+        "slaveTimeout",
+        POSITIVE,
+        3000,
+        "Time in ms a batch may wait for replicas (here: for a quorum) before its senders get code 12.",
+        note="The time a batch may wait for a quorum.",
+    )
+
+    @property
+    def follower_broker_id(self) -> int:
+        """Id a follower registers: the number in its node id plus one, as Java's DLedger brokers do (n0 is 1)."""
+        if match := re.fullmatch(r"n(\d+)", self.self_id):
+            return int(match[1]) + 1
+        return [peer.node_id for peer in self.peers].index(self.self_id) + 1
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold in Raft mode."""
+        ids = [peer.node_id for peer in self.peers]
+        addresses = [f"{peer.host}:{peer.port}" for peer in self.peers]
+        if not self.group:
+            yield "dLegerGroup", "is needed in Raft mode"
+        if self.self_id not in ids:
+            yield "dLegerSelfId", f"{self.self_id!r} is not among the peers {ids}"
+        for node_id in sorted({found for found in ids if ids.count(found) > 1}):
+            yield "dLegerPeers", f"node id {node_id!r} appears twice"
+        for address in sorted({found for found in addresses if addresses.count(found) > 1}):
+            yield "dLegerPeers", f"address {address} appears twice"
+        if self.preferred_leader is not None and self.preferred_leader not in ids:
+            yield "preferredLeaderId", f"{self.preferred_leader!r} is not among the peers {ids}"
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeConfig:
+    """One broker process.
+
+    Attributes:
+        notices: what the process says once at its start: addresses chosen, keys without effect.
+    """
+
+    ORIGIN: ClassVar[str] = STORE
+
+    raft_enable: bool = key("enableDLegerCommitLog", BOOL, False, "Replicate the commit log by Raft.")
+    broker_role: str = key(
+        "brokerRole",
+        _ROLE,
+        "ASYNC_MASTER",
+        "Place in classic replication of masters and slaves.",
+        note="ASYNC_MASTER only: SYNC_MASTER and SLAVE are refused, for replication use enableDLegerCommitLog.",
+    )
+    commit_log_dir: Path | None = key(
+        "storePathCommitLog", PATH, None, "Folder of the log.", shown="<storePathRootDir/commitlog>"
+    )
+    broker: BrokerConfig = section(BrokerConfig)
+    log: CommitLogConfig = section(CommitLogConfig)
+    raft: RaftKeys = section(RaftKeys)
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Tell the broker which of its replicas it is."""
+        self.broker.node_id = self.raft.self_id
+        if self.raft.self_id in [peer.node_id for peer in self.raft.peers]:
+            self.broker.follower_id = self.raft.follower_broker_id
+
+    @property
+    def mode(self) -> LogMode:
+        """How the log is replicated."""
+        return LogMode.RAFT if self.raft_enable else LogMode.STANDALONE
+
+    @property
+    def commit_log_path(self) -> Path:
+        """Directory of the classic commit log's files."""
+        return self.commit_log_dir or self.broker.store.root / "commitlog"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        found = [*self._log_problems(), *self.broker.problems(), *self._port_problems()]
+        return [*found, *self.raft.problems()] if self.raft_enable else found
+
+    def _log_problems(self) -> Iterator[tuple[str, str]]:
+        body, file = self.broker.max_message_size_bytes, self.log.file_size_bytes
+        if body * 2 > file:
+            yield "maxMessageSize", f"{body} is too large: a file of {file} bytes must hold two such messages"
+        beat, silence = self.raft.heartbeat_ms, self.raft.election_timeout_ms
+        if silence < 3 * beat:
+            yield "raftElectionTimeout", f"{silence} is too short: three heartbeats of {beat} ms must fit"
+
+    def _port_problems(self) -> Iterator[tuple[str, str]]:
+        ports = [("listenPort", self.broker.listen_port), ("healthPort", self.broker.health_port or 0)]
+        if self.raft_enable:
+            ports += [("dLegerPeers", peer.port) for peer in self.raft.peers if peer.node_id == self.raft.self_id]
+        taken: dict[int, str] = {}
+        for name, port in ports:
+            if port and taken.setdefault(port, name) != name:
+                yield name, f"port {port} is also taken by {taken[port]}"

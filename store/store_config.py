@@ -1,0 +1,83 @@
+"""What the store is told; times are milliseconds, sizes bytes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ledgermq.message.queue_unit import UNIT_SIZE
+from ledgermq.remoting.config_key import PATH, POSITIVE, STORE, converted, key, section
+from store.cleaning.config import CleaningConfig
+from store.compaction.config import CompactionConfig
+from store.index.config import IndexConfig
+from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
+from store.queues.queue_reader import ColdLimits
+from store.recovery.queue_recovery import UNTRUSTED_WALK_BYTES
+
+_WHOLE_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE) * UNIT_SIZE, int)
+"""Sizes, rounded up to whole units as RocketMQ does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """What stands on a log, whichever it is.
+
+    Attributes:
+        queue_sync_interval_ms: between syncs of queues in which `queue_sync_pages` were filled since; 0: never.
+        checkpoint_interval_ms: between syncs of all queues; what is not synced is made again from the log.
+        untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
+        cleaning: when old files go; None: never, and the disk is not watched.
+        index: of messages by key; None: none is built.
+        compaction: of topics by key; None: such topics are served as others are.
+        topic_attributes: of a topic; asked from the recovery of the queues on.
+    """
+
+    ORIGIN: ClassVar[str] = STORE
+
+    root: Path = key(
+        "storePathRootDir",
+        PATH,
+        Path.home() / "store",
+        "Folder of everything that the broker stores.",
+        shown="<home folder/store>",
+    )
+    queue_file_size_bytes: int = key(
+        "mappedFileSizeConsumeQueue",
+        _WHOLE_UNITS,
+        6_000_000,
+        "Bytes of a file of a consume queue, rounded up to whole units of 20.",
+        note="Rounded up to whole units of 20 bytes.",
+    )
+    queue_sync_interval_ms: int = key(
+        "flushIntervalConsumeQueue", POSITIVE, 1000, "Time in ms between two flushes of the consume queues."
+    )
+    queue_sync_pages: int = key(
+        "flushConsumeQueueLeastPages", POSITIVE, 2, "Fewest pages of a consume queue flushed at once."
+    )
+    checkpoint_interval_ms: int = key(
+        "flushConsumeQueueThoroughInterval",
+        POSITIVE,
+        10_000,
+        "Time in ms after which consume queues are flushed whatever waits.",
+        upstream="60000",
+        note="Queues are synced then, and the checkpoint is written.",
+    )
+    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
+    cold_limits: ColdLimits = section(ColdLimits)
+    cleaning: CleaningConfig | None = section(CleaningConfig, None)
+    kinds: QueueKinds = section(QueueKinds, PLAIN_ONLY)
+    index: IndexConfig | None = section(IndexConfig, None)
+    compaction: CompactionConfig | None = section(CompactionConfig, None)
+    topic_attributes: TopicAttributes = lambda _topic: {}
+
+    def problems(self, body_bytes_max: int) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold."""
+        if self.queue_file_size_bytes % UNIT_SIZE:
+            yield (
+                "mappedFileSizeConsumeQueue",
+                (f"{self.queue_file_size_bytes} is not a multiple of {UNIT_SIZE}, the size of a unit"),
+            )
+        if self.index is not None:
+            yield from self.index.problems()
+        if self.compaction is not None:
+            yield from self.compaction.problems(body_bytes_max)

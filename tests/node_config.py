@@ -1,0 +1,25 @@
+"""Configurations of brokers for tests, with a few values of their own."""
+
+import dataclasses
+from typing import Any
+
+from broker.config import BrokerConfig
+from ledgermq.remoting.config_key import build, keys_of
+from node.node_config import NodeConfig
+
+_BY_FIELD = {key.path[0]: name for name, key in keys_of(BrokerConfig).items() if len(key.path) == 1}
+_WITHOUT_KEY = {field.name for field in dataclasses.fields(BrokerConfig)} - {*_BY_FIELD}
+
+
+def node_config(**values: Any) -> NodeConfig:
+    """A broker's configuration.
+
+    Args:
+        values: by key, or by field of `BrokerConfig`; parsed already, in the unit of the field.
+    """
+    by_key = {_BY_FIELD.get(name, name): value for name, value in values.items() if name not in _WITHOUT_KEY}
+    assert by_key.keys() <= keys_of(NodeConfig).keys(), by_key.keys() - keys_of(NodeConfig).keys()
+    config = build(NodeConfig, by_key)
+    for name in _WITHOUT_KEY & values.keys():
+        setattr(config.broker, name, values[name])
+    return config
