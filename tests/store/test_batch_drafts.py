@@ -37,7 +37,7 @@ Shape = tuple[str, int, list[tuple[int, bytes, bytes]]]
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records of two stores have the same time."""
     still = SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000_000, monotonic=time.monotonic)
-    monkeypatch.setattr("store.log.commit_log.time", still)
+    monkeypatch.setattr("store.log.local_log.time", still)
     yield
 
 
