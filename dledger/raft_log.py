@@ -23,6 +23,7 @@ from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import HardStateFile
 from dledger.log.identity import directory_of
+from dledger.log.membership import members_text
 from dledger.log.raft_files import RaftFiles
 from dledger.log.reader import is_sound, walk_records
 from dledger.log.recovery import Damage
@@ -309,7 +310,9 @@ class RaftLog:
 
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
-        return metrics_of(self._node.status())
+        yield from metrics_of(self._node.status())
+        explanation = "Connections refused, by either side: another cluster, group, membership or version."
+        yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self._transport.refused_count)])
 
     # ---- for tests and the pulse of the group
 
@@ -373,6 +376,7 @@ def _hello(config: RaftConfig, files: RaftFiles) -> Hello:
         version=PROTOCOL_VERSION,
         cluster=config.cluster,
         group=config.group,
+        members=members_text(peer.node_id for peer in config.peers),
         node_id=config.self_id,
         to="",
         incarnation=files.identity.incarnation,

@@ -4,6 +4,7 @@
         identity      format version, cluster, group, node id, incarnation: written once, when the directory is made
         running       boot id and pid: there while a process has the log open, gone after a clean stop
         peers         incarnation last seen of each peer
+        members       ids of the group's members: see `dledger.log.membership`
 
 The incarnation is drawn when the directory is made. A node that comes back with another one has lost its disk, and
 with it votes and acknowledgements; a node that comes back with another address and the same incarnation is itself.

@@ -11,6 +11,7 @@ from dledger.config import RaftConfig
 from dledger.log.commit_checkpoint import Checkpoint, load_checkpoint
 from dledger.log.hard_state import read_hard_state
 from dledger.log.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
+from dledger.log.membership import note_members
 from dledger.log.opening import OpenedLog, open_log
 from store.directory.lock_file import LockFile
 from store.errors import StoreFormatError
@@ -69,6 +70,7 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
         )
         is_foreign = is_new or checkpoint.is_java_s
         doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)
+        doubt = note_members(directory, [peer.node_id for peer in config.peers]) or doubt
         _report(opened, marker, doubt)
         marker.set(config.flush_mode)
         return RaftFiles(identity, KnownPeers(directory), marker, checkpoint, opened, allocator, doubt, lock)

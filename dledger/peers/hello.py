@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dledger.errors import PeerProtocolError, StrangerError
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 SIZE_LIMIT: Final = 4096
 
 
@@ -23,6 +23,8 @@ class Hello:
     Attributes:
         version: of this protocol.
         cluster, group, node_id: who speaks.
+        members: ids of all members of the speaker's group, as `dledger.log.membership.members_text` writes them: nodes
+            that disagree would count different majorities.
         to: node id that the speaker believes to talk to.
         incarnation: drawn when the speaker's data directory was made.
         session: drawn when the speaker's process started.
@@ -33,6 +35,7 @@ class Hello:
     version: int
     cluster: str
     group: str
+    members: str
     node_id: str
     to: str
     incarnation: str
@@ -64,6 +67,7 @@ _MUST_AGREE: Final = {
     "version": "protocol version",
     "cluster": "cluster",
     "group": "group",
+    "members": "dLegerPeers",
     "data_file_size": "data file size",
 }
 
@@ -96,6 +100,8 @@ def decode_hello(data: memoryview) -> Hello | Refused:
     refused = parsed.get("refused")
     if isinstance(refused, dict):
         return Refused(*(str(refused.get(field.name)) for field in fields(Refused)))
+    if parsed.get("version") != PROTOCOL_VERSION:
+        parsed = {"members": "", **parsed}  # version 1 did not say; it is refused for its version
     values: dict[str, Any] = {}
     for field in fields(Hello):
         value = parsed.get(field.name)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from dledger.config import PeerAddress
-from dledger.errors import ListenError, PeerError
+from dledger.errors import ListenError, PeerError, StrangerError
 from dledger.peers.hello import Hello
 from dledger.peers.link import Accepted, Dialed, Link
 from dledger.peers.wire import Encoder, PeerMessage, decode
@@ -63,6 +63,7 @@ class Transport:
         self._server: asyncio.Server | None = None
         self._unknown: set[Accepted] = set()
         self._complained: set[str] = set()
+        self.refused_count = 0
 
     async def start(self, host: str, port: int) -> None:
         """Listen, and dial every peer until `close`.
@@ -109,7 +110,8 @@ class Transport:
     # ---- used by the connections
 
     def complain(self, error: PeerError) -> None:
-        """Log what a peer did wrong, once for each text."""
+        """Log what a peer did wrong, once for each text; count those that are strangers."""
+        self.refused_count += isinstance(error, StrangerError)
         text = str(error)
         if text not in self._complained and len(self._complained) < _COMPLAINTS_MAX:
             self._complained.add(text)

@@ -1,6 +1,7 @@
 """Frames and connections between peers: what is said arrives, strangers and garbage are refused, loss is told."""
 
 import asyncio
+import json
 import logging
 import socket
 import struct
@@ -27,7 +28,7 @@ from dledger.core.messages import (
 )
 from dledger.errors import ListenError, PeerProtocolError
 from dledger.peers.frame_stream import FrameStream, frame_header, frame_prefix
-from dledger.peers.hello import Hello
+from dledger.peers.hello import PROTOCOL_VERSION, Hello, decode_hello
 from dledger.peers.transport import Transport
 from dledger.peers.wire import APPEND_REQUEST, HELLO, CopyRequest, CopyResponse, Encoder, PeerMessage, decode, seal
 from tests.dledger.conftest import until
@@ -162,7 +163,8 @@ class Ear:
 def hello(node_id: str, **changes: object) -> Hello:
     """What a node of the test's group says."""
     values = {
-        "version": 1, "cluster": "C", "group": "G", "node_id": node_id, "to": "", "incarnation": f"i-{node_id}",
+        "version": PROTOCOL_VERSION, "cluster": "C", "group": "G", "members": "n0;n1", "node_id": node_id, "to": "",
+        "incarnation": f"i-{node_id}",
         "session": f"s-{node_id}", "client_address": f"{node_id}:10911", "data_file_size": 4096,
     }  # fmt: skip
     return Hello(**{**values, **changes})  # type: ignore[arg-type]  # the values above have the right types
@@ -225,7 +227,8 @@ async def test_a_peer_whose_process_ends_is_lost_at_once_and_joins_again(pair: P
         ({"cluster": "Other"}, "cluster", "'Other'"),
         ({"group": "Other"}, "group", "'Other'"),
         ({"node_id": "n7"}, "node id", "'n7'"),
-        ({"version": 2}, "protocol version", "2"),
+        ({"version": 1}, "protocol version", "1"),
+        ({"members": "n0;n1;n2"}, "dLegerPeers", "'n0;n1;n2'"),
         ({"data_file_size": 8192}, "data file size", "8192"),
     ],
 )
@@ -233,14 +236,22 @@ async def test_a_stranger_is_refused_and_named_once(
     pair: Pair, caplog: pytest.LogCaptureFixture, changes: dict[str, Any], field: str, value: str
 ) -> None:
     caplog.set_level(logging.WARNING)
-    _, ear0 = await pair.start("n0")
-    _, ear1 = await pair.start("n1", **changes)
+    zero, ear0 = await pair.start("n0")
+    one, ear1 = await pair.start("n1", **changes)
     said = f"its {field} is {value}"
     await until(lambda: any(said in record.message for record in caplog.records), said)
     await asyncio.sleep(0.3)  # time for more attempts, which must not be told again
     texts = [record.message for record in caplog.records]
     assert len(texts) == len(set(texts))
     assert not ear0.joined and not ear1.joined
+    assert zero.refused_count and one.refused_count, "both sides count it"
+
+
+def test_a_hello_of_an_older_version_is_read_as_far_as_its_version() -> None:
+    said = json.loads(hello("n1", version=1).encode())
+    del said["members"]
+    read = decode_hello(memoryview(json.dumps(said).encode()))
+    assert isinstance(read, Hello) and read.version == 1
 
 
 async def test_a_node_that_meant_another_one_is_told(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
