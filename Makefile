@@ -74,7 +74,7 @@ fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a names
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode)
-	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-index classic-pool raft; do \
+	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft; do \
 	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) || exit $$?; done
 
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)

@@ -36,7 +36,7 @@ HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 async def open_at(root: Path, *, is_indexed: bool) -> OpenStore:
     index = IndexConfig(directory=root / "index", is_safe=True) if is_indexed else None
     return await open_classic_store(
-        StoreConfig(root=root, queue_sync_interval_ms=0, checkpoint_interval_ms=3_600_000, index=index),
+        StoreConfig(root=root, checkpoint_interval_ms=3_600_000, index=index),
         CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=1 << 28),
     )
 

@@ -121,7 +121,7 @@ def child(topics: int) -> Iterator[Child]:
             "bindAddress": "127.0.0.1", "brokerIP1": "127.0.0.1", "maxTopics": topics + 100,
             "mappedFileSizeConsumeQueue": 20_000,
             # looking through all queues for what is to be flushed is not what is measured
-            "flushIntervalConsumeQueue": 3_600_000, "flushConsumeQueueThoroughInterval": 3_600_000,
+            "flushConsumeQueueThoroughInterval": 3_600_000,
         }  # fmt: skip
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         words = [sys.executable, "-P", "-m", "benchmarks.metrics_scrape", "--serve", str(conf)]

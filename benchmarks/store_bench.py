@@ -55,7 +55,7 @@ async def open_scratch(
     root: Path, *, flush: FlushMode = FlushMode.ASYNC, warm: bool = False
 ) -> AsyncIterator[OpenStore]:
     """A store at `root`; closed cleanly behind the block."""
-    config = StoreConfig(root=root, queue_sync_interval_ms=0, queue_file_size_bytes=QUEUE_FILE_SIZE)
+    config = StoreConfig(root=root, queue_file_size_bytes=QUEUE_FILE_SIZE)
     log_config = CommitLogConfig(
         directory=root / "commitlog", store_host=HOST, file_size_bytes=FILE_SIZE, flush_mode=flush, warms_up=warm
     )

@@ -378,6 +378,7 @@ class MessageStore(MessageReader):
     def _tell_dispatched(self) -> None:
         if self._touched:
             touched, self._touched = self._touched, {}
+            self.queues.changed.update(touched)
             for listener in self._listeners:
                 listener.on_dispatched(touched.keys())
 

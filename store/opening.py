@@ -156,8 +156,6 @@ async def open_store(
             await compaction.close()
         raise
     checkpointer.run_every(config.checkpoint_interval_ms / 1000)
-    if config.queue_sync_interval_ms > 0:
-        checkpointer.sync_every(config.queue_sync_interval_ms / 1000, config.queue_sync_pages)
     if config.cleaning is not None:
         cleaner.start()
     return OpenStore(store, directory, recovery, checkpointer, cleaner)

@@ -23,8 +23,8 @@ class StoreConfig:
     """What stands on a log, whichever it is.
 
     Attributes:
-        queue_sync_interval_ms: between syncs of queues in which `queue_sync_pages` were filled since; 0: never.
-        checkpoint_interval_ms: between syncs of all queues; what is not synced is made again from the log.
+        checkpoint_interval_ms: between two checkpoints, for which the queues are synced, at most; sooner when much of
+            the log was dispatched.
         untrusted_walk_bytes: how much of the log is dispatched again where no checkpoint of ours is found.
         cleaning: when old files go; None: never, and the disk is not watched.
         index: of messages by key; None: none is built.
@@ -48,19 +48,13 @@ class StoreConfig:
         "Bytes of a file of a consume queue, rounded up to whole units of 20.",
         note="Rounded up to whole units of 20 bytes.",
     )
-    queue_sync_interval_ms: int = key(
-        "flushIntervalConsumeQueue", POSITIVE, 1000, "Time in ms between two flushes of the consume queues."
-    )
-    queue_sync_pages: int = key(
-        "flushConsumeQueueLeastPages", POSITIVE, 2, "Fewest pages of a consume queue flushed at once."
-    )
     checkpoint_interval_ms: int = key(
         "flushConsumeQueueThoroughInterval",
         POSITIVE,
         10_000,
         "Time in ms after which consume queues are flushed whatever waits.",
         upstream="60000",
-        note="Queues are synced then, and the checkpoint is written.",
+        note="Queues are synced and the checkpoint written then, or after 64 MiB of log.",
     )
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits = section(ColdLimits)

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
@@ -29,6 +30,7 @@ from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore, open_classic_store
+from store.queues import queue_sync
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.dispatch import unit_fields
 from store.replicated_log import AppendReceipt
@@ -43,7 +45,11 @@ _KEYS_ASKED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicSettings:
-    """One kind of store, and how much is done to it."""
+    """One kind of store, and how much is done to it.
+
+    Attributes:
+        queue_files_synced_singly: up to so many queue files are synced one by one; more with their file system.
+    """
 
     flush_mode: FlushMode = FlushMode.SYNC
     file_size_bytes: int = 8192
@@ -55,6 +61,7 @@ class ClassicSettings:
     pool_count: int = 0
     batch_max: int = 5
     steps: int = 14
+    queue_files_synced_singly: int = queue_sync.SINGLY_MAX
 
 
 def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
@@ -63,7 +70,6 @@ def open_small(root: Path, settings: ClassicSettings) -> Awaitable[OpenStore]:
     return open_classic_store(
         StoreConfig(
             root=root,
-            queue_sync_interval_ms=0,
             queue_file_size_bytes=settings.queue_file_size_bytes,
             checkpoint_interval_ms=_HOUR_MS,
             index=IndexConfig(directory=root / "index", slot_count=10, entry_count=40, is_safe=True)
@@ -100,6 +106,10 @@ class ClassicRun:
 
     async def run(self) -> None:
         """Open, do the steps, stop cleanly."""
+        with mock.patch.object(queue_sync, "SINGLY_MAX", self._settings.queue_files_synced_singly):
+            await self._run()
+
+    async def _run(self) -> None:
         await self._open()
         steps = (self._put, self._put, self._put, self._put_while_syncing, self._flush, self._checkpoint)
         rare = (self._replace_small_file, self._trim, self._restart)

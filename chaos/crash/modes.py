@@ -1,16 +1,21 @@
 """Which stores a campaign can be run on, by name."""
 
+from dataclasses import replace
+
 from chaos.crash.campaign import Workload
 from chaos.crash.classic import ClassicSettings, ClassicWorkload
 from chaos.crash.raft import RaftCrashSettings, RaftWorkload
 from store.log.flusher import FlushMode
 
+_LONG_QUEUE = ClassicSettings(
+    queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20
+)
+
 MODES: dict[str, Workload] = {
     "classic-sync": ClassicWorkload(ClassicSettings()),
     "classic-async": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC)),
-    "classic-queue": ClassicWorkload(
-        ClassicSettings(queue_file_size_bytes=1600, body_size_max=60, long_property=0, topics=1, batch_max=12, steps=20)
-    ),
+    "classic-queue": ClassicWorkload(_LONG_QUEUE),
+    "classic-syncfs": ClassicWorkload(replace(_LONG_QUEUE, queue_files_synced_singly=0)),
     "classic-index": ClassicWorkload(ClassicSettings(has_index=True, body_size_max=200)),
     "classic-pool": ClassicWorkload(ClassicSettings(flush_mode=FlushMode.ASYNC, pool_count=3)),
     "raft": RaftWorkload(RaftCrashSettings()),

@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from chaos.crash.disk import DirectoryState, FileState, Moment, NameChange
+from store.files import disk
 
 _CHANGES = ("pwrite", "ftruncate", "posix_fallocate", "unlink", "remove", "rename", "replace", "mkdir", "rmdir")
 _READ_BYTES = 1 << 26
@@ -144,6 +145,9 @@ class Recorder:
                 patches.enter_context(mock.patch.object(os, name, self._after(name, getattr(os, name))))
             for name in ("fsync", "fdatasync"):
                 patches.enter_context(mock.patch.object(os, name, self._sync(name, getattr(os, name))))
+            patches.enter_context(
+                mock.patch.object(disk, "sync_file_system", self._sync_file_system(disk.sync_file_system))
+            )
             yield
         self.gate.open()
 
@@ -173,6 +177,23 @@ class Recorder:
                 if state is not None:
                     state.synced(mark)
                 self._look(name, always=True)
+
+        return sync
+
+    def _sync_file_system(self, original: Callable[[int], None]) -> Callable[[int], None]:
+        """As `_sync`, of everything that is there."""
+
+        def sync(descriptor: int) -> None:
+            with self._lock:
+                self._look("before syncfs")
+                states = [self._state(node) for node in (*self._files, *self._directories)]
+                marks = [(state, state.mark()) for state in states]
+            self.gate.enter()
+            original(descriptor)
+            with self._lock:
+                for state, mark in marks:
+                    state.synced(mark)
+                self._look("syncfs", always=True)
 
         return sync
 

@@ -2,12 +2,14 @@
 
 allocate   real blocks, so that no later write can meet a full disk        write_at   all of it, or an error
 punch      blocks given back, zeros read                                   sync_directory   names durable
+                                                                           sync_file_system everything durable
 """
 
 import ctypes
 import errno
 import logging
 import os
+import re
 import time
 from pathlib import Path
 
@@ -18,12 +20,14 @@ log = logging.getLogger(__name__)
 FILE_NAME_DIGITS = 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PUNCH_HOLE_KEEP_SIZE = 0x03
-_LOOKED_AT_BYTES = 1 << 20
 
 FULL_S = 10.0
 """A file system without room counts as full for at least this long: a quota does not show in its free blocks."""
 
-_libc = ctypes.CDLL(None)
+_SYNCFS_TELLS_ERRORS = (5, 8)
+"""From this Linux on `syncfs` fails when a page could not be written; before, it said nothing."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
 _full: dict[int, tuple[float, DiskFullError]] = {}
 """By device number of a file system that had no room: when that was (monotonic seconds), and for what."""
 
@@ -46,6 +50,29 @@ def sync_directory(directory: Path) -> None:
         raise DiskFailedError(directory, f"directory sync failed: {error}") from error
     finally:
         os.close(descriptor)
+
+
+def open_file_system(directory: Path) -> int | None:
+    """A descriptor for `sync_file_system`, for the caller to close; None where `syncfs` cannot be relied on.
+
+    Raises:
+        OSError: the directory cannot be opened.
+    """
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if release is None or tuple(map(int, release.groups())) < _SYNCFS_TELLS_ERRORS or not hasattr(_libc, "syncfs"):
+        return None
+    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def sync_file_system(descriptor: int) -> None:
+    """Make every file and name durable on the file system of an open directory; for a thread, without the GIL.
+
+    Raises:
+        OSError: something on that file system could not be written since the descriptor was opened or last synced.
+    """
+    if _libc.syncfs(descriptor):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 def find_file(path: Path, size_bytes: int) -> bool | None:
@@ -111,25 +138,6 @@ def punch(descriptor: int, start: int, end: int) -> bool:
     return not _libc.fallocate(
         descriptor, ctypes.c_int(_PUNCH_HOLE_KEEP_SIZE), ctypes.c_longlong(start), ctypes.c_longlong(end - start)
     )
-
-
-def is_blank_from(descriptor: int, position: int, size_bytes: int) -> bool:
-    """Whether a file reads as zeros from `position` on; holes are not read, and not more than a MiB of the rest.
-
-    Too much to read counts as not blank.
-    """
-    left = _LOOKED_AT_BYTES
-    try:
-        while position < size_bytes and left > 0:
-            start = os.lseek(descriptor, position, os.SEEK_DATA)
-            position = os.lseek(descriptor, start, os.SEEK_HOLE)
-            data = os.pread(descriptor, min(position - start, left), start)
-            if data.count(0) != len(data):
-                return False
-            left -= position - start
-    except OSError as error:
-        return error.errno == errno.ENXIO  # no data behind
-    return left >= 0
 
 
 def write_at(descriptor: int, path: Path, data: memoryview, position: int) -> None:

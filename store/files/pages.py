@@ -63,30 +63,35 @@ def _read_pages(descriptor: int, path: Path, start: int, end: int) -> None:
             raise DiskReadError(path, position, "the file has been cut short")
 
 
-def read_data(descriptor: int, path: Path, buffer: mmap.mmap) -> None:
+def read_data(descriptor: int, path: Path, buffer: mmap.mmap) -> int:
     """Have all of a small file in memory that was ever written to it; its holes stay holes.
+
+    Returns:
+        Where the data ends; what is behind are holes.
 
     Raises:
         DiskReadError: with the first page that the disk cannot read.
     """
-    for start, end in _data_extents(descriptor, len(buffer)):
+    data_end = 0
+    for start, data_end in data_extents(descriptor, 0, len(buffer)):
         first = start & -mmap.PAGESIZE
-        if not populate(buffer, first, end):
-            read_through(descriptor, path, first, end)
+        if not populate(buffer, first, data_end):
+            read_through(descriptor, path, first, data_end)
+    return data_end
 
 
-def _data_extents(descriptor: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """The parts `[start, end)` of a file that are no holes, as far as the file system knows."""
-    end = 0
-    while end < size_bytes:
+def data_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts `[start, end)` of a range of a file that are no holes, as far as the file system knows."""
+    while start < end:
         try:
-            start = os.lseek(descriptor, end, os.SEEK_DATA)
-            end = os.lseek(descriptor, start, os.SEEK_HOLE)
+            begin = os.lseek(descriptor, start, os.SEEK_DATA)
+            start = os.lseek(descriptor, begin, os.SEEK_HOLE)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return  # nothing but holes from here on
-            start, end = end, size_bytes
-        yield start, min(end, size_bytes)
+            begin, start = start, end
+        if begin < end:
+            yield begin, min(start, end)
 
 
 def will_need(buffer: mmap.mmap) -> None:

@@ -50,7 +50,7 @@ class BatchQueue(ConsumeQueue):
 
     __slots__ = ("_slots",)
 
-    def __init__(self, topic: str, queue_id: int, directory: Path, file_units: int) -> None:
+    def __init__(self, topic: str, queue_id: int, directory: Path | str, file_units: int) -> None:
         super().__init__(topic, queue_id, directory, file_units)
         self._slots = _Slots(topic, queue_id, directory, file_units)
 
@@ -157,11 +157,6 @@ class BatchQueue(ConsumeQueue):
             self._slots.put_slot(0, (0, BLANK_SIZE, 0, 0, offset - 1, 1, NOT_COMPACTED, 0))
             self._slots.min_offset = 1
         self.min_offset = self.max_offset = self.next_offset = offset
-
-    @property
-    def unflushed_pages(self) -> int:
-        """As `ConsumeQueue.unflushed_pages`."""
-        return self._slots.unflushed_pages
 
     def take_unflushed(self) -> list[QueueFile]:
         """As `ConsumeQueue.take_unflushed`."""

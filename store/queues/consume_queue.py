@@ -24,7 +24,6 @@ from store.queues.queue_file import QueueFile
 from store.queues.queue_files import QueueFiles
 
 BLANK_SIZE = 0x7FFFFFFF
-_PAGE = 4096
 
 Unit = tuple[int, int, int]
 """Physical offset, size, tags code."""
@@ -64,6 +63,7 @@ class ConsumeQueue:
         is_removed: it was dropped from its table, with its files.
         is_watched: records of this topic are shown to the listeners as they are dispatched.
         is_gapped: units were missing when it was loaded or filled; only the whole log can tell which.
+        counted_units: what this queue adds to `QueueTable.unit_count`; the table's own.
     """
 
     __slots__ = (
@@ -72,6 +72,7 @@ class ConsumeQueue:
         "_files",
         "_flushed_offset",
         "_window_end",
+        "counted_units",
         "is_gapped",
         "is_removed",
         "is_watched",
@@ -87,7 +88,7 @@ class ConsumeQueue:
     unit_struct: ClassVar[struct.Struct] = UNIT
     unit_size: ClassVar[int] = UNIT_SIZE
 
-    def __init__(self, topic: str, queue_id: int, directory: Path, file_units: int) -> None:
+    def __init__(self, topic: str, queue_id: int, directory: Path | str, file_units: int) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
         self.queue_id = queue_id
@@ -98,6 +99,7 @@ class ConsumeQueue:
         self.is_watched = False
         self.is_removed = False
         self.is_gapped = False
+        self.counted_units = 0
         self._files = QueueFiles(directory, file_units, self.unit_size)
         self._flushed_offset = 0
         self._buffer: mmap.mmap | bytearray = bytearray()  # the file that holds `[_base, _window_end)`
@@ -230,6 +232,7 @@ class ConsumeQueue:
 
         With `scan` every unit of the last file is looked at, because nothing says that the good ones are a prefix.
         """
+        self.max_offset = min(self.max_offset, self._files.data_end)  # nothing but zeros behind
         end = self.bisect(lambda unit: self._is_good(unit, end_offset))
         if scan:
             end = self._scan(end_offset, end)
@@ -277,11 +280,6 @@ class ConsumeQueue:
         self._fill_blanks(offset, 0)
         self.min_offset = self.next_offset = offset
         self._flushed_offset = start
-
-    @property
-    def unflushed_pages(self) -> int:
-        """Pages of 4096 bytes that were filled since `take_unflushed`."""
-        return self.max_offset * self.unit_size // _PAGE - self._flushed_offset * self.unit_size // _PAGE
 
     def take_unflushed(self) -> list[QueueFile]:
         """Files with units dispatched since the last call; the caller syncs them in a thread."""

@@ -25,7 +25,7 @@ class ExtQueue(ConsumeQueue):
     __slots__ = ("_ext", "_writes")
 
     def __init__(
-        self, topic: str, queue_id: int, directory: Path, file_units: int, *, ext: ExtFiles, writes: bool
+        self, topic: str, queue_id: int, directory: Path | str, file_units: int, *, ext: ExtFiles, writes: bool
     ) -> None:
         super().__init__(topic, queue_id, directory, file_units)
         self._ext = ext

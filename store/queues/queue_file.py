@@ -15,8 +15,7 @@ from pathlib import Path
 
 from store.errors import DiskFailedError, StoreFormatError
 from store.files import pages
-from store.files.disk import is_blank_from
-from store.files.mapped_file import allocate, punch, sync_directory
+from store.files.mapped_file import allocate, file_name, punch
 from store.queues.queue_mapping import map_file
 
 CHUNK_BYTES = 64 * 1024
@@ -26,33 +25,48 @@ class QueueFile:
     """One file; opened, or created when missing.
 
     Args:
-        path: `file_name(start_bytes)` inside the queue's folder.
+        folder: of the queue; the file's name is `file_name(start_bytes)`.
         start_bytes: position in the queue of the first byte.
         size_bytes: exact length.
+
+    Attributes:
+        allocated_bytes: blocks are known to be there below this position.
+        data_end: everything from here on is zeros; known once the file was mapped.
+        is_new: created by this process, and its name is not durable yet.
 
     Raises:
         StoreFormatError: the file exists with another length.
         DiskFailedError: it cannot be created.
     """
 
-    __slots__ = ("_buffer", "_is_new", "_view", "allocated_bytes", "path", "size_bytes", "start_bytes")
+    __slots__ = ("_buffer", "_folder", "_view", "allocated_bytes", "data_end", "is_new", "size_bytes", "start_bytes")
 
-    def __init__(self, path: Path, start_bytes: int, size_bytes: int) -> None:
-        self.path = path
+    def __init__(self, folder: str, start_bytes: int, size_bytes: int) -> None:
+        self._folder = folder  # one object for all files of a queue: of ten thousand queues, a path each would be felt
         self.start_bytes = start_bytes
         self.size_bytes = size_bytes
         self.allocated_bytes = 0
-        self._is_new = False
+        self.data_end = 0
+        self.is_new = False
         self._buffer: mmap.mmap | None = None
         self._view: memoryview | None = None
         try:
-            length = path.stat().st_size
+            length = os.stat(self._name).st_size  # noqa: PTH116 - faster by a Path
         except FileNotFoundError:
             length = 0
         if length == 0:
             self._create()
         elif length != size_bytes:
-            raise StoreFormatError(path, f"is {length} bytes long, must be {size_bytes}")
+            raise StoreFormatError(self.path, f"is {length} bytes long, must be {size_bytes}")
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return Path(self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._folder}/{file_name(self.start_bytes)}"
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -73,7 +87,7 @@ class QueueFile:
         if self._buffer is None:
             with self._opened() as descriptor:
                 buffer = map_file(descriptor, self.size_bytes)
-                pages.read_data(descriptor, self.path, buffer)
+                self.data_end = max(pages.read_data(descriptor, self.path, buffer), self.allocated_bytes)
             buffer.madvise(mmap.MADV_RANDOM)  # else the first store into each 128 KiB waits for the disk's read-around
             self._buffer = buffer
         return self._buffer
@@ -98,32 +112,42 @@ class QueueFile:
         with self._opened() as descriptor:
             allocate(descriptor, self.path, start, stop - start)
         self.allocated_bytes = stop
+        self.data_end = max(self.data_end, stop)
 
     def clear_from(self, position: int) -> None:
-        """Zero everything from `position` on."""
+        """Zero everything from `position` on.
+
+        Raises:
+            DiskFailedError: the disk refused; a part may be zeroed.
+        """
         if position >= self.size_bytes:
             return
-        with self._opened() as descriptor:
-            is_blank = is_blank_from(descriptor, position, self.size_bytes)
-            if not is_blank and not punch(descriptor, position, self.size_bytes):
+        if self._buffer is None or self.data_end - position > CHUNK_BYTES:
+            with self._opened() as descriptor:
+                data_bytes = sum(
+                    end - start for start, end in pages.data_extents(descriptor, position, self.size_bytes)
+                )
+                # giving blocks back costs the file system a hundred times what a few pages of zeros do
+                if data_bytes <= CHUNK_BYTES or not punch(descriptor, position, self.size_bytes):
+                    self._zero(descriptor, position)
+        elif any(self._buffer[position : self.data_end]):
+            with self._opened() as descriptor:
                 self._zero(descriptor, position)
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 
     def sync(self) -> None:
-        """Make all stores so far, and a new file's name, durable; for a thread. A file deleted meanwhile needs none.
+        """Make all stores so far durable; for a thread. A file deleted meanwhile needs none.
+
+        The name of a new file (`is_new`) needs a sync of its folder, of the topic's and of the root of all queues.
 
         Raises:
             DiskFailedError: a sync failed.
         """
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), open(self._name, "rb") as file:  # noqa: PTH123
             try:
                 os.fdatasync(file.fileno())
             except OSError as error:
                 raise DiskFailedError(self.path, f"sync failed: {error}") from error
-            if self._is_new:  # and so may be the folders of its queue and topic
-                for directory in list(self.path.parents)[:3]:
-                    sync_directory(directory)
-                self._is_new = False
 
     def close(self) -> None:
         """Unmap, as soon as the last reader's slice is gone."""
@@ -142,7 +166,7 @@ class QueueFile:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[int]:
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(self._name, os.O_RDWR | os.O_CLOEXEC)
             try:
                 yield descriptor
             finally:
@@ -153,18 +177,20 @@ class QueueFile:
     def _create(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 os.ftruncate(descriptor, self.size_bytes)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise DiskFailedError(self.path, f"cannot be created: {error}") from error
-        self._is_new = True
+        self.is_new = True
 
     def _zero(self, descriptor: int, position: int) -> None:
-        """By hand, and only where something is: storing zeros into holes would fill them."""
-        for start in range(position, self.size_bytes, CHUNK_BYTES):
-            length = min(CHUNK_BYTES, self.size_bytes - start)
-            if any(os.pread(descriptor, length, start)):
-                os.pwrite(descriptor, bytes(length), start)
+        """By writing, and only where something is: zeros in holes would fill them."""
+        for begin, end in pages.data_extents(descriptor, position, self.size_bytes):
+            for start in range(begin, end, CHUNK_BYTES):
+                length = min(CHUNK_BYTES, end - start)
+                left = os.pread(descriptor, length, start).lstrip(b"\0")
+                if left:
+                    os.pwrite(descriptor, bytes(len(left.rstrip(b"\0"))), start + length - len(left))

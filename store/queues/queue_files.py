@@ -6,10 +6,11 @@
 Files are named by the position in bytes of their first unit.
 """
 
+import os
 from pathlib import Path
 
 from store.errors import StoreFormatError
-from store.files.mapped_file import FILE_NAME_DIGITS, file_name
+from store.files.mapped_file import FILE_NAME_DIGITS
 from store.queues.queue_file import QueueFile
 
 
@@ -22,14 +23,19 @@ class QueueFiles:
         unit_size: bytes.
     """
 
-    __slots__ = ("_loaded", "_old_file", "directory", "file_units", "unit_size")
+    __slots__ = ("_folder", "_loaded", "_old_file", "file_units", "unit_size")
 
-    def __init__(self, directory: Path, file_units: int, unit_size: int) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path | str, file_units: int, unit_size: int) -> None:
+        self._folder = str(directory)
         self.file_units = file_units
         self.unit_size = unit_size
         self._loaded: list[QueueFile] | None = []
         self._old_file: QueueFile | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return Path(self._folder)
 
     @property
     def _files(self) -> list[QueueFile]:
@@ -37,7 +43,7 @@ class QueueFiles:
         if loaded is None:
             self.load()
             loaded = self._loaded
-            assert loaded is not None, f"{self.directory} was not loaded"
+            assert loaded is not None, f"{self._folder} was not loaded"
         return loaded
 
     def load_later(self) -> None:
@@ -53,15 +59,18 @@ class QueueFiles:
         Raises:
             StoreFormatError: a file with another name or length; nothing was changed.
         """
-        if not self.directory.is_dir():  # a queue that never had a message
-            self._loaded = []
-            return False
-        paths = sorted(path for path in self.directory.iterdir() if not path.is_dir())
-        for path in paths:
-            if len(path.name) != FILE_NAME_DIGITS or not (path.name.isascii() and path.name.isdigit()):
-                raise StoreFormatError(path, f"is not named by a start position of {FILE_NAME_DIGITS} digits")
+        try:
+            with os.scandir(self._folder) as entries:
+                names = sorted(entry.name for entry in entries if not entry.is_dir())
+        except FileNotFoundError:  # a queue that never had a message
+            names = []
+        for name in names:
+            if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+                raise StoreFormatError(
+                    self.directory / name, f"is not named by a start position of {FILE_NAME_DIGITS} digits"
+                )
         size = self.file_units * self.unit_size
-        files = [QueueFile(path, int(path.name), size) for path in paths]
+        files = [QueueFile(self._folder, int(name), size) for name in names]
         for index, file in enumerate(files):
             if file.start_bytes % size or file.start_bytes != files[0].start_bytes + index * size:
                 for behind in files[index:]:
@@ -80,6 +89,19 @@ class QueueFiles:
     def end(self) -> int:
         """First unit behind the last file."""
         return self._files[-1].start_bytes // self.unit_size + self.file_units if self._files else 0
+
+    @property
+    def data_end(self) -> int:
+        """A unit behind which the files hold nothing but zeros; the last file is mapped for that.
+
+        Raises:
+            DiskFailedError, DiskReadError: it cannot be.
+        """
+        if not self._files:
+            return 0
+        last = self._files[-1]
+        last.map()
+        return (last.start_bytes + last.data_end) // self.unit_size + 1
 
     def find(self, unit: int) -> QueueFile | None:
         """The file that holds a unit."""
@@ -100,7 +122,7 @@ class QueueFiles:
             size = self.file_units * self.unit_size
             start = unit // self.file_units * size
             assert not self._files or unit // self.file_units * self.file_units == self.end, f"unit {unit} skips a file"
-            file = QueueFile(self.directory / file_name(start), start, size)
+            file = QueueFile(self._folder, start, size)
             self._files.append(file)
             if len(self._files) > 1:
                 self.keep_mapped(self._files[-2])  # still being filled, perhaps

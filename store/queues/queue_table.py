@@ -6,6 +6,7 @@ Source: apache/rocketmq `store/.../queue/ConsumeQueueStore.java` (5.3.3).
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_files import ExtFiles
 from store.queues.ext_queue import ExtQueue
 from store.queues.queue_ends import QueueEnds, changed_at
+from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 
 QueueStarts = dict[str, dict[int, int]]
@@ -42,6 +44,9 @@ class QueueTable:
         light_count: queues whose names begin with %LMQ%.
         on_deleted: told of each topic whose queues are dropped.
         removals: queues dropped so far; a checkpoint from before counts their units.
+        changed: queues with units that `take_changed` has not counted yet, or with fewer; whoever changes `max_offset`
+            of a queue adds it.
+        unit_count: sum of `max_offset` of all queues, each as it was when it was last counted.
     """
 
     def __init__(
@@ -53,10 +58,14 @@ class QueueTable:
         self.light_count = 0
         self._batch_directory = directory.with_name("batchconsumequeue")
         self._ext_directory = directory.with_name("consumequeue_ext")
+        self._has_ext = self._ext_directory.is_dir()
+        self._root = str(directory)
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
         self.on_deleted: list[Callable[[str], None]] = []
         self.removals = 0
+        self.changed: dict[ConsumeQueue, None] = {}
+        self.unit_count = 0
         self._watched: set[str] = set()
         self._trash = Trash(directory.parent)
         make_folder(directory)
@@ -145,6 +154,7 @@ class QueueTable:
             for queue_id in queue_ids:
                 self.get(topic, queue_id)
         for queue in self:
+            self.changed[queue] = None
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, 0))
 
     def next_starts(self) -> QueueStarts:
@@ -153,6 +163,17 @@ class QueueTable:
         for queue in self:
             starts.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
         return starts
+
+    def take_changed(self, limit: int | None = None) -> list[QueueFile]:
+        """Count the units of changed queues, of `limit` at most; returns the files that are to be synced for them."""
+        files: list[QueueFile] = []
+        changed = self.changed
+        for _ in range(len(changed) if limit is None else min(limit, len(changed))):
+            queue, _ = changed.popitem()
+            self.unit_count += queue.max_offset - queue.counted_units
+            queue.counted_units = queue.max_offset
+            files += queue.take_unflushed()
+        return files
 
     def delete(self, queue: ConsumeQueue) -> None:
         """Drop one queue, its files and its folder.
@@ -165,10 +186,7 @@ class QueueTable:
             self._trash.take(folder)
             with contextlib.suppress(OSError):  # other queues of the topic are there
                 folder.parent.rmdir()
-        queue.clear()
-        queue.is_removed = True
-        self.removals += 1
-        del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        self._remove(queue)
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
 
     def delete_topic(self, topic: str) -> None:
@@ -180,10 +198,7 @@ class QueueTable:
         for root in self._roots if _topic_fault(topic) is None else ():
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
-            queue.clear()
-            queue.is_removed = True
-            self.removals += 1
-            del self.by_key[topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+            self._remove(queue)
         if topic.startswith(LIGHT_PREFIX):
             self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
         for tell in self.on_deleted:
@@ -193,6 +208,20 @@ class QueueTable:
         """Unmap all files."""
         for queue in self:
             queue.close()
+
+    @property
+    def roots(self) -> list[Path]:
+        """The directories that hold queues, of those that exist."""
+        return [root for root in self._roots if root.is_dir()]
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        queue.clear()
+        queue.is_removed = True
+        self.removals += 1
+        self.unit_count -= queue.counted_units
+        queue.counted_units = 0
+        self.changed.pop(queue, None)
+        del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
 
     @property
     def _roots(self) -> tuple[Path, Path, Path]:
@@ -209,20 +238,21 @@ class QueueTable:
         queue = self._make(text, queue_id, is_batch=self.kinds.is_batch(text) if is_batch is None else is_batch)
         queue.is_watched = text in self._watched
         self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
+        self.changed[queue] = None
         self.light_count += text.startswith(LIGHT_PREFIX)
         return queue
 
     def _make(self, topic: str, queue_id: int, *, is_batch: bool) -> ConsumeQueue:
-        folder = Path(topic) / str(queue_id)
+        folder = f"{topic}/{queue_id}"
         if is_batch:
             self.has_kinds = True
             units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
             return BatchQueue(topic, queue_id, self._batch_directory / folder, units)
-        if self.kinds.ext or (self._ext_directory / folder).is_dir():
+        if self.kinds.ext or (self._has_ext and (self._ext_directory / folder).is_dir()):
             self.has_kinds = True
             ext = ExtFiles(self._ext_directory / folder, self.kinds.ext_file_size_bytes)
             return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, ext=ext, writes=self.kinds.ext)
-        return ConsumeQueue(topic, queue_id, self.directory / folder, self._file_units)
+        return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units)
 
 
 def _folders(root: Path) -> Iterator[tuple[str, int]]:
@@ -231,14 +261,20 @@ def _folders(root: Path) -> Iterator[tuple[str, int]]:
     Raises:
         StoreFormatError: a folder or file that is none of a queue's.
     """
-    for topic_directory in sorted(root.iterdir()):
-        fault = _topic_fault(topic_directory.name) if topic_directory.is_dir() else "is not a folder"
+    for topic, is_folder in _entries(str(root)):
+        fault = _topic_fault(topic) if is_folder else "is not a folder"
         if fault is not None:
-            raise StoreFormatError(topic_directory, fault)
-        for directory in sorted(topic_directory.iterdir()):
-            if not (directory.is_dir() and directory.name.isascii() and directory.name.isdigit()):
-                raise StoreFormatError(directory, "is not a folder named by a queue id")
-            yield topic_directory.name, int(directory.name)
+            raise StoreFormatError(root / topic, fault)
+        for name, is_queue in _entries(f"{root}/{topic}"):
+            if not (is_queue and name.isascii() and name.isdigit()):
+                raise StoreFormatError(root / topic / name, "is not a folder named by a queue id")
+            yield topic, int(name)
+
+
+def _entries(folder: str) -> list[tuple[str, bool]]:
+    """Name, and whether it is a folder, of each entry; in order."""
+    with os.scandir(folder) as entries:
+        return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
 def _topic_fault(topic: str) -> str | None:

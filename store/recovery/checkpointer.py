@@ -1,9 +1,10 @@
-"""Checkpointer: now and then makes the queues durable, and then says so in the checkpoint.
+"""Checkpointer: makes the queues durable now and then, and then says in the checkpoint up to where they are.
 
-loop thread   capture: dispatched offset, unit count, files        (next time)
-its thread              fdatasync each file ... checkpoint
+loop thread   count changed queues, some a turn ... capture: dispatched offset, unit count, files
+its thread                                              sync the files ... checkpoint
 
-In between, queues that grow fast are synced as they fill pages.
+A start after a crash dispatches the log again from the checkpoint on. So a checkpoint is due when a number of bytes was
+dispatched since the last one; and after a time, which ends the wait of a quiet store.
 """
 
 import asyncio
@@ -17,16 +18,17 @@ from store.errors import DiskFailedError
 from store.message_store import MessageStore
 from store.queues.queue_ends import QueueEnds, save_ends
 from store.queues.queue_file import QueueFile
+from store.queues.queue_sync import QueueSync
 
 log = logging.getLogger(__name__)
 
-BYTES_BEHIND_MAX = 512 << 20
-"""So much of the log is dispatched at most until the checkpoint knows, if the disk keeps up."""
+BYTES_BEHIND_MAX = 64 << 20
+"""Bytes of the log that may be dispatched before the next checkpoint begins; a crash costs their dispatch again."""
 
 _LOOK_S = 1.0
 
-_SYNC_THREADS = 8
-"""Syncs at once: a journalling file system commits them together, twenty times as many in the same time."""
+_COUNTED_AT_ONCE = 1000
+"""Changed queues that are counted in one turn of the loop, about a millisecond."""
 
 
 class Checkpointer:
@@ -53,8 +55,9 @@ class Checkpointer:
         self._sync_index = sync_index
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
-        self._timer: asyncio.TimerHandle | None = None
-        self._sync_timer: asyncio.TimerHandle | None = None
+        self._queue_sync = QueueSync(store.queues.roots)
+        self._unsynced: list[QueueFile] = []  # of queues that were counted since the last capture
+        self._timer: asyncio.Handle | None = None
         self._has_failed = False
         self._interval_s = 0.0
         self._saved_at = loop.time()
@@ -62,7 +65,7 @@ class Checkpointer:
         self._removals = 0
 
     def run_every(self, interval_s: float) -> None:
-        """From now on save at this interval, and sooner when much was dispatched: a crash costs about a second.
+        """From now on save at this interval, and sooner when `BYTES_BEHIND_MAX` were dispatched.
 
         Sooner, too, when queues were dropped: the units of the last checkpoint would not agree with those that are
         left, and the whole log would be walked.
@@ -70,21 +73,20 @@ class Checkpointer:
         self._interval_s = interval_s
         self._look_again()
 
-    def sync_every(self, interval_s: float, least_pages: int) -> None:
-        """From now on sync, at this interval, the queues that filled so many pages since."""
-        self._sync_timer = self._loop.call_later(interval_s, self._sync_by_timer, interval_s, least_pages)
-
     def save(self) -> None:
         """Save now, in the checkpointer's thread; returns at once. While one is being saved, the next one will do."""
-        if self._saving is None or self._saving.done():
+        if not self._is_saving:
             self._saved_at = self._loop.time()
             self._saving = self._executor.submit(self._save, *self._capture())
 
+    @property
+    def _is_saving(self) -> bool:
+        return self._saving is not None and not self._saving.done()
+
     async def close(self) -> bool:
         """Save once more; answer whether the store is all durable and dispatched."""
-        for timer in (self._timer, self._sync_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
         store = self._store
         end = store.log.confirm_offset
@@ -93,6 +95,7 @@ class Checkpointer:
             ends = store.queues.ends(store.log.min_offset, store.dispatched_offset)
             await self._loop.run_in_executor(self._executor, self._save_ends, ends)
         self._executor.shutdown()
+        self._queue_sync.close()
         return is_clean
 
     def _save_ends(self, ends: QueueEnds | None) -> None:
@@ -109,16 +112,21 @@ class Checkpointer:
     def _save_when_due(self) -> None:
         behind = self._store.dispatched_offset - self._dispatched[0]
         is_time = self._loop.time() - self._saved_at >= self._interval_s - _LOOK_S / 2
-        if is_time or behind >= BYTES_BEHIND_MAX or self._removals != self._store.queues.removals:
-            self.save()
-        self._look_again()
+        is_due = is_time or behind >= BYTES_BEHIND_MAX or self._removals != self._store.queues.removals
+        if is_due and not self._is_saving:
+            self._count_then_save(1 + len(self._store.queues.changed) // _COUNTED_AT_ONCE)
+        else:
+            self._look_again()
 
-    def _sync_by_timer(self, interval_s: float, least_pages: int) -> None:
-        queues = self._store.queues
-        files = [file for queue in queues if queue.unflushed_pages >= least_pages for file in queue.take_unflushed()]
-        if files:
-            self._executor.submit(self._sync, files)
-        self.sync_every(interval_s, least_pages)
+    def _count_then_save(self, turns: int) -> None:
+        """Count most of the changed queues in up to `turns` turns of the loop, so that the capture finds few."""
+        changed = self._store.queues.changed
+        if turns > 0 and len(changed) > _COUNTED_AT_ONCE and not self._has_failed:
+            self._unsynced += self._store.queues.take_changed(_COUNTED_AT_ONCE)
+            self._timer = self._loop.call_soon(self._count_then_save, turns - 1)
+            return
+        self.save()
+        self._look_again()
 
     def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
         store = self._store
@@ -131,32 +139,24 @@ class Checkpointer:
             log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
         self._dispatched = (store.dispatched_offset, timestamp)
         self._removals = store.queues.removals
-        files = [file for queue in store.queues for file in queue.take_unflushed()]
-        units = sum(queue.max_offset for queue in store.queues)
+        files = self._unsynced + store.queues.take_changed()
+        self._unsynced = []
         return files, Checkpoint(
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
             index_timestamp=found.index_timestamp,
             master_flushed_offset=found.master_flushed_offset,
             confirm_offset=store.log.confirm_offset,
-            progress=Progress(flushed, store.dispatched_offset, units),
+            progress=Progress(flushed, store.dispatched_offset, store.queues.unit_count),
             index=found.index,
         )
 
-    def _sync(self, files: list[QueueFile]) -> None:
-        """In the thread. What failed here is not asked for again, so no later checkpoint may count it."""
-        try:
-            _sync_all(files)
-        except (OSError, DiskFailedError) as error:
-            self._has_failed = True
-            log.error("no checkpoint is written any more: %s", error)
-
     def _save(self, files: list[QueueFile], checkpoint: Checkpoint) -> None:
-        """In the thread. After a failed sync the last good checkpoint stands: queues can be made again from there."""
+        """In the thread. After a failed sync the last good checkpoint stands: what failed is not asked for again."""
         if self._has_failed:
             return
         try:
-            _sync_all(files)
+            self._queue_sync.sync(files)
             index = self._sync_index() if self._sync_index is not None else None
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
@@ -164,18 +164,3 @@ class Checkpointer:
         except (OSError, DiskFailedError) as error:
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)
-
-
-def _sync_all(files: list[QueueFile]) -> None:
-    """Make the files durable; blocks.
-
-    Raises:
-        OSError, DiskFailedError: of the first that failed.
-    """
-    if len(files) <= _SYNC_THREADS:
-        for file in files:
-            file.sync()
-        return
-    with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="ledgermq-queue-sync") as threads:
-        for _ in threads.map(QueueFile.sync, files):
-            pass

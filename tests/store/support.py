@@ -142,7 +142,6 @@ async def open_classic(
     return await open_classic_store(
         StoreConfig(
             root=root,
-            queue_sync_interval_ms=0,
             queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=checkpoint_interval_ms,
             untrusted_walk_bytes=untrusted_walk_bytes,

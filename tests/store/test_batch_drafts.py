@@ -46,7 +46,6 @@ async def open_here(root: Path, *, stamps_crc: bool = False, kinds: QueueKinds =
     return await open_classic_store(
         StoreConfig(
             root=root,
-            queue_sync_interval_ms=0,
             queue_file_size_bytes=200,
             checkpoint_interval_ms=3_600_000,
             kinds=kinds,

@@ -32,7 +32,6 @@ async def open_store(root: Path, flush_mode: FlushMode = FlushMode.SYNC) -> Open
     return await open_classic_store(
         StoreConfig(
             root=root,
-            queue_sync_interval_ms=0,
             queue_file_size_bytes=200,
             compaction=SMALL,
             topic_attributes=attributes,

@@ -10,7 +10,15 @@ import pytest
 from chaos.crash.campaign import Effort, Tally, run_seeds
 from chaos.crash.modes import MODES, SMALL
 
-SEEDS = {"classic-sync": 3, "classic-async": 2, "classic-queue": 1, "classic-index": 1, "classic-pool": 1, "raft": 4}
+SEEDS = {
+    "classic-sync": 3,
+    "classic-async": 2,
+    "classic-queue": 1,
+    "classic-syncfs": 1,
+    "classic-index": 1,
+    "classic-pool": 1,
+    "raft": 4,
+}
 SEED_FIRST = 100
 FOUND = [
     ("classic-async", 300),  # units behind the flushed offset outlived the records they pointed at

@@ -19,6 +19,7 @@ from store.log import recovery
 from store.log.flusher import Flusher
 from store.message_store import MessageStore
 from store.queues.queue_file import QueueFile
+from store.queues.queue_sync import QueueSync
 from store.recovery.record_batches import RecordBatch, read_batch
 
 SEEDS = range(20)
@@ -52,6 +53,10 @@ def checkpoint_ahead_of_the_log() -> Patch:
 
 def checkpoint_ahead_of_the_queues() -> Patch:
     return mock.patch.object(QueueFile, "sync", lambda _: None)
+
+
+def checkpoint_ahead_of_the_file_system() -> Patch:
+    return mock.patch.object(QueueSync, "_sync_file_systems", lambda _: True)
 
 
 def crc_not_checked() -> Patch:
@@ -99,6 +104,7 @@ BUGS = [
     ("raft", directory_of_term_and_vote_not_synced, (DisagreeError, RefusedError, LostError)),
     ("classic-async", checkpoint_ahead_of_the_log, (DisagreeError, LostError, InventedError, RefusedError)),
     ("classic-queue", checkpoint_ahead_of_the_queues, (DisagreeError,)),
+    ("classic-syncfs", checkpoint_ahead_of_the_file_system, (DisagreeError,)),
     ("classic-async", crc_not_checked, (DisagreeError, InventedError)),
     ("classic-sync", one_record_too_many_cut, (LostError,)),
     ("raft", one_entry_too_few_cut, (InventedError,)),

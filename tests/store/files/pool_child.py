@@ -22,9 +22,7 @@ async def main(root: Path, flush_mode: FlushMode) -> None:
         transient_pool=True,
         pool_count=3,
     )
-    store = await open_classic_store(
-        StoreConfig(root=root, queue_sync_interval_ms=0, queue_file_size_bytes=20_000), config
-    )
+    store = await open_classic_store(StoreConfig(root=root, queue_file_size_bytes=20_000), config)
     queue = store.store.queues.get("T", 0)
     for number in range(1_000_000):
         bodies = [b"%d-%d" % (number, index) + bytes(500) for index in range(20)]

@@ -54,7 +54,7 @@ def test_what_was_readable_and_is_no_longer_is_found_out_after_a_while(make_disk
 
 def test_a_consume_queue_s_file_that_cannot_be_read_is_named_when_it_is_mapped(make_disk: MakeDisk) -> None:
     disk = make_disk(40 * MEBIBYTE)
-    file = QueueFile(disk.mount / file_name(0), 0, FILE_SIZE)
+    file = QueueFile(str(disk.mount), 0, FILE_SIZE)
     file.reserve(FILE_SIZE)
     file.path.write_bytes(os.urandom(FILE_SIZE))
     lost = disk.lose_end_of(file.path)

@@ -37,7 +37,6 @@ async def open_indexed(
     return await open_classic_store(
         StoreConfig(
             root=root,
-            queue_sync_interval_ms=0,
             queue_file_size_bytes=queue_file_size,
             checkpoint_interval_ms=3_600_000,
             index=IndexConfig(

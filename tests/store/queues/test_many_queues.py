@@ -20,9 +20,7 @@ BATCH = 500
 async def open_large(root: Path) -> OpenStore:
     """With queue files of RocketMQ's size."""
     log = CommitLogConfig(directory=root / "commitlog", store_host=HOST, file_size_bytes=32 << 20)
-    return await open_classic_store(
-        StoreConfig(root=root, queue_sync_interval_ms=0, checkpoint_interval_ms=3_600_000), log
-    )
+    return await open_classic_store(StoreConfig(root=root, checkpoint_interval_ms=3_600_000), log)
 
 
 def descriptors() -> int:
