@@ -15,11 +15,11 @@
     async with Admin("127.0.0.1:9876") as admin:                            admin/
         await admin.create_topic("orders", queue_count=8)
 
-Reading order: `errors`, `route`, `nameservers`, `routes`, `calls` (retries and redirects), `session` (with
-`heartbeats`, `stall_watch`); then `producer`: `sends`, `producing`, `outgoing`, `assembly`, `outbox`, `queue_choice`,
-`send_plan`, `sending`, and what else it does: `batcher`, `transactions`, `replies`, `fault_strategy`; then `consumer`:
-`membership`, `assigned`, `callbacks`, `turns`, `queue_reader`, `backlog`, `commits`, `reading`, `handling`,
-`sending_back`, `serving`; then `simple_consumer` with `popping`; then `admin`. Every error is exported here, too.
+Reading order: `errors`; `core` (`route`, `nameservers`, `routes`, `calls` with retries and redirects, `session` with
+`heartbeats` and `stall_watch`); `producer` (`producer`, `sender`, `send_request`, `queue_choice`, `batcher`,
+`transactions`, `replies`, `faults`); `group` (`membership`, `queue_locks`, offsets); `consumer` (`consumer`,
+`assigned`, `turns`, `queue_reader`, `backlog`, `commits`, `handling`, `sending_back`, `serving`, and apart from these
+`simple_consumer` with `popping`); `admin`. Every error is exported here, too.
 """
 
 from ledgermq.client.admin import (
@@ -35,16 +35,15 @@ from ledgermq.client.admin import (
     TopicConfig,
     User,
 )
+from ledgermq.client.consumer.assigned import OnQueuesChanged
 from ledgermq.client.consumer.consumer import Consumer
 from ledgermq.client.consumer.handling import DeadLetter, Handler, KeyOf, Order, Retry
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.consumer.popping import PoppedMessage
 from ledgermq.client.consumer.simple_consumer import SimpleConsumer
 from ledgermq.client.core.calls import FailedTry, OnRetry
-from ledgermq.client.core.cluster import ClusterInfo
 from ledgermq.client.core.compression import Codec
-from ledgermq.client.core.fault_strategy import FaultStrategy
-from ledgermq.client.core.route import MessageQueue, TopicRoute
+from ledgermq.client.core.message import Message
+from ledgermq.client.core.route import ClusterInfo, MessageQueue, TopicRoute
 from ledgermq.client.core.session import Tls
 from ledgermq.client.errors import (
     Action,
@@ -76,16 +75,14 @@ from ledgermq.client.errors import (
     UndecodableError,
     UnreachableError,
 )
-from ledgermq.client.group.assigned import OnQueuesChanged
 from ledgermq.client.group.start_position import Start
-from ledgermq.client.group.subscribing import Mode, Topics
-from ledgermq.client.group.subscription import Sql
+from ledgermq.client.group.subscription import Mode, Sql, Topics
+from ledgermq.client.producer.faults import FaultStrategy
 from ledgermq.client.producer.outgoing import Body, Keys, Outgoing
 from ledgermq.client.producer.producer import Producer
-from ledgermq.client.producer.sending import SendResult, SendStatus
+from ledgermq.client.producer.send_request import SendResult, SendStatus
 from ledgermq.client.producer.timing import Delay
-from ledgermq.client.producer.transaction import Transaction
-from ledgermq.client.producer.transactions import Checker, Decision
+from ledgermq.client.producer.transactions import Checker, Decision, Transaction
 from ledgermq.remoting.signature import Credentials
 
 __all__ = [

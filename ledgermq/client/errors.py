@@ -34,10 +34,35 @@ left to do. `outcome_known` is False when the request may have been carried out 
 
 import enum
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from ledgermq.client.core.refusal_ext import RefusalExt
 from ledgermq.remoting.errors import ConnectError, RemotingError, RequestTimeoutError
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalExt:
+    """The extension fields of a refusal, read."""
+
+    cause: str | None
+    retry_after_s: float | None
+    leader_hint: str | None
+
+    @classmethod
+    def read(cls, ext: Mapping[str, str]) -> "RefusalExt":
+        """Pick the fields out of an answer's ext."""
+        retry_after = ext.get("retryAfterMs", "")
+        return cls(
+            cause=ext.get("cause") or None,
+            retry_after_s=int(retry_after) / 1000 if retry_after.isdecimal() and len(retry_after) <= 9 else None,
+            leader_hint=_address(ext.get("leaderHint", "")),
+        )
+
+
+def _address(hint: str) -> str | None:
+    """`host:port`, also when a node id stands before it (`n0@host:port`)."""
+    address = hint.rpartition("@")[2]
+    return address if address.rpartition(":")[2].isdecimal() else None
 
 
 class Action(enum.Enum):

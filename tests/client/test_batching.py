@@ -14,7 +14,7 @@ from ledgermq.client.errors import (
     MessageRejectedError,
     SendManyError,
 )
-from ledgermq.client.producer.assembly import BatchPart
+from ledgermq.client.producer.sender import BatchPart
 from ledgermq.message.batch import encode_batch, split_batch
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
@@ -230,4 +230,4 @@ async def test_sends_cancelled_at_any_moment_give_their_room_back(cluster: FakeC
         async with asyncio.timeout(30):
             await producer.flush()
             await producer._in_flight.wait_idle()
-        assert len(producer._opened().outbox.lanes) == 0
+        assert len(producer._opened().sender.lanes) == 0

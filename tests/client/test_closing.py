@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, Message, MessageQueue, Producer
+from ledgermq.client.consumer import assigned
 from ledgermq.client.consumer.handling import Order
 from ledgermq.client.errors import ClosedError, DeadlineExceededError, LedgerMQError
-from ledgermq.client.group import assigned
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore
 from tests.client.test_consumer import fill
@@ -203,8 +203,8 @@ async def test_what_was_sent_and_not_answered_when_it_was_closed_may_be_stored(c
 async def test_a_request_under_way_ends_when_its_producer_is_closed(namesrv: str) -> None:
     async with Producer(namesrv) as producer:
         asking = asyncio.ensure_future(producer.request("T", b"?", timeout_s=60))
-        assert producer._producing is not None
-        replies = producer._producing.replies
+        assert producer._parts is not None
+        replies = producer._parts.replies
         await eventually(lambda: len(replies) == 1)
         await asyncio.sleep(0.1)
     async with asyncio.timeout(LIMIT_S):
@@ -292,7 +292,7 @@ async def test_a_commit_ends_by_its_deadline_though_an_earlier_one_hangs(cluster
         assert consumer._parts is not None
         with pytest.raises(DeadlineExceededError, match="an earlier commit is still under way"):
             async with asyncio.timeout(LIMIT_S):
-                await consumer._parts.commits.commit(consumer._parts.queues.readers(), 0.05)
+                await consumer._parts.commits.commit(consumer._parts.queues.turns.readers(), 0.05)
         hanging.cancel()
         await asyncio.gather(hanging, return_exceptions=True)
 

@@ -12,7 +12,6 @@ import zstandard
 
 from ledgermq.client import Admin, Producer
 from ledgermq.client.core.compression import Codec, Compression, decompress
-from ledgermq.client.core.json_body import decode_json, encode_json
 from ledgermq.client.errors import CompressionUnavailableError, InvalidArgumentError, UndecodableError
 from tests.client.reading import read
 
@@ -88,9 +87,14 @@ async def test_json_goes_there_and_back(namesrv: str) -> None:
         assert (message.json(), message.tags, message.keys) == (value, "json", ["k"])
         with pytest.raises(InvalidArgumentError, match="set as JSON"):
             await producer.send_json("T", {1})
-    for wrong in (b"{", b"\xff", b"NaN"):
-        with pytest.raises(UndecodableError):
-            decode_json(wrong)
-    for value_no_json in (object(), 1 << 70, "\ud800", {"a": {1: object()}}):
-        with pytest.raises(InvalidArgumentError):
-            encode_json(value_no_json)
+        for value_no_json in (object(), 1 << 70, "\ud800", {"a": {1: object()}}):
+            with pytest.raises(InvalidArgumentError):
+                await producer.send_json("T", value_no_json)
+        wrong_bodies = (b"{", b"\xff", b"NaN")
+        for body in wrong_bodies:
+            await producer.send("T", body)
+        wrong = [message for message in await read(namesrv, "T", 4) if message.body in wrong_bodies]
+        assert len(wrong) == 3
+        for message in wrong:
+            with pytest.raises(UndecodableError, match="not JSON"):
+                message.json()

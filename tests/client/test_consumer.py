@@ -14,7 +14,7 @@ from ledgermq.client.consumer import queue_reader
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, PermissionDeniedError
 from ledgermq.client.group import membership
 from ledgermq.client.group.membership import Membership
-from ledgermq.client.group.subscribing import Mode
+from ledgermq.client.group.subscription import Mode
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeBroker, FakeCluster, eventually, hang_up, ignore, refuse

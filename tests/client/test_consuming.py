@@ -9,8 +9,8 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, MessageQueue, Producer, Sql
 from ledgermq.client.consumer.backlog import Backlog
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.consumer.topic_figures import TopicFigures
+from ledgermq.client.core.message import Message
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
 from ledgermq.message.hosts import Host
 from ledgermq.message.record import Record

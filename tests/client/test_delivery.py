@@ -28,7 +28,7 @@ async def reader_of(consumer: Consumer) -> QueueReader:
     """The reader of the topic's only queue."""
     await eventually(lambda: any(queue.topic == "T" for queue in consumer.assignment))
     (queue,) = [queue for queue in consumer.assignment if queue.topic == "T"]
-    return consumer._opened().queues.reader(queue)
+    return consumer._opened().queues.turns.reader(queue)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def test_what_fails_while_a_batch_is_gathered_is_told_after_it(namesrv: st
         first = asyncio.ensure_future(anext(batches))
         reader = await reader_of(consumer)
         await eventually(lambda: bool(reader.backlog.in_hand))
-        consumer._opened().queues.on_failed(ServerError("b", 1, "broken"))
+        consumer._opened().queues.turns.on_failed(ServerError("b", 1, "broken"))
         assert [message.body for message in await first] == [b"0"]
         with pytest.raises(LedgerMQError, match="broken"):
             await anext(batches)

@@ -8,7 +8,6 @@ import pytest
 
 from ledgermq.client import FaultStrategy, Producer
 from ledgermq.client.core.calls import FailedTry, Target
-from ledgermq.client.core.fault_watch import FaultWatch
 from ledgermq.client.core.route import BrokerRoute, MessageQueue, TopicRoute
 from ledgermq.client.errors import (
     AnswerTimeoutError,
@@ -19,6 +18,7 @@ from ledgermq.client.errors import (
     MessageRejectedError,
     NotLeaderError,
 )
+from ledgermq.client.producer.faults import FaultWatch
 from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually, refuse
@@ -105,7 +105,7 @@ def test_what_a_try_says_of_its_broker(failure: LedgerMQError | None, available:
 async def test_a_failing_broker_is_passed_over_and_probed(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.core.fault_watch.ROUND_S", 0.05)
+    monkeypatch.setattr("ledgermq.client.producer.faults.ROUND_S", 0.05)
     (a,) = await cluster.add("a", topics={"T": 2})
     (b,) = await cluster.add("b", topics={"T": 2})
     retries: list[FailedTry] = []

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from ledgermq.client.consumer.prefetch import Prefetch
-from ledgermq.client.producer.in_flight import InFlight
-from ledgermq.client.producer.lanes import Lanes
+from ledgermq.client.consumer.queue_reader import Prefetch
+from ledgermq.client.producer.flow import InFlight, Lanes
 
 
 async def settle() -> None:

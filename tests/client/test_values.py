@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from ledgermq.client import Message, MessageQueue
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.back_off import FIRST_S, LONGEST_S, back_off_s
-from ledgermq.client.core.cluster import parse_cluster_info
+from ledgermq.client.core.calls import FIRST_S, LONGEST_S, back_off_s
 from ledgermq.client.core.compression import decompress
-from ledgermq.client.core.route import parse_route
+from ledgermq.client.core.route import parse_cluster_info, parse_route
 from ledgermq.client.errors import (
     Action,
     CompressionUnavailableError,

@@ -89,7 +89,7 @@ async def test_a_transaction_is_one_block(cluster: FakeCluster) -> None:
 async def test_one_way_sends_do_not_wait_for_ever_for_a_broker_that_takes_nothing(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ledgermq.client.producer.sends.UNSENT_BYTES_MAX", -1)  # as if there were always more
+    monkeypatch.setattr("ledgermq.client.producer.producer.UNSENT_BYTES_MAX", -1)  # as if there were always more
     await cluster.add(topics={"T": 1})
     async with Producer(cluster.namesrv, attempt_timeout_s=0.1) as producer:
         with pytest.raises(ConnectionLostError, match="takes nothing more"):

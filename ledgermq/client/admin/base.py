@@ -7,10 +7,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client.admin.results import QueueProgress, QueueStats
-from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.core.checks import check_text
-from ledgermq.client.core.cluster import ClusterInfo, parse_cluster_info
-from ledgermq.client.core.route import MessageQueue, TopicRoute
+from ledgermq.client.core.route import ClusterInfo, MessageQueue, TopicRoute, parse_cluster_info
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import (
     DeadlineExceededError,

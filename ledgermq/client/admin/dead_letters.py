@@ -3,14 +3,13 @@
 from typing import Final
 
 from ledgermq.client.admin.messages import MessageAdmin
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.core.calls import Target
-from ledgermq.client.core.checks import check_count, check_kind
+from ledgermq.client.core.checks import check_count, check_group, check_kind
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import NoRouteError
-from ledgermq.client.producer.outgoing import check_group
-from ledgermq.client.producer.sending import send_ext
+from ledgermq.client.producer.send_request import send_ext
 from ledgermq.message.flags import COMPRESSED, COMPRESSION_MASK
 from ledgermq.message.properties import (
     DELAY,

@@ -17,8 +17,8 @@ from ledgermq.client.admin.results import (
     parse_members,
 )
 from ledgermq.client.admin.topics import attributes_text, parse_topic_list
-from ledgermq.client.consumer.message import Message
-from ledgermq.client.core.checks import check_count, check_flag, check_kind, check_text_map, check_texts
+from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_text_map, check_texts
+from ledgermq.client.core.message import Message
 from ledgermq.client.errors import (
     GroupNotFoundError,
     NotFoundError,
@@ -26,7 +26,6 @@ from ledgermq.client.errors import (
     ServerError,
 )
 from ledgermq.client.group.membership import read_members
-from ledgermq.client.producer.outgoing import check_group
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.fields import I32_MAX
 

@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Final
 
 from ledgermq.client.admin.base import AdminBase
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.consumer.pulling import MESSAGES_MAX, PULL_CODES, Pulled, pull_command, read_pulled
-from ledgermq.client.core.back_off import back_off_s
+from ledgermq.client.core.calls import LeaderPlan, back_off_s
 from ledgermq.client.core.checks import check_count, check_text, check_texts, unix_ms
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue, check_queue
 from ledgermq.client.errors import (
     DeadlineExceededError,

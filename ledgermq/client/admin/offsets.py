@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
-from ledgermq.client.core.checks import check_count, check_texts, unix_ms
+from ledgermq.client.core.checks import check_count, check_group, check_texts, unix_ms
 from ledgermq.client.core.route import MessageQueue, check_queue
 from ledgermq.client.errors import InvalidArgumentError, ServerError
-from ledgermq.client.producer.outgoing import check_group
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 
 Where = Literal["first", "last"] | datetime

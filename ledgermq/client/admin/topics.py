@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
-from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map
+from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map, check_topic
 from ledgermq.client.core.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
-from ledgermq.client.producer.outgoing import check_topic
 from ledgermq.remoting.codec.codes import RequestCode
 
 DEFAULT_QUEUE_COUNT: Final = 8

@@ -10,7 +10,7 @@ comes again after a restart, if it was done or not. What was filtered out needs 
 
 import collections
 
-from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.message import Message
 
 
 class Backlog:

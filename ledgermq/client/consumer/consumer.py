@@ -6,13 +6,17 @@ Membership ── our queues ──> AssignedQueues: a QueueReader each ──> 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
+from ledgermq.client.consumer.assigned import AssignedQueues, OnQueuesChanged
+from ledgermq.client.consumer.commits import Commits
 from ledgermq.client.consumer.handling import (
     CONCURRENCY,
     HANDLER,
@@ -23,26 +27,31 @@ from ledgermq.client.consumer.handling import (
     KeyOf,
     Order,
 )
-from ledgermq.client.consumer.message import Message
-from ledgermq.client.consumer.prefetch import Prefetch
-from ledgermq.client.consumer.reading import Parts, Reading
+from ledgermq.client.consumer.queue_reader import Prefetch, QueueReader
 from ledgermq.client.consumer.sending_back import TO_DEAD_LETTERS, SendingBack, delay_level
 from ledgermq.client.consumer.serving import Serving
 from ledgermq.client.consumer.signals import Signals, stopped_by
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.callbacks import Callback
-from ledgermq.client.core.checks import check_callable, check_count, check_kind, check_seconds, check_wait
-from ledgermq.client.core.route import TopicRoute
+from ledgermq.client.core.checks import (
+    COUNT_MAX,
+    check_callable,
+    check_count,
+    check_group,
+    check_kind,
+    check_seconds,
+    check_wait,
+    unix_ms,
+)
+from ledgermq.client.core.message import Message
+from ledgermq.client.core.route import MessageQueue, TopicRoute, check_queue
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
-from ledgermq.client.group.assigned import AssignedQueues, OnQueuesChanged
-from ledgermq.client.group.commits import Commits
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
 from ledgermq.client.group.membership import Everything, Membership
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.client.group.start_position import Start, check_start, wire_name
-from ledgermq.client.group.subscribing import Mode, Topics, consumer_heartbeat, subscribe
-from ledgermq.client.producer.outgoing import check_group
+from ledgermq.client.group.subscription import Mode, Topics, consumer_heartbeat, subscribe
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -57,7 +66,23 @@ CLIENT_VERSION: Final = "V5_3_3"  # the protocol's that is spoken
 BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's: the next life finds the offsets of this one
 
 
-class Consumer(Reading):
+class _Parts(NamedTuple):
+    """What an open consumer is made of.
+
+    Attributes:
+        background: the tasks that share out the queues and commit now and then.
+        closing: held while it is closed.
+    """
+
+    commits: Commits
+    queues: AssignedQueues
+    membership: Membership | Everything
+    serving: Serving
+    background: list[asyncio.Task[None]]
+    closing: asyncio.Lock
+
+
+class Consumer:
     """Reads messages as a member of a group; Python and Java members share a group.
 
         async with Consumer("127.0.0.1:9876", "shop", "orders") as consumer:
@@ -113,7 +138,6 @@ class Consumer(Reading):
         tls: Tls = False,
         credentials: Credentials | None = None,
     ) -> None:
-        super().__init__()
         check_group(group)
         check_start(start)
         if auto_commit_s is not None:
@@ -146,6 +170,10 @@ class Consumer(Reading):
         self._prefetch_limits = prefetch_messages, prefetch_bytes
         self._figures = TopicFigures(time.monotonic)
         self._started_ms = 0
+        self._parts: _Parts | None = None
+        self._in_hand: set[QueueReader] = set()  # readers of messages that the program iterates over
+        self._stopping = False
+        self._was_opened = False
 
     # -- opening and closing
 
@@ -182,7 +210,7 @@ class Consumer(Reading):
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
         if self._auto_commit_s is not None:
-            commits = parts.commits.run(self._auto_commit_s, parts.queues.readers)
+            commits = parts.commits.run(self._auto_commit_s, parts.queues.turns.readers)
             parts.background.append(parts.queues.spawn(commits, "commits"))
         if self._start == "last":
             try:
@@ -191,7 +219,7 @@ class Consumer(Reading):
                 await self.close()
                 raise
 
-    async def _know_positions(self, parts: Parts) -> None:
+    async def _know_positions(self, parts: _Parts) -> None:
         limit_s = self._session.calls.deadline_s
         try:
             async with asyncio.timeout(limit_s):
@@ -233,7 +261,146 @@ class Consumer(Reading):
         if self._parts is not None:
             if self._parts.serving.handling is not None:
                 self._parts.serving.handling.stop()
-            self._parts.queues.wake()
+            self._parts.queues.turns.wake()
+
+    # -- reading
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message; waits for one. Ends when the consumer is stopped or closed.
+
+        Raises:
+            ClosedError: a handler runs, which gets the messages; or it was never opened.
+            LedgerMQError: a queue cannot be read for a reason that does not pass (permission, unknown group).
+        """
+        self._finish()
+        if not self._was_opened:
+            self._opened()
+        while (parts := self._parts) is not None and not self._stopping:
+            _check_unhandled(parts)
+            if parts.queues.turns.has_message:
+                return self._take(parts)
+            await parts.queues.turns.wait_more()
+        raise StopAsyncIteration
+
+    async def get_many(self, count_max: int, wait_s: float = 1.0) -> list[Message]:
+        """Up to `count_max` messages, those of one queue in order: as soon as there are any, else after `wait_s`.
+
+        Raises:
+            ClosedError: the consumer is closed, or a handler runs.
+            LedgerMQError: as in iteration.
+        """
+        check_count(count_max=count_max)
+        check_wait(wait_s=wait_s)
+        self._finish()
+        parts = self._opened()
+        _check_unhandled(parts)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                while not parts.queues.turns.has_message and not self._stopping:
+                    await parts.queues.turns.wait_more()
+        messages: list[Message] = []
+        while parts.queues.turns.has_message and len(messages) < count_max and not self._stopping:
+            messages.append(self._take(parts))
+        return messages
+
+    async def batches(self, count_max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:
+        """Lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.
+
+        What was gathered when it is cancelled is given again.
+
+        Args:
+            count_max: at which a list is full.
+            wait_s: how long to wait for more once there is one.
+
+        Raises:
+            LedgerMQError: as in iteration.
+        """
+        check_count(count_max=count_max)
+        check_wait(wait_s=wait_s)
+        async for message in self:
+            batch = [message]
+            deadline = asyncio.get_running_loop().time() + wait_s
+            while len(batch) < count_max and (parts := self._parts) is not None and not self._stopping:
+                if parts.queues.turns.has_message:
+                    batch.append(self._take(parts))
+                elif not await self._more_by(parts.queues, deadline):
+                    break
+            yield batch
+
+    async def _more_by(self, queues: AssignedQueues, deadline: float) -> bool:
+        """Whether to look again, while a batch is gathered: it must not be lost with what ends the waiting."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await queues.turns.wait_more()
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            self._in_hand.clear()
+            queues.turns.rewind()
+            raise
+        except Exception as failure:
+            queues.turns.on_failed(failure)  # told when the next batch is asked for
+            return False
+        return True
+
+    async def commit(self) -> None:
+        """Commit everything that was delivered, the message in hand included; with a handler, what it has handled.
+
+        Raises:
+            LedgerMQError: a leader has not taken it in time; the offsets stay to be committed.
+        """
+        parts = self._opened()
+        self._finish()
+        await parts.commits.commit(parts.queues.turns.readers())
+
+    # -- queues
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that are ours now."""
+        return frozenset(reader.queue for reader in (self._parts.queues.turns.readers() if self._parts else ()))
+
+    @property
+    def positions(self) -> Mapping[MessageQueue, int]:
+        """Of each queue that is ours, the smallest offset that is not handled, as far as known."""
+        readers = self._parts.queues.turns.readers() if self._parts else []
+        return {reader.queue: reader.handled for reader in readers if reader.handled is not None}
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Give no messages of these queues (of all that are ours, without any) until `resume`."""
+        self._opened().queues.turns.pause(_checked(queues) or self.assignment)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Give messages of these queues (of all that are ours, without any) again."""
+        self._opened().queues.turns.resume(_checked(queues) or self.assignment)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset of a queue of ours. It counts as handled up to there, and is committed so.
+
+        Raises:
+            InvalidArgumentError: the queue is not ours, or the offset is negative.
+        """
+        check_queue(queue)
+        check_count(least=-COUNT_MAX, offset=offset)
+        if offset < 0:
+            raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
+        self._opened().queues.turns.reader(queue).move(offset)
+
+    async def seek_to_time(self, when: datetime) -> None:
+        """Go on, in every queue that is ours, at the first message stored at or after a time.
+
+        Raises:
+            InvalidArgumentError: a time without a time zone.
+            LedgerMQError: a leader does not tell where that is.
+        """
+        parts = self._opened()
+        readers, timestamp_ms = parts.queues.turns.readers(), unix_ms(when, "when")
+        offsets = await asyncio.gather(*(parts.commits.offsets.at_time(r.queue, timestamp_ms) for r in readers))
+        for reader, offset in zip(readers, offsets):
+            reader.move(offset)
 
     # -- handling
 
@@ -287,7 +454,7 @@ class Consumer(Reading):
                     await handling.run()
         finally:
             parts.serving.handling = None
-            parts.queues.rewind()
+            parts.queues.turns.rewind()
             if handling.then_close:
                 await self.close()
 
@@ -311,7 +478,7 @@ class Consumer(Reading):
 
     # -- inside
 
-    async def _close(self, parts: Parts) -> None:
+    async def _close(self, parts: _Parts) -> None:
         """Whatever happens on the way, a cancellation too: who is not there must not be taken for a member."""
         async with parts.closing:
             if self._parts is not parts:
@@ -322,7 +489,7 @@ class Consumer(Reading):
                 self._parts = None
                 await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
-    def _make_parts(self) -> Parts:
+    def _make_parts(self) -> _Parts:
         session, group = self._session, self._group
         commits = Commits(group, self._offsets(), session.calls.deadline_s)
         queues = AssignedQueues(
@@ -342,7 +509,7 @@ class Consumer(Reading):
         subscriptions = self._subscriptions.values()
         serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
         following = queues.spawn(membership.run(), f"membership of {group}")
-        return Parts(commits, queues, membership, serving, [following], asyncio.Lock())
+        return _Parts(commits, queues, membership, serving, [following], asyncio.Lock())
 
     def _offsets(self) -> QueueOffsets:
         session = self._session
@@ -356,6 +523,22 @@ class Consumer(Reading):
         if self._mode == "broadcasting":
             raise InvalidArgumentError("nothing is sent back in broadcasting")
         await SendingBack(self._session, self._group).send_back(message, level, None)
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise ClosedError("the consumer is not open: use it inside `async with`")
+        return self._parts
+
+    def _take(self, parts: _Parts) -> Message:
+        reader, message = parts.queues.turns.take()
+        self._in_hand.add(reader)
+        return message
+
+    def _finish(self) -> None:
+        for reader in self._in_hand:
+            if not reader.backlog.is_dropped:
+                reader.finish()
+        self._in_hand.clear()
 
     # -- what others say
 
@@ -391,3 +574,14 @@ class Consumer(Reading):
             "consumerGroup": self._group,
             "messageModel": self._mode.upper(),
         }
+
+
+def _checked(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
+    for queue in queues:
+        check_queue(queue, "of queues one")
+    return queues
+
+
+def _check_unhandled(parts: _Parts) -> None:
+    if parts.serving.handling is not None:
+        raise ClosedError("a handler runs, which gets the messages: stop it before iterating")

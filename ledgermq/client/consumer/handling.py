@@ -18,14 +18,14 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from ledgermq.client.consumer.message import Message
+from ledgermq.client.consumer.assigned import AssignedQueues
 from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.consumer.sending_back import BROKER_DECIDES, TO_DEAD_LETTERS, TRIES_MAX, SendingBack, delay_level
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.callbacks import Callback
 from ledgermq.client.core.checks import check_callable, check_count, check_seconds, check_wait
+from ledgermq.client.core.message import Message
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
-from ledgermq.client.group.assigned import AssignedQueues
 from ledgermq.message.properties import SHARDING_KEY
 
 _log: Final = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class Handling:
     def stop(self) -> None:
         """Begin with no further message; `run` returns when those in hand are through."""
         self._stopping.set()
-        self._queues.wake()
+        self._queues.turns.wake()
 
     async def handle_once(self, message: Message) -> BaseException | None:
         """Let the handler have a message; what it raised.
@@ -225,16 +225,16 @@ class Handling:
                 if taken.reader.backlog.is_wanted(taken.message):
                     return taken
                 self._pass_on(taken)
-            if self._taken_count < self._window and self._queues.has_message:
+            if self._taken_count < self._window and self._queues.turns.has_message:
                 taken = self._take()
                 if self._may_begin(taken):
                     return taken
                 continue
-            await self._queues.wait_more()
+            await self._queues.turns.wait_more()
         return None
 
     def _take(self) -> _Taken:
-        reader, message = self._queues.take()
+        reader, message = self._queues.turns.take()
         key = self._key(message) if self._options.order == "key" else None
         self._taken_count += 1
         return _Taken(reader, message, key, message.reconsume_times)
@@ -242,7 +242,7 @@ class Handling:
     def _may_begin(self, taken: _Taken) -> bool:
         """Whether it is its turn; if not, it will be."""
         if self._options.order == "queue":
-            self._queues.hold(taken.reader)
+            self._queues.turns.hold(taken.reader)
         elif taken.key is not None:
             lane = self._lanes.get(taken.key)
             if lane is not None:
@@ -256,14 +256,14 @@ class Handling:
         self._taken_count -= 1
         if self._options.order == "queue":
             if not taken.reader.backlog.is_dropped:
-                self._queues.release(taken.reader)
+                self._queues.turns.release(taken.reader)
         elif taken.key is not None:
             lane = self._lanes[taken.key]
             if lane:
                 self._runnable.append(lane.popleft())
             else:
                 del self._lanes[taken.key]
-        self._queues.wake()
+        self._queues.turns.wake()
 
     # -- one message
 
@@ -281,7 +281,7 @@ class Handling:
         def again() -> None:
             self._timers.discard(timer)
             self._runnable.append(taken)
-            self._queues.wake()
+            self._queues.turns.wake()
 
         timer = asyncio.get_running_loop().call_later(seconds, again)
         self._timers.add(timer)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ledgermq.client.consumer.message import Message
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.group.subscription import Subscription

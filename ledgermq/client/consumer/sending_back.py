@@ -15,13 +15,12 @@ import itertools
 import logging
 from typing import Final
 
-from ledgermq.client.consumer.message import Message
-from ledgermq.client.core.calls import Target
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.calls import LeaderPlan, Target
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX
-from ledgermq.client.producer.sending import send_ext
+from ledgermq.client.producer.send_request import send_ext
 from ledgermq.message.flags import COMPRESSED, COMPRESSION_MASK
 from ledgermq.message.properties import (
     DELAY,

@@ -18,14 +18,14 @@ from typing import Final
 
 import orjson
 
+from ledgermq.client.consumer.assigned import AssignedQueues
+from ledgermq.client.consumer.commits import Commits
 from ledgermq.client.consumer.handling import DeadLetter, Handling, Retry
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.consumer.running_info import running_info, task_stacks
 from ledgermq.client.consumer.topic_figures import TopicFigures
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import LedgerMQError
-from ledgermq.client.group.assigned import AssignedQueues
-from ledgermq.client.group.commits import Commits
 from ledgermq.client.group.local_offsets import parse_queue_table
 from ledgermq.client.group.subscription import Subscription
 from ledgermq.message.errors import CorruptRecordError
@@ -109,7 +109,7 @@ class Serving:
             raise Refusal(Cause.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
 
     async def _reset(self, connection: Connection, command: Command, offsets: Mapping[MessageQueue, int]) -> None:
-        readers = [reader for reader in self._queues.readers() if reader.queue in offsets]
+        readers = [reader for reader in self._queues.turns.readers() if reader.queue in offsets]
         for reader in readers:
             _log.warning("%s: reset to %d", reader.queue, offsets[reader.queue])
             reader.move(offsets[reader.queue])
@@ -120,7 +120,7 @@ class Serving:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def _status(self, topic: str | None) -> bytes:
-        offsets = ((reader.queue, reader.handled) for reader in self._queues.readers())
+        offsets = ((reader.queue, reader.handled) for reader in self._queues.turns.readers())
         known = ((QueueId(*q), offset) for q, offset in offsets if q.topic == topic and offset is not None)
         return b'{"messageQueueTable":' + queue_map(known) + b"}"
 
@@ -129,7 +129,7 @@ class Serving:
         return running_info(
             self._settings(),
             self._subscriptions,
-            self._queues.readers(),
+            self._queues.turns.readers(),
             frozenset(locks.held if locks else ()),
             self._figures,
             task_stacks() if with_stacks else None,

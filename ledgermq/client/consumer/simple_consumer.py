@@ -23,8 +23,8 @@ from ledgermq.client.consumer.popping import (
     pop_command,
     read_popped,
 )
-from ledgermq.client.core.checks import check_count, check_flag, check_kind, check_seconds, check_wait
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.calls import LeaderPlan
+from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_seconds, check_wait
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import (
     Action,
@@ -34,9 +34,7 @@ from ledgermq.client.errors import (
     refusal_from,
     unreachable_from,
 )
-from ledgermq.client.group.subscribing import Topics, consumer_heartbeat, subscribe
-from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
-from ledgermq.client.producer.outgoing import check_group
+from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription, Topics, consumer_heartbeat, subscribe
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError

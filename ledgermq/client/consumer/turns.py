@@ -3,11 +3,11 @@
 import asyncio
 import collections
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.consumer.queue_reader import QueueReader
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidArgumentError
 
@@ -15,10 +15,15 @@ TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 
 
 class Turns:
-    """Readers that have messages, in turn; but for what their `Owner` does about strangers."""
+    """The readers of one consumer, and which of them gives the next message; the `Owner` of the readers.
 
-    def __init__(self) -> None:
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
+    Args:
+        on_stranger: called with the address of a broker that does not know our subscription.
+    """
+
+    def __init__(self, on_stranger: Callable[[str], None]) -> None:
+        self.on_stranger = on_stranger
+        self._readers: dict[MessageQueue, QueueReader] = {}
         self._ready: collections.deque[QueueReader] = collections.deque()
         self._turn_left = TURN_COUNT
         self._held: set[QueueReader] = set()
@@ -26,19 +31,39 @@ class Turns:
         self._more = asyncio.Event()
         self._failure: BaseException | None = None
 
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that have a reader."""
+        return list(self._readers)
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self._readers
+
     def readers(self) -> list[QueueReader]:
-        """Of all queues."""
-        return [reader for reader, _ in self._readers.values()]
+        """The readers of all queues."""
+        return list(self._readers.values())
 
     def reader(self, queue: MessageQueue) -> QueueReader:
-        """Of one queue.
+        """The reader of one queue.
 
         Raises:
-            InvalidArgumentError: it is not ours.
+            InvalidArgumentError: the queue has no reader: it is not ours.
         """
         if queue not in self._readers:
             raise InvalidArgumentError(f"queue {queue} is not assigned to this consumer now")
-        return self._readers[queue][0]
+        return self._readers[queue]
+
+    def add(self, reader: QueueReader) -> None:
+        """Give the messages of this reader's queue from now on."""
+        self._readers[reader.queue] = reader
+
+    def remove(self, queue: MessageQueue) -> QueueReader:
+        """Give no more messages of this queue; returns its reader, which has forgotten what was read ahead."""
+        reader = self._readers.pop(queue)
+        reader.drop()
+        self._withdraw(reader)
+        self._held.discard(reader)
+        return reader
 
     # -- messages out
 
@@ -91,14 +116,14 @@ class Turns:
         for queue in queues:
             self._paused.add(queue)
             if queue in self._readers:
-                self._withdraw(self._readers[queue][0])
+                self._withdraw(self._readers[queue])
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Give of these again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self._readers:
-                self._offer(self._readers[queue][0])
+                self._offer(self._readers[queue])
 
     def rewind(self) -> None:
         """Read again what was taken and is not done: whoever had it in hand has ended."""

@@ -1,5 +1,14 @@
-"""Addresses as users write them: `host:port`, several joined by `;` or `,`."""
+"""Addresses of nameservers as users write them (`host:port`, several joined by `;` or `,`), and our own address.
 
+Brokers know a client by its client id, `ip@pid#nonce`: they count the members of a group by it, and all members sort
+the ids to share out queues. It must be unique, and the same on all connections.
+
+Source: apache/rocketmq `client/.../ClientConfig.java` (buildMQClientId, changeInstanceNameToPID).
+"""
+
+import os
+import socket
+import time
 from collections.abc import Iterable
 
 from ledgermq.client.core.checks import check_no_bytes, check_text
@@ -23,10 +32,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Nameserver addresses in the order given, each once.
+    """The nameserver addresses in the order given, each once.
 
     Raises:
-        InvalidArgumentError: none at all, or one is malformed; names it.
+        InvalidArgumentError: there is none, or one is malformed; names it.
     """
     check_no_bytes(namesrv=given)
     try:
@@ -41,3 +50,29 @@ def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
     for address in found:
         split_address(address)
     return found
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def local_address_towards(address: str) -> str:
+    """The IP address of this machine from which packets to `address` (`host:port`) leave; loopback without a route.
+
+    A datagram socket is connected for that, which sends nothing.
+    """
+    host, port = split_address(address)
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return LOOPBACK
+
+
+def make_client_id(own_address: str, instance: str | None = None) -> str:
+    """The client id of the named instance at this address.
+
+    Without a name it is a new id, unique in this process and, by address and process id, beyond it.
+    """
+    return f"{own_address}@{instance or f'{os.getpid()}#{time.monotonic_ns()}'}"

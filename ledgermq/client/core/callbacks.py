@@ -1,7 +1,8 @@
-"""Which callback of an object the running code is inside of: what waits for callbacks to end must not wait for itself.
+"""Which callback of the program the running code is inside of.
 
-A task that a callback starts counts as inside of it as long as it runs: it may well wait for the task
-(`asyncio.wait_for` makes one).
+`close` waits for callbacks to end; called inside one of them, it would wait for itself. A task that a callback starts
+counts as inside of the callback while that runs, since the callback may wait for the task (`asyncio.wait_for` makes
+one).
 """
 
 import asyncio
@@ -13,11 +14,11 @@ class Callback:
     """One call of the program's own code, for the length of a `with` block.
 
     Args:
-        owner: on whose behalf.
-        name: what the program knows it by.
+        owner: the object that makes the call.
+        name: of the callback, as the program knows it.
 
     Attributes:
-        task: in which it runs.
+        task: the task in which it runs.
     """
 
     __slots__ = ("_is_over", "_token", "name", "owner", "task")
@@ -38,7 +39,7 @@ class Callback:
 
     @staticmethod
     def around(owner: object) -> "Callback | None":
-        """The callback of that object which is under way and has called, or started, what runs now; None for none."""
+        """The callback of that object that has called, or started, the code that runs now; None outside of one."""
         inside = (call for call in _under_way.get() if call.owner is owner and not call._is_over)
         return next(inside, None)
 

@@ -1,11 +1,14 @@
-"""One request to whoever leads, tried until it is answered: retries, redirects and the deadline of the whole call.
+"""One request to the leader of a broker name, tried until it is answered, with the deadline of the whole call.
 
-    choose a target -> request -> answer ............................................ done
-                                  refused for good .................................. raise it
-                                  not leader, lost, no answer, busy -> look where to go, back off, choose again
+    choose a target -> request -> answer ............................................ return it
+                                  refused for good .................................. raise the refusal
+                                  not leader, lost, no answer, busy -> refresh routes, back off, choose again
 
-What is asked, and of whom, is a `Plan`; it is asked anew for each try. One dict entry a call is kept while it is under
-way: `StallWatch` reads from it which leaders are silent.
+A `Plan` says what to ask and whom; it is consulted anew for each try. Each call under way has one entry in a dict, from
+which `StallWatch` reads which leaders are silent.
+
+The retry loop is written by hand, not with tenacity: each try has another target, a new leader ends the back-off early
+(`Routes.leader_other_than`), and sends run through it, where a library's wrapper objects per call would cost time.
 """
 
 import asyncio
@@ -14,7 +17,6 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from ledgermq.client.core.back_off import back_off_s
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import (
     Action,
@@ -35,8 +37,24 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 
+FIRST_S = 0.03
+GROWTH = 1.35
+LONGEST_S = 0.3
+
+
+def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
+    """Seconds to wait after the `failure_count`-th failure in a row (1 or more).
+
+    Args:
+        failure_count: failures so far.
+        jitter: a number in [0, 1): spreads many waiters over the upper half of the delay.
+    """
+    ceiling = min(LONGEST_S, FIRST_S * GROWTH ** min(failure_count - 1, 16))
+    return ceiling * (0.65 + 0.35 * jitter())
+
+
 UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
-SECOND_THOUGHTS: Final = 2  # further tries after an answer that may be due to a broker that is behind the others
+SECOND_THOUGHTS: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
 FAILURES_KEPT: Final = 8
 SUCCESS: Final = frozenset({0})
 ROUTE_WAIT_S: Final = 0.05
@@ -54,28 +72,28 @@ class Target(NamedTuple):
 
 
 class Plan(Protocol):
-    """A request, as a recipe for each try."""
+    """A request that may be tried several times, each time at another target."""
 
     @property
     def topic(self) -> str:
-        """Whose route tells where to go."""
+        """The topic whose route names the brokers."""
 
     @property
     def accepted(self) -> frozenset[int]:
-        """Response codes that answer the call."""
+        """Response codes that count as an answer; any other is a refusal."""
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """Where to try, away from the broker that has just failed if there is a choice; None when nobody leads."""
+        """The target of the next try, not at `failed_broker` if there is a choice; None while no broker is led."""
 
     def command(self, target: Target) -> Command:
         """The request for that target."""
 
     def describe(self) -> str:
-        """What it is, for error texts."""
+        """The request in words, for error texts."""
 
 
 class Answered(NamedTuple):
-    """An answer, who gave it, and how many tries it took."""
+    """An answer, the target that gave it, and the number of tries."""
 
     response: Command
     target: Target
@@ -83,15 +101,15 @@ class Answered(NamedTuple):
 
 
 class FailedTry(NamedTuple):
-    """A try that has failed, and after which there will be another: for who wants to hear of it.
+    """A try that has failed and is followed by another; `on_retry` is called with it.
 
     Attributes:
-        what: the call, in words.
-        topic: whose route it follows.
+        what: the call in words.
+        topic: the topic whose route the call follows.
         broker: name of the broker that was asked.
-        address: of its node.
+        address: `host:port` of the node that was asked.
         attempts: tries so far.
-        failure: of the last one.
+        failure: the error of the last try.
     """
 
     what: str
@@ -104,11 +122,11 @@ class FailedTry(NamedTuple):
 
 OnRetry = Callable[[FailedTry], None]
 OnTry = Callable[[Target, float, LedgerMQError | None], None]
-"""Told of each try: where it went, how long it took (s), how it failed."""
+"""Called after each try with its target, its duration in seconds, and its error (None after an answer)."""
 
 
 class UnderWay(NamedTuple):
-    """One try that waits for its answer, since `began_at` (loop time, s)."""
+    """One try that waits for its answer since `began_at` (seconds of the loop's clock)."""
 
     began_at: float
     topic: str
@@ -117,7 +135,7 @@ class UnderWay(NamedTuple):
 
 
 class _Course:
-    """How one call goes, once it has met a difficulty."""
+    """The failures and the deadline of one call; made when its first try fails, since most calls need none."""
 
     __slots__ = ("attempts_max", "began_at", "deadline", "failures", "failures_count")
 
@@ -129,7 +147,7 @@ class _Course:
         self.failures_count = 0
 
     def add(self, failure: LedgerMQError) -> None:
-        """Keep it; once the outcome of a try is unknown, so is that of the call."""
+        """Keep a failure; once the outcome of one try is unknown, the outcome of the call is unknown."""
         if self.failures and not all(earlier.outcome_known for earlier in self.failures):
             failure.outcome_known = False
         self.failures.append(failure)
@@ -144,10 +162,10 @@ class Calls:
     """Runs plans.
 
     Args:
-        attempt_timeout_s: for one try.
-        deadline_s: for a whole call, unless the call says another.
-        on_retry: told of each try that is followed by another. Must not raise.
-        on_try: told of each try. Must not raise.
+        attempt_timeout_s: seconds for one try.
+        deadline_s: seconds for a whole call, unless the call gives another deadline.
+        on_retry: called after each failed try that is followed by another. Must not raise.
+        on_try: called after each try. Must not raise.
     """
 
     def __init__(
@@ -172,19 +190,19 @@ class Calls:
         self._closed = False
 
     def close(self) -> None:
-        """Let no call begin or go on."""
+        """End every call with `ClosedError`, those under way too."""
         self._closed = True
 
     async def run(self, plan: Plan, *, deadline_s: float | None = None, attempts_max: int | None = None) -> Answered:
-        """The accepted answer to the plan.
+        """Run a plan; returns the accepted answer.
 
         Args:
-            plan: what to ask, and of whom.
-            deadline_s: for the whole call.
-            attempts_max: give up after so many tries; the last failure is raised as it is.
+            plan: what to ask, and whom.
+            deadline_s: seconds for the whole call; None for the default.
+            attempts_max: give up after so many tries, and raise the last failure as it is; None for no limit.
 
         Raises:
-            LedgerMQError: refused for good, out of time, or out of tries.
+            LedgerMQError: refused for good, past the deadline, or out of tries.
         """
         loop_time = self._loop.time
         began_at = loop_time()
@@ -231,11 +249,11 @@ class Calls:
         return outcome
 
     async def found(self, topic: str, look: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
-        """What `look` finds in the routes, once it finds something; waits for no request.
+        """What `look` returns once that is not None; `look` reads the routes and is called at every change of them.
 
         Raises:
-            NoRouteError: the topic is not known to any nameserver.
-            DeadlineExceededError: nothing found in time.
+            NoRouteError: no nameserver knows the topic.
+            DeadlineExceededError: `look` returned None until the deadline.
             ClosedError: closed meanwhile.
         """
         now = self._loop.time()
@@ -247,7 +265,7 @@ class Calls:
         return thing
 
     async def _wait_for_routes(self, topic: str, describe: Callable[[], str], course: _Course, attempts: int) -> None:
-        """Until routes change; raises when that has lasted too long."""
+        """Return when routes change, or after 50 ms; raises when the call has waited too long."""
         now = self._loop.time()
         failure = self._routes.failure(topic)
         is_unknown = failure is not None and failure.was_answered and self._routes.route(topic) is None
@@ -264,7 +282,7 @@ class Calls:
     async def _after_failure(
         self, plan: Plan, target: Target, failure: LedgerMQError, course: _Course, attempts: int
     ) -> None:
-        """Return when the next try may begin; raises when there is to be none."""
+        """Return when the next try may begin; raises when there is no further try."""
         if failure.action is Action.GIVE_UP and not _deserves_second_thought(failure, course):
             raise failure
         if not isinstance(failure, BusyError):
@@ -303,13 +321,61 @@ def _closed(describe: Callable[[], str], course: _Course | None) -> ClosedError:
 
 
 def _no_route(failure: NoRouteError, course: _Course) -> LedgerMQError:
-    """The reason of a route, which is everybody's, for one call."""
+    """A copy for one call of the error that `Routes` keeps for all calls."""
     mine = another(failure)
     mine.outcome_known = all(earlier.outcome_known for earlier in course.failures)
     return mine
 
 
 def _deserves_second_thought(failure: LedgerMQError, course: _Course) -> bool:
-    """A broker may not know a new topic yet, or be read-only for a moment; Java's producer tries again there too."""
+    """Whether to try again after a refusal for good.
+
+    A broker may not know a new topic yet, or be read-only for a moment; Java's producer tries again there, too.
+    """
     is_doubtful = isinstance(failure, TopicNotFoundError | PermissionDeniedError)
     return is_doubtful and course.failures_count <= SECOND_THOUGHTS
+
+
+class LeaderPlan:
+    """A fixed request to whoever leads one broker name.
+
+    Args:
+        topic: whose route names the leaders.
+        broker: broker name.
+        code: request code.
+        ext: header fields.
+        accepted: response codes that count as an answer.
+        body: of the request.
+    """
+
+    __slots__ = ("_body", "_broker", "_code", "_ext", "_routes", "accepted", "topic")
+
+    def __init__(
+        self,
+        routes: Routes,
+        topic: str,
+        broker: str,
+        code: int,
+        ext: dict[str, str],
+        accepted: frozenset[int] = SUCCESS,
+        body: bytes = b"",
+    ) -> None:
+        self.topic = topic
+        self.accepted = accepted
+        self._routes = routes
+        self._broker = broker
+        self._code = code
+        self._ext = ext
+        self._body = body
+
+    def choose(self, failed_broker: str | None) -> Target | None:
+        """The leader as known now."""
+        self._routes.route(self.topic)  # follows it
+        address = self._routes.leader(self._broker)
+        return None if address is None else Target(self._broker, -1, address)
+
+    def command(self, target: Target) -> Command:
+        return Command(self._code, ext=self._ext, body=self._body)
+
+    def describe(self) -> str:
+        return f"{Command(self._code).name} of topic {self.topic!r} at broker {self._broker}"

@@ -1,9 +1,10 @@
-"""What programs give, refused by name when it is not what it should be.
+"""Checks of arguments that programs give; each error names the argument, its value and what is allowed.
 
-Whatever may be left out is checked only when it is given: `if deadline_s is not None: check_seconds(...)`.
+Optional arguments are checked only when they are given: `if deadline_s is not None: check_seconds(...)`.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, TypeGuard, TypeVar
@@ -12,15 +13,18 @@ from ledgermq.client.errors import InvalidArgumentError
 
 SECONDS_MAX: Final = 1_000_000_000  # 31 years: more is a mistake, and does not fit into headers
 COUNT_MAX: Final = (1 << 63) - 1
+TOPIC_LENGTH_MAX: Final = 127
+GROUP_LENGTH_MAX: Final = 120
+NAME_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 Item = TypeVar("Item")
 
 
 def check_seconds(**times: float | None) -> None:
-    """Refuse what is no number of seconds above 0, or more than 31 years.
+    """Accept numbers of seconds above 0, up to 31 years.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: another value; names the argument.
     """
     for name, seconds in times.items():
         if not _is_number(seconds) or not 0 < seconds <= SECONDS_MAX:
@@ -28,17 +32,17 @@ def check_seconds(**times: float | None) -> None:
 
 
 def check_wait(**times: float | None) -> None:
-    """As `check_seconds`, and 0 is allowed."""
+    """As `check_seconds`, with 0 allowed."""
     for name, seconds in times.items():
         if not _is_number(seconds) or not 0 <= seconds <= SECONDS_MAX:
             raise InvalidArgumentError(f"{name} is {seconds!r}: it must be a number of seconds, 0 or more")
 
 
 def check_count(*, least: int = 1, most: int = COUNT_MAX, **counts: int | None) -> None:
-    """Refuse what is no whole number from `least` to `most`.
+    """Accept whole numbers from `least` to `most`, both included.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: another value; names the argument.
     """
     for name, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or not least <= count <= most:
@@ -46,10 +50,10 @@ def check_count(*, least: int = 1, most: int = COUNT_MAX, **counts: int | None) 
 
 
 def check_flag(**flags: bool | None) -> None:
-    """Refuse what is neither True nor False.
+    """Accept True and False.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: another value; names the argument.
     """
     for name, flag in flags.items():
         if not isinstance(flag, bool):
@@ -57,10 +61,10 @@ def check_flag(**flags: bool | None) -> None:
 
 
 def check_callable(**functions: object) -> None:
-    """Refuse what cannot be called; None stands for nothing.
+    """Accept functions, and None for no function.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: it cannot be called; names the argument.
     """
     for name, function in functions.items():
         if function is not None and not callable(function):
@@ -68,10 +72,10 @@ def check_callable(**functions: object) -> None:
 
 
 def check_kind(kind: type | tuple[type, ...], **values: object) -> None:
-    """Refuse what is of another type.
+    """Accept values of the given types.
 
     Raises:
-        InvalidArgumentError: names it, and both types.
+        InvalidArgumentError: another type; names the argument and both types.
     """
     for name, value in values.items():
         if not isinstance(value, kind):
@@ -80,10 +84,10 @@ def check_kind(kind: type | tuple[type, ...], **values: object) -> None:
 
 
 def check_no_bytes(**values: object) -> None:
-    """Refuse bytes where a text or several are wanted: they would pass for several numbers.
+    """Refuse bytes where a text or a list of texts is wanted: bytes would pass for a list of numbers.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: bytes; names the argument.
     """
     for name, value in values.items():
         if isinstance(value, bytes | bytearray | memoryview):
@@ -91,26 +95,49 @@ def check_no_bytes(**values: object) -> None:
 
 
 def check_text(value: object, what: str) -> None:
-    """Refuse what is no text.
+    """Accept a str.
 
     Raises:
-        InvalidArgumentError: names it, and its type.
+        InvalidArgumentError: another type; names the argument and the type.
     """
     if not isinstance(value, str):
         raise InvalidArgumentError(f"{what} is {type(value).__name__}, not str: {value!r}")
 
 
+def check_name(name: str, what: str, length_max: int) -> None:
+    """Refuse a topic or group name that no broker accepts.
+
+    Raises:
+        InvalidArgumentError: empty, too long, or with a character that is not allowed.
+    """
+    check_text(name, what)
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidArgumentError(f"{what} {name!r} is empty or has a character that is not one of %|a-zA-Z0-9_-")
+    if len(name) > length_max:
+        raise InvalidArgumentError(f"{what} {name!r} has {len(name)} characters, at most {length_max} are allowed")
+
+
+def check_topic(topic: str) -> None:
+    """As `check_name`, for topics."""
+    check_name(topic, "topic", TOPIC_LENGTH_MAX)
+
+
+def check_group(group: str) -> None:
+    """As `check_name`, for groups."""
+    check_name(group, "group", GROUP_LENGTH_MAX)
+
+
 def check_texts(**values: object) -> None:
-    """As `check_text`, for several."""
+    """As `check_text`, for several arguments."""
     for name, value in values.items():
         check_text(value, name)
 
 
 def check_text_map(*, may_delete: bool = False, **maps: object) -> None:
-    """Refuse what does not map texts to texts (or to None, if that deletes).
+    """Accept mappings from str to str, and to None where that deletes a key.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: another value; names the argument.
     """
     allowed = (str, type(None)) if may_delete else (str,)
     for name, given in maps.items():
@@ -120,10 +147,10 @@ def check_text_map(*, may_delete: bool = False, **maps: object) -> None:
 
 
 def listed(kind: type | tuple[type, ...], name: str, items: Iterable[Item]) -> list[Item]:
-    """Several things as a list; a text or bytes are one thing, not several.
+    """The items of an iterable as a list; a str, bytes or a mapping does not count as an iterable of items.
 
     Raises:
-        InvalidArgumentError: not several, or one is of another type; names it.
+        InvalidArgumentError: not an iterable, or an item of another type; names the argument and the item's index.
     """
     if not isinstance(items, Iterable) or isinstance(items, str | bytes | bytearray | memoryview | Mapping):
         raise InvalidArgumentError(f"{name} is {type(items).__name__}, not a list: {items!r}")
@@ -135,15 +162,15 @@ def listed(kind: type | tuple[type, ...], name: str, items: Iterable[Item]) -> l
 
 
 def unix_ms(when: datetime, what: str) -> int:
-    """A time as Unix ms.
+    """A datetime as Unix milliseconds.
 
     Raises:
-        InvalidArgumentError: no datetime, or one without a time zone, which means another time on each machine.
+        InvalidArgumentError: not a datetime, or one without a time zone, which would depend on the machine.
     """
     if not isinstance(when, datetime):
         raise InvalidArgumentError(f"{what} is {type(when).__name__}, not a datetime: {when!r}")
     if when.tzinfo is None:
-        raise InvalidArgumentError(f"{what} is {when}, without a time zone: say which")
+        raise InvalidArgumentError(f"{what} is {when}, without a time zone: give one, such as tzinfo=UTC")
     return int(when.timestamp() * 1000)
 
 

@@ -58,7 +58,9 @@ class Compression:
         return length >= self._over_bytes
 
     async def pack(self, body: bytes | bytearray | memoryview) -> tuple[bytes | bytearray | memoryview, int]:
-        """The body to send and its flags: the body as it is when compressing it saves nothing."""
+        """The body to send and its flags: the body as it is when it is small, or when compressing it saves nothing."""
+        if not self.wants(len(body)):
+            return body, 0
         deflate = self._deflate
         packed = deflate(body) if len(body) < OFF_LOOP_BYTES else await asyncio.to_thread(deflate, bytes(body))
         return (packed, COMPRESSED | self._flag) if len(packed) < len(body) else (body, 0)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import orjson
 
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.errors import JsonError
 
 LEADER_ID = 0
 PERM_READ = 4
@@ -120,3 +122,35 @@ def _queues(topic: str, data: Mapping[str, object], count_key: str, permission: 
     if not perm & permission:
         return []
     return [MessageQueue(topic, str(data["brokerName"]), queue_id) for queue_id in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """All brokers that are registered.
+
+    Attributes:
+        brokers: by broker name.
+        clusters: broker names by cluster name.
+    """
+
+    brokers: Mapping[str, BrokerRoute]
+    clusters: Mapping[str, tuple[str, ...]]
+
+    def leaders(self) -> dict[str, str]:
+        """Address of the leader by broker name, where there is one."""
+        return {name: broker.leader for name, broker in self.brokers.items() if broker.leader is not None}
+
+
+def parse_cluster_info(address: str, body: bytes | memoryview) -> ClusterInfo:
+    """Read the body of an answer to request 106.
+
+    Raises:
+        UndecodableError: not that shape.
+    """
+    try:
+        document = loads(body)
+        brokers = {name: parse_broker(data) for name, data in document["brokerAddrTable"].items()}
+        clusters = {str(name): tuple(map(str, names)) for name, names in document["clusterAddrTable"].items()}
+    except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UndecodableError(f"{address}: cluster information: {type(error).__name__}: {error}") from error
+    return ClusterInfo(brokers, clusters)

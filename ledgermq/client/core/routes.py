@@ -20,6 +20,8 @@ from ledgermq.client.errors import LedgerMQError, NoRouteError, NotLeaderError, 
 
 _log: Final = logging.getLogger(__name__)
 
+TEMPLATE_TOPIC: Final = "TBW102"
+AUTO_CREATED_QUEUE_COUNT: Final = 4
 POLL_S: Final = 30.0
 POLL_UNKNOWN_S: Final = 2.0
 HOLD_S: Final = 25.0
@@ -76,17 +78,20 @@ class Routes:
         watched = self._topics.get(topic) or self._follow(topic)
         return watched.answer.route if watched.answer else None
 
-    def lent_route(self, topic: str, template: str, queue_count_max: int) -> TopicRoute | None:
-        """The topic's own route, else the template topic's lent to it; None while neither is known."""
+    def route_or_template(self, topic: str) -> TopicRoute | None:
+        """The topic's own route, else that of the template topic TBW102, whose brokers create the topic.
+
+        None while neither is known.
+        """
         own = self.route(topic)
         if own is not None:
             return own
-        lender = self.route(template)
+        lender = self.route(TEMPLATE_TOPIC)
         watched = self._topics[topic]
         if lender is None or watched.failure is None:  # not before the topic itself was asked for
             return None
         if watched.lent is None or watched.lent.brokers is not lender.brokers:
-            watched.lent = lender.for_topic(topic, queue_count_max)
+            watched.lent = lender.for_topic(topic, AUTO_CREATED_QUEUE_COUNT)
         return watched.lent
 
     def failure(self, topic: str) -> NoRouteError | None:

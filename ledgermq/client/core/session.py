@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ledgermq.client.core.address import parse_addresses
+from ledgermq.client.core.address import local_address_towards, make_client_id, parse_addresses
 from ledgermq.client.core.calls import Calls, FailedTry, OnRetry, OnTry
 from ledgermq.client.core.checks import check_callable, check_seconds
 from ledgermq.client.core.heartbeats import Heartbeats
-from ledgermq.client.core.identity import local_address_towards, make_client_id
 from ledgermq.client.core.nameservers import Nameservers
 from ledgermq.client.core.routes import OnLeader, OnRoute, Routes
 from ledgermq.client.core.stall_watch import StallWatch

@@ -18,7 +18,7 @@ from typing import Final
 
 import orjson
 
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.calls import LeaderPlan
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError, UndecodableError

@@ -7,8 +7,7 @@ Source: apache/rocketmq `remoting/.../protocol/header/GetMaxOffsetRequestHeader.
 
 from collections.abc import Mapping
 
-from ledgermq.client.core.calls import Calls
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.calls import Calls, LeaderPlan
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import UndecodableError

@@ -8,7 +8,7 @@ message by message, so that only those fail that are wrong.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ledgermq.client.core.route import MessageQueue
@@ -21,9 +21,9 @@ from ledgermq.client.errors import (
     UndecodableError,
     another,
 )
-from ledgermq.client.producer.assembly import BatchPart
-from ledgermq.client.producer.outbox import Outbox
-from ledgermq.client.producer.sending import SendResult
+from ledgermq.client.producer.outgoing import Body, Keys, Outgoing, check_limits
+from ledgermq.client.producer.send_request import SendResult
+from ledgermq.client.producer.sender import BatchPart, Sender
 
 BATCH_BYTES: Final = 128 * 1024
 BATCH_COUNT_MAX: Final = 1024
@@ -61,16 +61,16 @@ class _Filling:
 
 
 class Batcher:
-    """Gathers for one producer. Who adds has taken room for the message's size; it is given back here.
+    """Gathers the messages of one producer.
 
     Args:
-        outbox: sends the batches.
+        sender: sends the batches.
         linger_s: how long the first message waits for others; 0: for those of the same turn of the loop.
         bytes_max: of one batch's body.
     """
 
-    def __init__(self, outbox: Outbox, linger_s: float, bytes_max: int) -> None:
-        self._outbox = outbox
+    def __init__(self, sender: Sender, linger_s: float, bytes_max: int) -> None:
+        self._sender = sender
         self._linger_s = linger_s
         self._bytes_max = bytes_max
         self._loop = asyncio.get_running_loop()
@@ -78,8 +78,32 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last: dict[_Place, asyncio.Task[None]] = {}
 
-    def add(self, lot: Lot, part: BatchPart) -> asyncio.Future[SendResult]:
-        """What becomes of one message. Cancelled before its batch leaves, it is not sent."""
+    async def put(
+        self, topic: str, body: Body, *, tags: str | None = None, keys: Keys | None = None,
+        properties: Mapping[str, str] | None = None, queue: MessageQueue | int | None = None,
+        order_key: str | None = None, deadline_s: float | None = None, attempts_max: int | None = None,
+    ) -> asyncio.Future[SendResult]:  # fmt: skip
+        """A future of the result of a message that is sent with others; returns once there is room for the message.
+
+        When the future is cancelled before the batch leaves, the message is not sent.
+
+        Raises:
+            LedgerMQError: it cannot be sent, or no route names its queue in time.
+        """
+        sender = self._sender
+        check_limits(deadline_s, attempts_max)
+        where = sender.where(topic, queue, order_key)
+        part = sender.part(Outgoing(body, tags, keys, properties), order_key)
+        limit_s = sender.calls.deadline_s if deadline_s is None else deadline_s
+        if where is None:
+            await sender.in_flight.enter(part.size)
+            return self._add(Lot(topic, None, limit_s, attempts_max), part)
+        async with sender.turn(topic, order_key):
+            place = await sender.calls.found(topic, where, lambda: f"queue of a message to topic {topic!r}")
+            await sender.in_flight.enter(part.size)
+            return self._add(Lot(topic, place, limit_s, attempts_max), part)
+
+    def _add(self, lot: Lot, part: BatchPart) -> asyncio.Future[SendResult]:
         place = lot.topic, lot.queue
         filling = self._filling.get(place)
         if filling is not None and (filling.lot != lot or filling.size + part.size > self._bytes_max):
@@ -173,17 +197,17 @@ class Batcher:
                 self._fail([entry], error)
 
     async def _send(self, filling: _Filling, entries: Sequence[_Entry]) -> list[SendResult]:
-        outbox, lot = self._outbox, filling.lot
+        sender, lot = self._sender, filling.lot
         queue = lot.queue
         where = None if queue is None else lambda: queue
         if len(entries) == 1:
-            plan = outbox.assembly.alone(lot.topic, entries[0].part, where)
+            plan = sender.alone(lot.topic, entries[0].part, where)
         else:
-            plan = outbox.assembly.batch(lot.topic, [entry.part for entry in entries], where)
+            plan = sender.batch(lot.topic, [entry.part for entry in entries], where)
         left_s = filling.began_at + lot.deadline_s - self._loop.time()
         if left_s <= 0:
             raise DeadlineExceededError(plan.describe(), lot.deadline_s, 0, ())
-        answered = await outbox.calls.run(plan, deadline_s=left_s, attempts_max=lot.attempts_max)
+        answered = await sender.calls.run(plan, deadline_s=left_s, attempts_max=lot.attempts_max)
         return plan.results(answered)
 
     def _settle(self, entries: Sequence[_Entry], results: Sequence[SendResult]) -> None:
@@ -200,4 +224,4 @@ class Batcher:
 
     def _give_back(self, entries: Sequence[_Entry]) -> None:
         for entry in entries:
-            self._outbox.in_flight.leave(entry.part.size)
+            self._sender.in_flight.leave(entry.part.size)

@@ -8,16 +8,17 @@ Source: apache/rocketmq `common/.../message/MessageDecoder.java`, `client/.../Va
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TypedDict
 
-from ledgermq.client.core.checks import check_count, check_seconds, check_text
+from ledgermq.client.core.checks import check_count, check_seconds
+from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.client.producer.timing import Delay
 from ledgermq.message.properties import SHARDING_KEY
 
-TOPIC_LENGTH_MAX = 127
-GROUP_LENGTH_MAX = 120
 BODY_BYTES_MAX = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX = 32_767
-NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 SEPARATORS = re.compile("[\x01\x02]")
 
 Keys = str | Iterable[str]
@@ -48,29 +49,6 @@ class Outgoing:
     tags: str | None = None
     keys: Keys | None = None
     properties: Mapping[str, str] | None = None
-
-
-def check_name(name: str, what: str, length_max: int) -> None:
-    """Refuse a topic or group name that no broker takes.
-
-    Raises:
-        InvalidArgumentError: empty, too long, or with a character that is not allowed.
-    """
-    check_text(name, what)
-    if not NAME_PATTERN.fullmatch(name):
-        raise InvalidArgumentError(f"{what} {name!r} is empty or has a character that is not one of %|a-zA-Z0-9_-")
-    if len(name) > length_max:
-        raise InvalidArgumentError(f"{what} {name!r} has {len(name)} characters, at most {length_max} are allowed")
-
-
-def check_topic(topic: str) -> None:
-    """As `check_name`, for topics."""
-    check_name(topic, "topic", TOPIC_LENGTH_MAX)
-
-
-def check_group(group: str) -> None:
-    """As `check_name`, for groups."""
-    check_name(group, "group", GROUP_LENGTH_MAX)
 
 
 def check_body(body: Body) -> None:
@@ -156,3 +134,28 @@ def _entry(name: str, value: str) -> str:
     if SEPARATORS.search(name) or SEPARATORS.search(value):
         raise InvalidArgumentError(f"property {name!r} has a control character 1 or 2 in it: {value!r}")
     return f"{name}\x01{value}\x02"
+
+
+class MessageOptions(TypedDict, total=False):
+    """What belongs to the message."""
+
+    tags: str | None
+    keys: Keys | None
+    properties: Mapping[str, str] | None
+
+
+class SoonOptions(MessageOptions, total=False):
+    """And how it is sent."""
+
+    queue: MessageQueue | int | None
+    order_key: str | None
+    deadline_s: float | None
+    attempts_max: int | None
+
+
+class SendOptions(SoonOptions, total=False):
+    """And when it is delivered."""
+
+    delay: Delay | None
+    delay_level: int | None
+    deliver_at: datetime | None

@@ -3,42 +3,61 @@
 send ──> room in flight ──> queue ──> leader ──> SendResult
                              ^  not leader, lost, no answer: another queue, or the same queue's next leader
 
-How it sends: `sends`. What it is made of: `producing`; there `outbox` (every send), `batcher`, `transactions`,
-`replies`, `fault_watch`.
+`sender` makes every message a request; `batcher` lets messages share one; `transactions` and `replies` serve what
+brokers ask; `queue_choice` and `faults` choose where to send.
 """
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, NamedTuple, Self, Unpack
 
-from ledgermq.client.consumer.message import Message
-from ledgermq.client.core.calls import OnRetry
-from ledgermq.client.core.checks import check_callable, check_count, check_flag, check_kind, check_seconds, check_wait
+import orjson
+
+from ledgermq.client.core.calls import LeaderPlan, OnRetry
+from ledgermq.client.core.checks import (
+    check_callable,
+    check_count,
+    check_flag,
+    check_group,
+    check_kind,
+    check_seconds,
+    check_wait,
+    listed,
+)
 from ledgermq.client.core.compression import Codec, Compression
-from ledgermq.client.core.fault_strategy import FaultStrategy
-from ledgermq.client.core.fault_watch import FaultWatch
-from ledgermq.client.core.leader_plan import LeaderPlan
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.routes import TEMPLATE_TOPIC
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.client.errors import InvalidArgumentError
-from ledgermq.client.producer.assembly import Assembly, Kind
+from ledgermq.client.errors import ClosedError, ConnectionLostError, InvalidArgumentError, unreachable_from
 from ledgermq.client.producer.batcher import BATCH_BYTES, Batcher
-from ledgermq.client.producer.in_flight import InFlight
-from ledgermq.client.producer.options import MessageOptions
-from ledgermq.client.producer.outbox import Outbox
-from ledgermq.client.producer.outgoing import BODY_BYTES_MAX, Body, check_body, check_group
-from ledgermq.client.producer.producing import Producing
+from ledgermq.client.producer.faults import FaultStrategy, FaultWatch
+from ledgermq.client.producer.flow import InFlight
+from ledgermq.client.producer.outgoing import (
+    BODY_BYTES_MAX,
+    Body,
+    Keys,
+    MessageOptions,
+    Outgoing,
+    SendOptions,
+    SoonOptions,
+    check_body,
+    check_limits,
+)
 from ledgermq.client.producer.queue_choice import QueueChoice
-from ledgermq.client.producer.sending import TEMPLATE_TOPIC, SendResult
-from ledgermq.client.producer.sends import Sends
-from ledgermq.client.producer.timing import RecallHandle
-from ledgermq.client.producer.transaction import Transaction
-from ledgermq.client.producer.transactions import Checker, Transactions, half_text
+from ledgermq.client.producer.replies import Replies
+from ledgermq.client.producer.send_request import SendResult
+from ledgermq.client.producer.sender import PLAIN, Kind, Sender
+from ledgermq.client.producer.timing import Delay, RecallHandle, timing_text
+from ledgermq.client.producer.transactions import Checker, Transaction, Transactions, half_text
 from ledgermq.message.flags import TRANSACTION_PREPARED
-from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
 
@@ -47,9 +66,22 @@ IN_FLIGHT_MAX: Final = 4096
 IN_FLIGHT_BYTES_MAX: Final = 32 * 1024 * 1024
 COMPRESS_OVER_BYTES: Final = 4096
 REQUEST_TIMEOUT_S: Final = 3.0
+UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
+UNYIELDED_BYTES_MAX: Final = 256 * 1024
+DRAIN_POLL_S: Final = 0.002
+MESSAGE: Final = (Outgoing, bytes, bytearray, memoryview)
 
 
-class Producer(Sends):
+class _Parts(NamedTuple):
+    """What an open producer is made of."""
+
+    sender: Sender
+    batcher: Batcher
+    transactions: Transactions
+    replies: Replies
+
+
+class Producer:
     """Sends messages.
 
         async with Producer("127.0.0.1:9876") as producer:
@@ -116,7 +148,9 @@ class Producer(Sends):
         check_kind((FaultStrategy, type(None)), faults=faults)
         self._group = group
         self._create_topics = create_topics
-        super().__init__(linger_s, batch_bytes, Compression(compression, compress_over_bytes))
+        self._linger_s = linger_s
+        self._batch_bytes = batch_bytes
+        self._compression = Compression(compression, compress_over_bytes)
         self._checker = checker
         self._faults = None if faults is None else FaultWatch(faults)
         self._session = Session(
@@ -131,6 +165,8 @@ class Producer(Sends):
             on_try=None if self._faults is None else self._faults.on_try,
         )
         self._in_flight_limits = in_flight_max, in_flight_bytes_max
+        self._parts: _Parts | None = None
+        self._unyielded_bytes = 0
 
     # -- opening and closing
 
@@ -144,31 +180,219 @@ class Producer(Sends):
         await self.close(drain=kind is None)
 
     async def start(self) -> None:
-        """Open it, for those who do not use `async with`. Nothing is sent yet."""
+        """Open it, for programs that do not use `async with`. Nothing is sent yet."""
         session = self._session
         await session.open()
         choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
-        assembly = Assembly(self._group, choice, session.own_address)
         self._in_flight = InFlight(*self._in_flight_limits)  # of this event loop
-        outbox = Outbox(assembly, session.calls, self._in_flight, self._compression)
-        batcher = Batcher(outbox, self._linger_s or 0.0, self._batch_bytes)
-        transactions = Transactions(self._group, session, self._checker)
-        self._producing = Producing(session, outbox, batcher, transactions, self._faults)
-        if self._checker is not None:
-            session.routes.route(
-                TEMPLATE_TOPIC
-            )  # as Java's does: brokers must know whom to ask before we send anything
+        sender = Sender(self._group, choice, session.own_address, session.calls, self._in_flight, self._compression)
+        self._parts = _Parts(
+            sender,
+            Batcher(sender, self._linger_s or 0.0, self._batch_bytes),
+            Transactions(self._group, session, self._checker),
+            Replies(session, sender),
+        )
+        if self._faults is not None:
+            self._faults.start(session.remoting, session.routes)
+        if self._checker is not None:  # brokers must know whom to ask before anything is sent, as with Java's producer
+            session.routes.route(TEMPLATE_TOPIC)
 
     async def close(self, *, drain: bool = True) -> None:
         """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""
         check_flag(drain=drain)
-        producing, self._producing = self._producing, None
-        if producing is not None:
-            await producing.close(self._group, drain=drain)
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        session = self._session
+        async with contextlib.AsyncExitStack() as last:  # done when the waiting is cancelled, too
+            last.push_async_callback(parts.batcher.close)
+            last.push_async_callback(session.close, {"clientID": session.client_id, "producerGroup": self._group})
+            last.callback(parts.replies.close)
+            last.callback(parts.transactions.cancel)
+            if self._faults is not None:
+                last.push_async_callback(self._faults.close)
+            if drain and session.is_open:
+                parts.batcher.hurry()
+                await parts.sender.in_flight.wait_idle()
+            await parts.transactions.close(drain=drain)
 
     async def flush(self) -> None:
-        """Send what waits for others to share a request with; returns when all of it has become something."""
+        """Send what waits to share a request with others; returns when all of it has a result or an error."""
         await self._opened().batcher.flush()
+
+    # -- sending
+
+    async def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Keys | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay: Delay | None = None,
+        delay_level: int | None = None,
+        deliver_at: datetime | None = None,
+        queue: MessageQueue | int | None = None,
+        order_key: str | None = None,
+        deadline_s: float | None = None,
+        attempts_max: int | None = None,
+    ) -> SendResult:
+        """Send one message; returns when the cluster has stored it as safely as its mode promises.
+
+        Args:
+            topic: where to.
+            body: 1 byte to 4 MiB.
+            tags: one tag, by which consumers filter.
+            keys: business keys, by which it can be looked up.
+            properties: further properties.
+            delay: readers see it so many seconds (or a timedelta) after it was stored, as exactly as the brokers'
+                timers are; `SendResult.recall_handle` takes it back until then.
+            delay_level: readers see it after the brokers' delay of that level (1 to 18: 1 s to 2 h, if not configured
+                otherwise).
+            deliver_at: readers see it at that time.
+            queue: this queue, or the one of this number among `queues(topic)`. Sends to one queue keep their order
+                when each is awaited before the next; of several at the same time, a retried one may fall behind.
+            order_key: sends with the same key go to the same queue, one after another, in the order of the calls.
+            deadline_s: for this send with its retries; default as given to the producer.
+            attempts_max: give up after so many tries; the last failure is raised as it is.
+
+        Raises:
+            InvalidArgumentError: refused here; nothing was sent.
+            RefusedError: refused for good by the broker; nothing of it is stored unless `outcome_known` is False.
+            DeadlineExceededError: not acknowledged in time; it may be stored when `outcome_known` is False.
+            NoRouteError: the topic does not exist, and may not be created.
+        """
+        parts = self._opened()
+        check_limits(deadline_s, attempts_max)
+        own = timing_text(delay, delay_level, deliver_at)
+        if self._linger_s is not None and not own and self._shares(body, order_key):
+            sending = await parts.batcher.put(
+                topic, body, tags=tags, keys=keys, properties=properties, queue=queue, order_key=order_key,
+                deadline_s=deadline_s, attempts_max=attempts_max,
+            )  # fmt: skip
+            return await sending
+        kind = Kind(own) if own else PLAIN
+        return await parts.sender.send(
+            topic, body, tags, keys, properties, queue, order_key, deadline_s, attempts_max, kind
+        )
+
+    async def send_json(self, topic: str, value: Any, **options: Unpack[SendOptions]) -> SendResult:
+        """Send a value as JSON (by orjson: dataclasses, datetimes, UUIDs and numpy arrays, too); as `send`.
+
+        Raises:
+            InvalidArgumentError: JSON cannot say it.
+            LedgerMQError: as in `send`.
+        """
+        try:
+            body = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+        except TypeError as error:  # orjson's JSONEncodeError is a TypeError
+            raise InvalidArgumentError(f"{type(value).__name__} as JSON: {error}") from error
+        return await self.send(topic, body, **options)
+
+    async def send_soon(self, topic: str, body: Body, **options: Unpack[SoonOptions]) -> asyncio.Future[SendResult]:
+        """What will become of a message; returns as soon as there is room for it.
+
+        Messages of the same turn of the event loop, or within `linger_s`, share a request. Cancelled before it leaves,
+        it is not sent.
+
+        Raises:
+            InvalidArgumentError: refused here; nothing was sent. All other errors come with the future.
+        """
+        return await self._opened().batcher.put(topic, body, **options)
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[Outgoing | Body],
+        *,
+        queue: MessageQueue | int | None = None,
+        order_key: str | None = None,
+        deadline_s: float | None = None,
+        attempts_max: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages to one queue in one request: all of them are stored, next to each other, or none.
+
+        Args:
+            topic: where to.
+            messages: bodies, or `Outgoing` with tags, keys and properties; at most 4 MiB in all.
+            queue: as in `send`.
+            order_key: as in `send`.
+            deadline_s: as in `send`.
+            attempts_max: as in `send`.
+
+        Returns:
+            One result for each message, in order.
+
+        Raises:
+            LedgerMQError: as in `send`.
+        """
+        sender = self._opened().sender
+        check_limits(deadline_s, attempts_max)
+        several = listed(MESSAGE, "messages", messages)
+        where = sender.where(topic, queue, order_key)
+        plan = sender.batch(topic, [sender.part(message, order_key) for message in several], where)
+        async with sender.turn(topic, order_key):
+            return await sender.run(plan, deadline_s, attempts_max)
+
+    async def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Outgoing | Body],
+        *,
+        queue: MessageQueue | int | None = None,
+        order_key: str | None = None,
+        deadline_s: float | None = None,
+        attempts_max: int | None = None,
+    ) -> list[SendResult]:
+        """Send any number of messages in as few requests as `batch_bytes` allows.
+
+        The requests go side by side to different queues, or one after another with `queue` or `order_key`.
+
+        Returns:
+            One result for each message, in order.
+
+        Raises:
+            SendManyError: not all were acknowledged; `outcomes` says which.
+            InvalidArgumentError: one of them cannot be sent; none was.
+        """
+        sender = self._opened().sender
+        check_limits(deadline_s, attempts_max)
+        several = listed(MESSAGE, "messages", messages)
+        return await sender.send_many(topic, several, self._batch_bytes, queue, order_key, deadline_s, attempts_max)
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Keys | None = None,
+        properties: Mapping[str, str] | None = None,
+        queue: MessageQueue | int | None = None,
+    ) -> str:
+        """Send one message without asking for an answer: fast, and lost without a word if anything goes wrong.
+
+        Returns:
+            Its message id, once the request is on its way.
+
+        Raises:
+            ConnectionLostError: the broker has not taken what was sent before for `attempt_timeout_s`.
+            LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
+        """
+        session, sender = self._session, self._opened().sender
+        check_body(body)
+        plan = sender.single(topic, body, tags, keys, properties, sender.where(topic, queue, None))
+        target = await session.calls.found(topic, lambda: plan.choose(None), plan.describe)
+        try:
+            connection = await session.remoting.connection(target.address)
+        except RemotingError as error:
+            failure = unreachable_from(target.address, error)
+            session.routes.report_failure(topic, target.broker, target.address, failure)
+            raise failure from error
+        connection.oneway(plan.command(target))
+        await self._let_it_out(connection, plan.size, session.calls.attempt_timeout_s)
+        return plan.message_ids[0]
 
     # -- more than sending
 
@@ -190,16 +414,16 @@ class Producer(Sends):
             check_after_s: the broker does not ask before (whole seconds); default as it is configured.
             options: tags, keys, properties.
         """
-        producing = self._opened()
+        parts = self._opened()
         if check_after_s is not None:
             check_wait(check_after_s=check_after_s)
-        message_id = producing.outbox.assembly.next_id()
+        message_id = parts.sender.next_id()
         kind = Kind(half_text(self._group, check_after_s), TRANSACTION_PREPARED, message_id=message_id)
 
         async def send_half() -> SendResult:
-            return await producing.outbox.send(topic, body, **options, kind=kind)
+            return await parts.sender.send(topic, body, **options, kind=kind)
 
-        return Transaction(message_id, send_half, producing.transactions)
+        return Transaction(message_id, send_half, parts.transactions)
 
     async def request(
         self, topic: str, body: Body, *, timeout_s: float = REQUEST_TIMEOUT_S, **options: Unpack[MessageOptions]
@@ -216,16 +440,11 @@ class Producer(Sends):
             NoReplyError: none came in time; the request may be carried out all the same.
             LedgerMQError: the request could not be sent, as in `send`.
         """
-        producing = self._opened()
+        parts = self._opened()
         check_seconds(timeout_s=timeout_s)
-        producing.outbox.assembly.where(topic, None, None)  # a name that is none is refused
+        parts.sender.where(topic, None, None)  # refuses what is not a topic name
         check_body(body)
-
-        def send(kind: Kind) -> asyncio.Future[SendResult]:
-            sending = producing.outbox.send(topic, body, **options, deadline_s=timeout_s, kind=kind)
-            return asyncio.ensure_future(sending)
-
-        return await producing.request(topic, timeout_s, send)
+        return await parts.replies.request(topic, body, timeout_s, options)
 
     async def reply(self, request: Message, body: Body, *, deadline_s: float | None = None) -> SendResult:
         """Reply to a message that was sent as a request; returns when the requester has the reply.
@@ -238,7 +457,7 @@ class Producer(Sends):
         check_kind(Message, request=request)
         if deadline_s is not None:
             check_seconds(deadline_s=deadline_s)
-        return await self._opened().reply(request, body, deadline_s)
+        return await self._opened().replies.reply(request, body, deadline_s)
 
     async def recall(self, handle: SendResult | str) -> str:
         """Take a message back that was sent with `delay` or `deliver_at`, before readers see it.
@@ -269,18 +488,52 @@ class Producer(Sends):
         Raises:
             NoRouteError, DeadlineExceededError: no nameserver tells.
         """
-        assembly = self._opened().outbox.assembly
-        assembly.where(topic, None, None)  # a name that is none is refused
-        choice = assembly.choice
+        sender = self._opened().sender
+        sender.where(topic, None, None)  # refuses what is not a topic name
+        choice = sender.choice
         found = self._session.calls.found(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
         return (await found).write_queues
 
     # -- inside
 
     def _on_request(self, connection: Connection, command: Command) -> None:
-        if self._producing is None:
+        """A broker asks about a transaction, or brings a reply.
+
+        Raises:
+            Refusal: a request that producers do not serve, or that cannot be read.
+        """
+        if self._parts is None:
             raise Refusal(Cause.NOT_SUPPORTED, "the producer is being closed")
-        self._producing.on_request(connection, command)
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._parts.transactions.on_check(connection, command)
+        elif command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            self._parts.replies.on_reply(command)
+            connection.respond(command, ResponseCode.SUCCESS)
+        else:
+            raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
 
     def _heartbeat(self, client_id: str) -> dict[str, Any]:
         return {"clientID": client_id, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
+
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise ClosedError("the producer is not open: use it inside `async with`")
+        return self._parts
+
+    def _shares(self, body: Body, order_key: str | None) -> bool:
+        """Whether a message may share a request; one that is to be compressed does not, unless order asks for it."""
+        check_body(body)
+        return order_key is not None or not self._compression.wants(len(body))
+
+    async def _let_it_out(self, connection: Connection, size: int, limit_s: float) -> None:
+        """Back-pressure where no answer brings it: yield now and then, and wait for a connection that does not take."""
+        self._unyielded_bytes += size
+        if self._unyielded_bytes > UNYIELDED_BYTES_MAX:
+            self._unyielded_bytes = 0
+            await asyncio.sleep(0)  # what is queued goes out at the end of the loop's turn
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_s
+        while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
+            if loop.time() >= deadline:
+                raise ConnectionLostError(connection.address, f"{connection.address} takes nothing more")
+            await asyncio.sleep(DRAIN_POLL_S)

@@ -8,11 +8,10 @@ producers agree on a key's queue.
 """
 
 from ledgermq.client.core.calls import Target
-from ledgermq.client.core.fault_watch import FaultWatch
 from ledgermq.client.core.route import MessageQueue, TopicRoute
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import InvalidArgumentError
-from ledgermq.client.producer.sending import AUTO_CREATED_QUEUE_COUNT, TEMPLATE_TOPIC
+from ledgermq.client.producer.faults import FaultWatch
 from ledgermq.message.hashing import index_hash
 
 
@@ -44,7 +43,7 @@ class QueueChoice:
     def route(self, topic: str) -> TopicRoute | None:
         """The topic's route, or the one lent to it."""
         if self._may_create:
-            return self._routes.lent_route(topic, TEMPLATE_TOPIC, AUTO_CREATED_QUEUE_COUNT)
+            return self._routes.route_or_template(topic)
         return self._routes.route(topic)
 
     def next(self, topic: str, failed_broker: str | None) -> Target | None:

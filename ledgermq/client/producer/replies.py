@@ -13,14 +13,16 @@ Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (r
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from ledgermq.client.consumer.message import Message
 from ledgermq.client.core.address import split_address
+from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
-from ledgermq.client.errors import ClosedError, InvalidArgumentError
-from ledgermq.client.producer.assembly import Kind
+from ledgermq.client.errors import ClosedError, InvalidArgumentError, NoReplyError
+from ledgermq.client.producer.outgoing import Body, MessageOptions
+from ledgermq.client.producer.send_request import SendResult
+from ledgermq.client.producer.sender import Kind, Sender
 from ledgermq.message.hosts import Host
 from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
@@ -33,6 +35,7 @@ TTL: Final = "TTL"
 CLUSTER: Final = "CLUSTER"
 TTL_DIGITS_MAX: Final = 12
 INTRODUCTION_S: Final = 1.0
+REPLY_ATTEMPTS: Final = 8  # each that fails because the requester is gone leaves a copy in the reply topic
 NOWHERE: Final = Host("0.0.0.0", 0)  # an address that is not known
 
 
@@ -78,24 +81,59 @@ def reply_topic(cluster: str) -> str:
 
 
 class Replies:
-    """The requests of one producer that wait for their replies."""
+    """The requests of one producer that wait for their replies, and the replies that it sends."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sender: Sender) -> None:
         self._session = session
+        self._sender = sender
         self._waiting: dict[str, asyncio.Future[Message]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def expect(self) -> tuple[str, asyncio.Future[Message]]:
-        """A new correlation id, and the reply to it. Call `forget` at the end, whatever comes."""
-        correlation_id = str(uuid.uuid4())
-        reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
-        return correlation_id, reply
+    async def request(self, topic: str, body: Body, timeout_s: float, options: MessageOptions) -> Message:
+        """Send a request; returns the reply.
 
-    def forget(self, correlation_id: str) -> None:
-        """Nobody waits for it any more."""
-        self._waiting.pop(correlation_id, None)
+        Raises:
+            NoReplyError: none came in time.
+            LedgerMQError: the request could not be sent.
+        """
+        sender = self._sender
+        correlation_id = str(uuid.uuid4())
+        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = reply
+        try:
+            async with asyncio.timeout(timeout_s):
+                await sender.calls.found(
+                    topic, lambda: sender.choice.route(topic), lambda: f"request to topic {topic!r}"
+                )
+                await self._introduce(topic)
+                kind = self._kind_of(correlation_id, timeout_s)
+                sending = asyncio.ensure_future(sender.send(topic, body, **options, deadline_s=timeout_s, kind=kind))
+                both: set[asyncio.Future[Any]] = {sending, reply}
+                try:
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                    if not reply.done():
+                        sending.result()
+                    return await reply
+                finally:
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
+        except TimeoutError:
+            raise NoReplyError(topic, correlation_id, timeout_s) from None
+        finally:
+            del self._waiting[correlation_id]
+
+    async def reply(self, request: Message, body: Body, deadline_s: float | None) -> SendResult:
+        """Send a reply to the client that has sent `request`.
+
+        Raises:
+            InvalidArgumentError: the message is not a request.
+            RefusedError: the requester is not connected to the broker any more.
+        """
+        topic, kind, ttl_s = return_of(request)
+        limit_s = min((limit for limit in (deadline_s, ttl_s) if limit is not None), default=None)
+        return await self._sender.send(topic, body, deadline_s=limit_s, attempts_max=REPLY_ATTEMPTS, kind=kind)
 
     def close(self) -> None:
         """No reply comes any more."""
@@ -105,7 +143,7 @@ class Replies:
                 waiting.set_exception(ClosedError(what, outcome_known=False))
                 waiting.exception()  # whoever waits is told; nobody else need be
 
-    def kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
+    def _kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
         """What makes a message a request."""
         client_id = self._session.client_id
         return Kind(
@@ -113,7 +151,7 @@ class Replies:
             f"{TTL}\x01{round(timeout_s * 1000)}\x02"
         )
 
-    async def introduce(self, topic: str) -> None:
+    async def _introduce(self, topic: str) -> None:
         """Let the topic's leaders know us before the first request, and follow where replies will go."""
         routes = self._session.routes
         route = routes.route(topic)

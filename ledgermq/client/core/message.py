@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from ledgermq.client.core.compression import decompress
-from ledgermq.client.core.json_body import decode_json
 from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.errors import UndecodableError
 from ledgermq.message.flags import COMPRESSED
 from ledgermq.message.hosts import Host
 from ledgermq.message.properties import RETRY_TOPIC
@@ -51,7 +53,11 @@ class Message:
         Raises:
             UndecodableError: it is not JSON, or as in `body`.
         """
-        return decode_json(self.body)
+        body = self.body
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise UndecodableError(f"{self!r}: its body is not JSON: {error}") from error
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -1,18 +1,20 @@
-"""The wire of sending: requests 310 and 320, and what the answer says.
+"""A send as a request: which queue, which header fields (310, 320), and what the answer means.
 
 Source: apache/rocketmq `remoting/.../protocol/header/SendMessageRequestHeaderV2.java` (one-letter names),
 `SendMessageResponseHeader.java`, `common/.../message/MessageDecoder.java` (encodeMessages).
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ledgermq.client.core.calls import Answered, Target
 from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.routes import AUTO_CREATED_QUEUE_COUNT, TEMPLATE_TOPIC
 from ledgermq.client.errors import UndecodableError
-
-TEMPLATE_TOPIC = "TBW102"
-AUTO_CREATED_QUEUE_COUNT = 4
+from ledgermq.client.producer.queue_choice import QueueChoice
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 
 
 class SendStatus(enum.Enum):
@@ -117,3 +119,77 @@ def read_results(
 def _number(ext: Mapping[str, str], name: str) -> int | None:
     text = ext.get(name)
     return None if text is None else int(text)
+
+
+Where = Callable[[], MessageQueue | None]
+"""Finds the one queue that a send must go to; None while its route is not known."""
+
+
+class SendPlan:
+    """One request of one message, or of a batch; made once per send.
+
+    Args:
+        choice: picks queues.
+        topic: where to.
+        where: the one queue it must go to; None for any.
+        message_ids: unique keys of the messages inside, in order.
+        ext: of the request, as `send_ext` makes it; queue id and broker name are set at each try.
+        body: of the request.
+    """
+
+    __slots__ = ("_body", "_choice", "_code", "_ext", "_queue", "_where", "message_ids", "topic")
+
+    accepted = STORED_CODES
+
+    def __init__(
+        self,
+        choice: QueueChoice,
+        topic: str,
+        where: Where | None,
+        message_ids: Sequence[str],
+        code: int,
+        ext: dict[str, str],
+        body: bytes | memoryview,
+    ) -> None:
+        self.topic = topic
+        self._choice = choice
+        self._where = where
+        self._queue: MessageQueue | None = None
+        self.message_ids = message_ids
+        self._code = code
+        self._ext = ext
+        self._body = body
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request's body."""
+        return len(self._body)
+
+    def choose(self, failed_broker: str | None) -> Target | None:
+        """Any queue, or the leader of the one it must go to."""
+        if self._where is None:
+            return self._choice.next(self.topic, failed_broker)
+        if self._queue is None:
+            self._queue = self._where()
+        return None if self._queue is None else self._choice.at(self._queue)
+
+    def command(self, target: Target) -> Command:
+        """The request."""
+        ext = self._ext
+        ext["e"] = str(target.queue_id)
+        ext["n"] = target.broker
+        return Command(self._code, ext=ext, body=self._body)
+
+    def describe(self) -> str:
+        what = "batch" if self._code == RequestCode.SEND_BATCH_MESSAGE else "message"
+        return f"{what} {self.message_ids[0]} to topic {self.topic!r}"
+
+    def results(self, answered: Answered) -> list[SendResult]:
+        """What became of each message, in order.
+
+        Raises:
+            UndecodableError: the answer says too little.
+        """
+        response, target, attempts = answered
+        queue = MessageQueue(self.topic, target.broker, target.queue_id)
+        return read_results(target.address, queue, response.code, response.ext, self.message_ids, attempts)

@@ -13,15 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from ledgermq.client.consumer.prefetch import Prefetch
-from ledgermq.client.consumer.queue_reader import QueueReader
+from ledgermq.client.consumer.commits import Commits
+from ledgermq.client.consumer.queue_reader import Prefetch, QueueReader
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.callbacks import Callback
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
-from ledgermq.client.group.commits import Commits
 from ledgermq.client.group.queue_locks import RENEWAL_S, QueueLocks
 from ledgermq.client.group.start_position import Start, find_start
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
@@ -37,8 +36,8 @@ OnQueuesChanged = Callable[[tuple[MessageQueue, ...]], Awaitable[None] | None]
 """Told of queues; may be a coroutine function."""
 
 
-class AssignedQueues(Turns):
-    """Readers of one consumer's queues; an `Owner` of theirs.
+class AssignedQueues:
+    """The queues of one consumer: which are ours, and how each begins and ends.
 
     Args:
         session: open.
@@ -51,6 +50,9 @@ class AssignedQueues(Turns):
         on_assigned: told of queues that have come.
         on_revoked: told of queues that go, before they do.
         figures: where pulls are counted.
+
+    Attributes:
+        turns: the readers of the queues, and the messages in turn.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class AssignedQueues(Turns):
         on_revoked: OnQueuesChanged | None,
         figures: TopicFigures,
     ) -> None:
-        super().__init__()
+        self.turns = Turns(self._introduce_to)
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
@@ -78,6 +80,7 @@ class AssignedQueues(Turns):
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._figures = figures
+        self._reading: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._renewal_due = asyncio.Event()
         self._locks: QueueLocks | None = None
@@ -89,7 +92,7 @@ class AssignedQueues(Turns):
         """The locks of queues that are handled in order; None while they are not."""
         return self._locks
 
-    def on_stranger(self, address: str) -> None:
+    def _introduce_to(self, address: str) -> None:
         """A broker has lost, or never had, our subscription."""
         self.spawn(self._introduce(address), f"heartbeat to {address}")
 
@@ -105,8 +108,8 @@ class AssignedQueues(Turns):
 
     async def _take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
         ours = set(queues)
-        lost = tuple(queue for queue in self._readers if queue.topic == topic and queue not in ours)
-        new = tuple(queue for queue in queues if queue not in self._readers)
+        lost = tuple(queue for queue in self.turns.queues if queue.topic == topic and queue not in ours)
+        new = tuple(queue for queue in queues if queue not in self.turns)
         if not lost and not new:
             return
         _log.info(
@@ -123,13 +126,8 @@ class AssignedQueues(Turns):
         Those that are handled in order are left in peace: others get them when our handlers have ended.
         """
         await self._tell("on_revoked", self._on_revoked, tuple(queues))
-        given_up = [(queue, *self._readers.pop(queue)) for queue in queues if queue in self._readers]
-        for _, reader, _ in given_up:
-            reader.drop()
-            self._withdraw(reader)
-            self._held.discard(reader)
-        await self.cancel(*(task for _, _, task in given_up))
-        readers = [reader for _, reader, _ in given_up]
+        readers = [self.turns.remove(queue) for queue in queues if queue in self.turns]
+        await self.cancel(*(self._reading.pop(reader.queue) for reader in readers))
         if self._locks is None:
             await self._leave(readers, HANDLERS_WAIT_S)
         else:
@@ -143,7 +141,7 @@ class AssignedQueues(Turns):
         async with self._changing:
             if self._locks is not None:
                 return
-            queues = list(self._readers)
+            queues = self.turns.queues
             await self.give_up(queues)
             self._locks = QueueLocks(self._session, self._group)
             self.spawn(self._renew_locks(self._locks), f"locks of {self._group}")
@@ -152,14 +150,14 @@ class AssignedQueues(Turns):
 
     async def positions_known(self) -> None:
         """Return once the position of every queue that is ours is known (retry topics aside)."""
-        for reader in self.readers():
+        for reader in self.turns.readers():
             if not reader.queue.topic.startswith(RETRY_TOPIC_PREFIX):
                 await reader.begun.wait()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
         """A new leader is asked at once; it knows no locks."""
         self._renewal_due.set()
-        for reader in self.readers():
+        for reader in self.turns.readers():
             if reader.queue.broker == broker:
                 reader.leader_changed(leader)
 
@@ -171,19 +169,27 @@ class AssignedQueues(Turns):
         try:
             await self.cancel(*background)
             async with self._changing:
-                await self.give_up(list(self._readers))
+                await self.give_up(self.turns.queues)
             await asyncio.gather(*self._leaving.values(), return_exceptions=True)
         finally:
-            self._more.set()
+            self.turns.wake()
             await self.cancel(*self._tasks)
 
     def _begin(self, queue: MessageQueue, pause_s: float) -> None:
         session, subscription = self._session, self._subscriptions[queue.topic]
         reader = QueueReader(
-            queue, subscription, self._group, session.remoting, session.routes, self._prefetch, self, self._figures
+            queue,
+            subscription,
+            self._group,
+            session.remoting,
+            session.routes,
+            self._prefetch,
+            self.turns,
+            self._figures,
         )
         work = reader.run(functools.partial(self._find_start, queue), pause_s)
-        self._readers[queue] = reader, self.spawn(work, f"reader of {queue}")
+        self.turns.add(reader)
+        self._reading[queue] = self.spawn(work, f"reader of {queue}")
 
     async def _find_start(self, queue: MessageQueue) -> int:
         if self._locks is not None:
@@ -224,7 +230,7 @@ class AssignedQueues(Turns):
             if not refused:
                 continue
             async with self._changing:
-                lost = [queue for queue in refused if queue in self._readers]
+                lost = [queue for queue in refused if queue in self.turns]
                 _log.warning("group %s: other members have the locks of %s", self._group, ", ".join(map(str, refused)))
                 await self.give_up(lost)
                 for queue in lost:
@@ -245,9 +251,9 @@ class AssignedQueues(Turns):
                 raise
             failure = LedgerMQError(f"{name} has awaited something that was cancelled")
             failure.__cause__ = error
-            self.on_failed(failure)
+            self.turns.on_failed(failure)
         except Exception as error:
-            self.on_failed(error)
+            self.turns.on_failed(error)
 
     # -- tasks
 
@@ -270,4 +276,4 @@ class AssignedQueues(Turns):
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
             _log.error("%s ended: %r", task.get_name(), failure)
-            self.on_failed(failure)
+            self.turns.on_failed(failure)

@@ -1,9 +1,9 @@
-"""How much may be under way at once: whoever sends more waits for room, in turn."""
+"""What a send waits for before it leaves: room among those in flight, and the earlier sends of its order key."""
 
 import asyncio
 import collections
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 
 
 class InFlight:
@@ -83,3 +83,26 @@ class InFlight:
         self._count += 1
         self._bytes += size
         self._idle.clear()
+
+
+class Lanes:
+    """A lock per key, for as long as somebody uses it. Waiters pass in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @contextlib.asynccontextmanager
+    async def lane(self, key: Hashable) -> AsyncIterator[None]:
+        """Hold the key's lane."""
+        lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[key]
