@@ -50,7 +50,7 @@ async def measure(arguments: argparse.Namespace, root: Path) -> dict[str, object
     client = RemotingClient()
     await broker.start()
     try:
-        timers, cpu = broker.parts.timer, time.process_time()
+        timers, cpu = broker.parts.delay.timer, time.process_time()
         start_ms = now_ms() + AHEAD_MS
         for number in range(arguments.count):
             due_ms = start_ms + number * arguments.spread_ms // arguments.count
@@ -60,7 +60,7 @@ async def measure(arguments: argparse.Namespace, root: Path) -> dict[str, object
         sent_ms = now_ms()
         await until(arguments.count, timers, "delivered")
         cpu = time.process_time() - cpu
-        log = broker.parts.store.log
+        log = broker.parts.context.store.log
         records = (decode_record(record) for _, record in log.walk(log.min_offset, log.confirm_offset))
         late = sorted(
             record.store_timestamp - int(record.property_map["TIMER_DELIVER_MS"])

@@ -22,8 +22,8 @@ Forward = Callable[[str, Command], Awaitable[Command]]
 _PASSED_ON: Final = "passed on to the leader"
 
 
-class PassingOn:
-    """Makes requests the leader's.
+class LeaderForwarding:
+    """Has the leader serve requests that a follower gets.
 
     Args:
         spawn: runs a coroutine until the broker stops.
@@ -37,7 +37,7 @@ class PassingOn:
         self._spawn = spawn
         self.forward: Forward | None = None
 
-    def led(self, serve: Serve) -> Serve:
+    def by_leader(self, serve: Serve) -> Serve:
         """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
 
         def served(connection: Connection, command: Command) -> None:

@@ -13,8 +13,9 @@ from typing import Protocol
 import orjson
 
 from broker.config import BrokerConfig
+from broker.context import BrokerContext, wall_clock_ms
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
-from broker.parts import Parts, wall_clock_ms
+from broker.parts import Parts
 from broker.state.clamping import clamp_to_log
 from broker.state.files import load_state
 from broker.state.saver import StateSaver
@@ -101,19 +102,18 @@ class LogFollower:
         self._saver = StateSaver(state, self._directory, loop, lambda: store.log.flushed_offset)
         index, counts = open_index(self._config, wall_clock_ms), open_counts(self._config, wall_clock_ms)
         self._delivery_files = DeliveryFiles(self._config, index, counts, store)
-        self._parts = parts = Parts(
+        context = BrokerContext(
             self._config,
             state,
             store,
             self._store_host,
             loop,
-            index,
-            counts,
             announce=self._announcer.announce,
             announce_soon=self._announcer.announce_soon,
             spawn=self._timers.spawn,
         )
-        replayed = parts.state_log.replay(store)
+        self._parts = parts = Parts(context, index, counts)
+        replayed = context.state_log.replay(store)
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
         if state.newer:
@@ -122,15 +122,15 @@ class LogFollower:
             is_ahead = True
         if is_ahead:
             self._saver.install()
-        parts.timer.open()
+        parts.delay.timer.open()
         parts.follow()
 
     async def close(self) -> None:
-        """Leave the files of timers and transactions as they are now; after `Leadership.stop_deliveries`."""
+        """Leave the files of timers and transactions as they are now; after `Parts.stop`."""
         if self._parts is not None and self._delivery_files is not None:
             await self._delivery_files.close()
             try:
-                self._parts.timer.close()
+                self._parts.delay.timer.close()
             except (StoreError, OSError) as error:  # the log has it all, and has still to be closed
                 log.error("timers not saved: %s", error)
 
@@ -151,8 +151,8 @@ class LogFollower:
 
     def snapshot(self) -> bytes:
         """The tables and where each queue begins, for a member that starts anew; errors as `parts`."""
-        tables = orjson.Fragment(self.parts.state.snapshot())
-        whole = {"tables": tables, "queueStarts": self.parts.store.queue_starts()}
+        tables = orjson.Fragment(self.parts.context.state.snapshot())
+        whole = {"tables": tables, "queueStarts": self.parts.context.store.queue_starts()}
         return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
     def restore(self, state: bytes) -> None:
@@ -165,9 +165,9 @@ class LogFollower:
         parts = self.parts
         starts, tables = _parse_snapshot(state)
         parts.restore(tables)
-        parts.store.restart(starts)
+        parts.context.store.restart(starts)
         self.saver.install()
-        log.warning("tables taken over from the leader, up to %d", parts.state.applied_offset)
+        log.warning("tables taken over from the leader, up to %d", parts.context.state.applied_offset)
 
     def _loaded_state(self) -> ReplicatedState:
         if self._state is None:

@@ -37,17 +37,24 @@ class BrokerRequestHandler:
         refusals: how often each cause was given, by its slug.
     """
 
-    def __init__(self, table: Mapping[int, Serve], clients: ClientTable, guard: Guard, counting: Counting) -> None:
-        self._table = {code: serve if code in SEND_CODES else _timed(code, serve) for code, serve in table.items()}
+    def __init__(self, clients: ClientTable, guard: Guard, counting: Counting) -> None:
+        self._table: dict[int, Serve] = {}
         self._counting = counting
         self._calls = counting.calls
         self._guard = guard if guard.is_needed else None
         self._clients = clients
         self.refusals: Counter[str] = Counter()
 
-    def serve(self, code: int, serve: Serve) -> None:
-        """Serve one more request code."""
-        self._table[code] = _timed(code, serve)
+    def serve(self, table: Mapping[int, Serve]) -> None:
+        """Serve these request codes from now on.
+
+        Raises:
+            ValueError: one of them is served already.
+        """
+        if twice := sorted(self._table.keys() & table.keys()):
+            raise ValueError(f"request codes with two servers: {', '.join(map(str, twice))}")
+        for code, serve in table.items():
+            self._table[code] = serve if code in SEND_CODES else _timed(code, serve)
 
     @property
     def codes(self) -> frozenset[int]:

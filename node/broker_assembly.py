@@ -15,17 +15,13 @@ from collections.abc import AsyncIterator, Collection
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.registration import Registration
-from broker.admin.runtime_info import SAMPLE_SECONDS
 from broker.config_kinds import MetricsExporter
-from broker.counting import statistics
-from broker.counting.arrivals import SETTLE_SECONDS
+from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
 from broker.log_follower import LogFollower
 from broker.metrics.broker_metrics import flush_histogram, register_metrics
 from broker.metrics.page import MetricsPage
-from broker.parts import Parts, wall_clock_ms
-from broker.pull import cold_data
-from broker.pull.held_pulls import SWEEP_SECONDS
+from broker.parts import Parts
 from broker.state.saver import StateSaver
 from broker.timers import Timers
 from ledgermq.message.hosts import Host, encode_host
@@ -48,7 +44,6 @@ log = logging.getLogger(__name__)
 
 _VIP_BELOW = 2
 
-_EXPIRE_SECONDS = 10.0
 _DRAIN_SECONDS = 1.0
 
 
@@ -150,23 +145,27 @@ class Broker:
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
-        self._parts.passing_on.forward = self._client.request
+        self._parts.context.forwarding.forward = self._client.request
         await self._listen()
         self._run_timers(timers)
         await self._serve_metrics()
         self._collector.begin()
-        log.info("%s serves at %s as broker id %d", self._config.broker_name, self._address, self.parts.role.broker_id)
+        log.info(
+            "%s serves at %s as broker id %d",
+            self._config.broker_name,
+            self._address,
+            self.parts.context.role.broker_id,
+        )
 
     async def close(self) -> None:
         """Stop in order; quick, and harmless when not started or started in part."""
         if self._parts is not None:
-            self._parts.leadership.stop_deliveries()
+            self._parts.stop()
             await self._hand_over(self._parts)
         if self._registration is not None:
             await self._registration.close()
         if self._parts is not None:
-            self._parts.held.release()
-            self._parts.pop.release()
+            self._parts.release()
         for server in (self._server, self._vip_server):
             if server is not None:
                 await server.close()
@@ -189,12 +188,12 @@ class Broker:
         config, parts = self._config, self.parts
         limits = config.limits
         live = LiveConfig(config, BROKER_KEYS, self._keep_settings, self._on_changed)
-        parts.handler.serve(RequestCode.UPDATE_BROKER_CONFIG, live.update)
+        parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
         self._server = self._make_server(parts, limits)
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
         parts.pop.assignments.routes.client = self._client
-        self._registration = Registration(config, self._address, parts.role, self._client, parts.describe)
+        self._registration = Registration(config, self._address, parts.context.role, self._client, parts.admin.describe)
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
 
@@ -227,26 +226,20 @@ class Broker:
 
     def _run_timers(self, timers: Timers) -> None:
         parts, saver, config = self.parts, self._saver, self._config
+        for subsystem in parts.subsystems:
+            for seconds, action in subsystem.periodic():
+                timers.every(seconds, action)
         if self._follower is not None:
             files = self._follower.delivery_files
-            timers.every(config.timer_flush_interval_ms / 1000, parts.timer.sync)
             timers.every(config.timer_flush_interval_ms / 1000, files.flush_index)
             timers.every(config.transaction_metrics_interval_ms / 1000, files.save_counts)
             timers.every(CLEAN_SECONDS, files.clean)
         timers.every(CLEAN_SECONDS, parts.leadership.refresh_marks)
-        timers.every(SWEEP_SECONDS, parts.held.sweep)
-        timers.every(SAMPLE_SECONDS, parts.runtime.sample)
-        timers.every(cold_data.PERIOD_SECONDS, parts.cold.end_period)
-        timers.every(statistics.SLICE_SECONDS, parts.statistics.sample)
-        timers.every(SETTLE_SECONDS, parts.counting.settle)
-        timers.every(_EXPIRE_SECONDS, parts.clients.expire)
-        timers.every(_EXPIRE_SECONDS, parts.pop.tidy)
-        timers.every(_EXPIRE_SECONDS, parts.locks.expire)
         if saver is not None:
             timers.every(self._config.consumer_offset_persist_interval_ms / 1000, saver.save_soon)
 
     def _on_changed(self, keys: Collection[str]) -> None:
-        self.parts.targets.forget()
+        self.parts.context.targets.forget()
         if "brokerPermission" in keys:
             self.announce_soon()
 
@@ -256,11 +249,9 @@ class Broker:
         """Consumer offsets into the log; then, while clients are still told where to go, another leader."""
         with contextlib.suppress(TimeoutError, Refusal):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                await parts.deliveries.drain()
-                await parts.pop.progress.drain()
-                await parts.offsets.drain()
-                if parts.role.writable:
-                    parts.store.log.transfer(None)
+                await parts.drain()
+                if parts.context.role.writable:
+                    parts.context.store.log.transfer(None)
                     await parts.leadership.deposed.wait()
 
     # ---- while it runs
@@ -280,12 +271,12 @@ class Broker:
         parts, saver = self._parts, self._saver
         if parts is None or saver is None:
             return 0
-        is_saved = saver.saved_offset == parts.state.applied_offset
-        return parts.store.dispatched_offset if is_saved else saver.saved_offset
+        is_saved = saver.saved_offset == parts.context.state.applied_offset
+        return parts.context.store.dispatched_offset if is_saved else saver.saved_offset
 
     def _live(self) -> tuple[bool, str]:
         """False once the disk of the log has failed: final for this process."""
-        refusal = None if self._parts is None else self._parts.store.log.state.refusal
+        refusal = None if self._parts is None else self._parts.context.store.log.state.refusal
         if refusal is not None and refusal.cause is Cause.DISK_FAILED:
             return False, refusal.remark
         return True, "the event loop turns"
@@ -293,7 +284,7 @@ class Broker:
     def _ready(self) -> tuple[bool, str]:
         if self._parts is None or self._server is None:
             return False, "the log is being recovered"
-        role, store = self._parts.role, self._parts.store
+        role, store = self._parts.context.role, self._parts.context.store
         of_log = store.log.readiness()
         if not of_log.is_ready:
             return of_log

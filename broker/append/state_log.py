@@ -20,60 +20,43 @@ from store.replicated_log import AppendReceipt
 
 log = logging.getLogger(__name__)
 
-Applied = Callable[[StateChange], None]
-
 
 class StateLog:
     """The state topic's writer and reader.
 
-    Args:
-        on_applied: told of each change that is dispatched, after it is in the tables.
-
     Attributes:
+        on_refused: called whenever the log refuses a change.
         skipped: records of the state topic that could not be read.
     """
 
-    def __init__(self, state: ReplicatedState, appender: Appender, drafts: DraftMaker, on_applied: Applied) -> None:
+    def __init__(self, state: ReplicatedState, appender: Appender, drafts: DraftMaker) -> None:
         self._state = state
         self._appender = appender
         self._drafts = drafts
-        self._on_applied = on_applied
+        self.on_refused: Callable[[], None] = lambda: None
         self.skipped = 0
 
     def propose(self, change: StateChange, done: ChangeDone) -> None:
         """Append a change; `done` hears None when it is committed and applied, else the refusal."""
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
-            done(outcome if isinstance(outcome, Refusal) else None)
+            if isinstance(outcome, Refusal):
+                self.on_refused()
+                done(outcome)
+            else:
+                done(None)
 
         self._appender.add(self._drafts.state(change.encode()), settle)
 
-    def apply_record(self, physical_offset: int, record: memoryview) -> None:
-        """A record of the state topic was dispatched; called in log order, on every node.
+    def apply_record(self, physical_offset: int, record: memoryview) -> StateChange | None:
+        """Take a dispatched record of the state topic into the tables; called in log order, on every node.
 
-        When the log is dispatched again after a crash, its older records are in the tables already; the listener
-        hears of them all the same, for queues that had to be removed behind them are there again.
+        When the log is dispatched again after a crash, its older records are in the tables already. Their changes are
+        returned all the same, for queues that had to be removed behind them are there again.
+
+        Returns:
+            The change, or None for a record that cannot be read: it is skipped, on every node alike.
         """
-        change = self._apply(physical_offset, record)
-        if change is not None:
-            self._on_applied(change)
-
-    def replay(self, store: MessageStore) -> int:
-        """Apply the dispatched state records that the tables on disk do not have; returns how many.
-
-        Only these records are read: the state topic's own queue says where they lie.
-        """
-        queue = store.queues.find(names.STATE_TOPIC, 0)
-        if queue is None:
-            return 0
-        count = 0
-        for physical_offset, record in store.records_from(queue, self._state.applied_offset):
-            self._apply(physical_offset, record)
-            count += 1
-        return count
-
-    def _apply(self, physical_offset: int, record: memoryview) -> StateChange | None:
-        """The record's change, now in the tables. One that cannot be read is skipped, on every node alike."""
         decoded = decode_record(record)
         try:
             change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
@@ -88,3 +71,17 @@ class StateLog:
                 self._state.apply(change, decoded.store_timestamp, physical_offset)
             self._state.applied_offset = physical_offset + decoded.size
         return change
+
+    def replay(self, store: MessageStore) -> int:
+        """Apply the dispatched state records that the tables on disk do not have; returns how many.
+
+        Only these records are read: the state topic's own queue says where they lie.
+        """
+        queue = store.queues.find(names.STATE_TOPIC, 0)
+        if queue is None:
+            return 0
+        count = 0
+        for physical_offset, record in store.records_from(queue, self._state.applied_offset):
+            self.apply_record(physical_offset, record)
+            count += 1
+        return count

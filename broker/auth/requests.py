@@ -13,17 +13,15 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from broker.auth.guard import Guard
 from broker.auth.repeated import RepeatedChanges
-from broker.forwarding import PassingOn
 from broker.role import Role
 from broker.state.tables import Propose, ReplicatedState, StateChange
 from broker.state.users import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
-from broker.subsystem import Serve
-from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.lenient_json import loads
@@ -51,31 +49,13 @@ class AuthRequests:
         role: Role,
         guard: Guard,
         propose: Propose,
-        passing_on: PassingOn,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._role = role
         self._guard = guard
         self._propose = propose
-        self._passing_on = passing_on
         self._repeated = RepeatedChanges(clock)
-
-    def table(self) -> Mapping[int, Serve]:
-        """By request code."""
-        code = RequestCode
-        return {
-            code.AUTH_CREATE_USER: self._passing_on.led(self.create_user),
-            code.AUTH_UPDATE_USER: self._passing_on.led(self.update_user),
-            code.AUTH_DELETE_USER: self._passing_on.led(self.delete_user),
-            code.AUTH_GET_USER: self.get_user,
-            code.AUTH_LIST_USER: self.list_users,
-            code.AUTH_CREATE_ACL: self._passing_on.led(self.put_acl),
-            code.AUTH_UPDATE_ACL: self._passing_on.led(self.put_acl),
-            code.AUTH_DELETE_ACL: self._passing_on.led(self.delete_acl),
-            code.AUTH_GET_ACL: self.get_acl,
-            code.AUTH_LIST_ACL: self.list_acls,
-        }
 
     # ---- users
 

@@ -29,33 +29,37 @@ def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, r
 
 def _register_traffic(registry: Registry, parts: Parts) -> None:
     registry.counter("ledgermq_send_requests_total", "Send requests acknowledged.").function(
-        lambda: parts.answers.messages
+        lambda: parts.context.answers.messages
     )
-    registry.counter("ledgermq_pulls_found_total", "Pulls that found messages.").function(lambda: parts.pull.found)
-    registry.counter("ledgermq_pulls_missed_total", "Pulls that found none.").function(lambda: parts.pull.missed)
+    registry.counter("ledgermq_pulls_found_total", "Pulls that found messages.").function(
+        lambda: parts.pull.processor.found
+    )
+    registry.counter("ledgermq_pulls_missed_total", "Pulls that found none.").function(
+        lambda: parts.pull.processor.missed
+    )
     registry.counter("ledgermq_messages_pulled_total", "Messages given to pulls.").function(
-        lambda: parts.pull.messages_out
+        lambda: parts.pull.processor.messages_out
     )
     registry.counter("ledgermq_bytes_pulled_total", "Bytes of records given to pulls.").function(
-        lambda: parts.pull.bytes_out
+        lambda: parts.pull.processor.bytes_out
     )
     registry.counter("ledgermq_key_queries_found_total", "Queries by key that found messages.").function(
-        lambda: parts.query.found
+        lambda: parts.pull.query.found
     )
     registry.counter("ledgermq_key_queries_missed_total", "Queries by key that found none.").function(
-        lambda: parts.query.missed
+        lambda: parts.pull.query.missed
     )
     registry.counter("ledgermq_delayed_delivered_total", "Delayed messages delivered.").function(
-        lambda: parts.delay.delivered
+        lambda: parts.delay.levels.delivered
     )
     registry.counter("ledgermq_delayed_dropped_total", "Delayed messages whose topic was gone.").function(
-        lambda: parts.delay.dropped
+        lambda: parts.delay.levels.dropped
     )
     registry.counter("ledgermq_timers_delivered_total", "Timer messages delivered.").function(
-        lambda: parts.timer.delivered
+        lambda: parts.delay.timer.delivered
     )
     registry.counter("ledgermq_timers_dropped_total", "Timer messages whose topic was gone.").function(
-        lambda: parts.timer.dropped
+        lambda: parts.delay.timer.dropped
     )
     registry.counter("ledgermq_messages_popped_total", "Messages given to POP requests.").function(
         lambda: parts.pop.take.messages_out
@@ -73,25 +77,27 @@ def _register_traffic(registry: Registry, parts: Parts) -> None:
         lambda: len(parts.pop.progress.checkpoints)
     )
     registry.gauge("ledgermq_timers_waiting", "Timer messages that are not due yet.").function(
-        lambda: parts.timer.index.metrics.total
+        lambda: parts.delay.timer.index.metrics.total
     )
     registry.gauge("ledgermq_transactions_open", "Half messages that nobody has decided, on the leader.").function(
-        lambda: parts.transactions.open_count
+        lambda: parts.transactions.service.open_count
     )
     registry.counter("ledgermq_transaction_checks_total", "Questions to producers about half messages.").function(
-        lambda: parts.transactions.checks
+        lambda: parts.transactions.service.checks
     )
     registry.counter("ledgermq_transactions_given_up_total", "Half messages that nobody decided in time.").function(
-        lambda: parts.transactions.given_up
+        lambda: parts.transactions.service.given_up
     )
 
 
 def _register_positions(registry: Registry, parts: Parts) -> None:
-    store = parts.store
+    store = parts.context.store
     registry.gauge("ledgermq_writable", "1 while this node takes messages.").function(
-        lambda: int(parts.role.writable and store.why_full() is None)
+        lambda: int(parts.context.role.writable and store.why_full() is None)
     )
-    registry.gauge("ledgermq_term", "Raft term, 0 where nothing is elected.").function(lambda: parts.role.generation)
+    registry.gauge("ledgermq_term", "Raft term, 0 where nothing is elected.").function(
+        lambda: parts.context.role.generation
+    )
     registry.gauge("ledgermq_log_min_offset_bytes", "Start of the log.").function(lambda: store.log.min_offset)
     registry.gauge("ledgermq_disk_full", "1 while messages are refused because the disk is full.").function(
         lambda: float(store.why_full() is not None)
@@ -120,28 +126,28 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
             lambda: int(index.error is not None)
         )
     registry.gauge("ledgermq_state_applied_offset_bytes", "How far topics, groups and offsets are.").function(
-        lambda: parts.state.applied_offset
+        lambda: parts.context.state.applied_offset
     )
     registry.counter("ledgermq_state_records_skipped_total", "State records that could not be read.").function(
-        lambda: parts.state_log.skipped
+        lambda: parts.context.state_log.skipped
     )
 
 
 def _register_clients(registry: Registry, parts: Parts, server: RemotingServer) -> None:
-    registry.gauge("ledgermq_long_polls_held", "Pulls that wait for messages.").function(lambda: len(parts.held))
+    registry.gauge("ledgermq_long_polls_held", "Pulls that wait for messages.").function(lambda: len(parts.pull.held))
     registry.gauge("ledgermq_pops_held", "POP requests that wait for messages.").function(lambda: len(parts.pop.held))
     registry.gauge("ledgermq_connections", "Open client connections.").function(lambda: len(server.connections))
     registry.counter("ledgermq_connections_refused_total", "Connections closed because there were too many.").function(
         lambda: server.connections.refused_count
     )
-    registry.gauge("ledgermq_topics", "Topics made by users.").function(lambda: len(parts.state.topics))
-    registry.gauge("ledgermq_groups", "Consumer groups.").function(lambda: len(parts.state.groups))
+    registry.gauge("ledgermq_topics", "Topics made by users.").function(lambda: len(parts.context.state.topics))
+    registry.gauge("ledgermq_groups", "Consumer groups.").function(lambda: len(parts.context.state.groups))
 
 
 def _register_refusals(registry: Registry, handler: BrokerRequestHandler, parts: Parts) -> None:
     for cause in Cause:
         counter = registry.counter("ledgermq_refusals_total", "Requests refused, by cause.", {"cause": cause.slug})
-        counter.function(_sum_of(cause.slug, handler.refusals, parts.answers.refusals))
+        counter.function(_sum_of(cause.slug, handler.refusals, parts.context.answers.refusals))
 
 
 def _sum_of(slug: str, *counts: Counter[str]) -> Callable[[], int]:

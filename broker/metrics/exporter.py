@@ -52,7 +52,7 @@ class ExporterSeries:
 
     def __init__(self, config: BrokerConfig, parts: Parts, address: str, clock_ms: Callable[[], int]) -> None:
         self._parts = parts
-        self._statistics = parts.statistics
+        self._statistics = parts.context.counting.statistics
         self._address = address
         self._clock_ms = clock_ms
         self._cluster = config.cluster_name
@@ -76,7 +76,7 @@ class ExporterSeries:
             yield _gauge(name, explanation, [(labels, self._statistics.rate(counter, self._cluster))])
 
     def _topics(self) -> Iterator[Family]:
-        topics = self._parts.metadata.topics()
+        topics = self._parts.context.metadata.topics()
         yield _gauge("rocketmq_producer_offset", "TopicOffset", self._ends(topics, ""))
         yield _gauge("rocketmq_topic_retry_offset", "TopicRetryOffset", self._ends(topics, names.RETRY_PREFIX))
         yield _gauge("rocketmq_topic_dlq_offset", "TopicRetryOffset", self._ends(topics, names.DEAD_LETTER_PREFIX))
@@ -90,7 +90,7 @@ class ExporterSeries:
                 continue
             end = 0
             for queue_id in range(max(topic.read_queues, topic.write_queues)):
-                queue = self._parts.store.queues.find(name, queue_id)
+                queue = self._parts.context.store.queues.find(name, queue_id)
                 end += queue.max_offset if queue is not None else 0
                 yield None
             yield (*self._place, (label, name.removeprefix(names.DEAD_LETTER_PREFIX))), end
@@ -121,12 +121,12 @@ class ExporterSeries:
         behind: list[int] = []
         late: list[int] = []
         offsets: list[int] = []
-        for key in self._parts.offsets.places():
+        for key in self._parts.context.offsets.places():
             topic, _, group = key.partition("@")
-            if self._parts.metadata.topic(topic) is None or names.is_internal_topic(topic):
+            if self._parts.context.metadata.topic(topic) is None or names.is_internal_topic(topic):
                 yield None
                 continue
-            by_queue = self._parts.offsets.queues(topic, group)
+            by_queue = self._parts.context.offsets.queues(topic, group)
             messages, late_ms = yield from self._behind(topic, by_queue)
             places.append(key)
             behind.append(messages)
@@ -150,32 +150,32 @@ class ExporterSeries:
         """Messages not consumed, and the age of the oldest of them in ms; a step for each queue."""
         behind = oldest_ms = 0
         for queue_id, offset in by_queue.items():
-            queue = self._parts.store.queues.find(topic, queue_id)
+            queue = self._parts.context.store.queues.find(topic, queue_id)
             if queue is not None and queue.max_offset > offset:
                 behind += queue.max_offset - offset
-                stored_ms = self._parts.store.store_time(queue, max(offset, queue.min_offset))
+                stored_ms = self._parts.context.store.store_time(queue, max(offset, queue.min_offset))
                 oldest_ms = min(oldest_ms or stored_ms, stored_ms) if stored_ms > 0 else oldest_ms
             yield None
         return behind, max(0, self._clock_ms() - oldest_ms) if oldest_ms else 0
 
     def _diff_labels(self, topic: str, group: str) -> Labels:
-        online = self._parts.clients.consumer_group(group)
+        online = self._parts.groups.clients.consumer_group(group)
         model = "0" if online is not None and online.message_model == BROADCASTING else "1"
         count = len(online.members) if online is not None else 0
         return (("group", group), ("topic", topic), ("countOfOnlineConsumers", str(count)), ("msgModel", model))
 
     def _members(self) -> Collector:
         groups: dict[str, None] = {}
-        for key in self._parts.offsets.places():
+        for key in self._parts.context.offsets.places():
             groups[key.partition("@")[2]] = None
             yield None
         yield _gauge("rocketmq_group_count", "GroupCount", map(self._members_of, groups))
-        producers = self._parts.clients.all_producers().items()
+        producers = self._parts.groups.clients.all_producers().items()
         rows = (((*self._place, ("group", group)), len(members)) for group, members in producers)
         yield _gauge("rocketmq_producer_count", "producer instance counter", rows)
 
     def _members_of(self, name: str) -> Row:
-        group = self._parts.clients.consumer_group(name)
+        group = self._parts.groups.clients.consumer_group(name)
         members = list(group.members.values()) if group is not None else []
         labels = (
             ("caddr", ",".join(member.connection.address for member in members)),

@@ -38,7 +38,7 @@ class Standing:
         self._config = config
         self._parts = parts
         self._clock_ms = clock_ms
-        self._oldest = OldestMessage(parts.store)
+        self._oldest = OldestMessage(parts.context.store)
 
     def collect(self) -> Collector:
         """All families."""
@@ -54,12 +54,12 @@ class Standing:
         # Nothing waits for a thread here; what waits for its turn of the loop is told by ledgermq_loop_lag_seconds.
         yield gauge("rocketmq_processor_watermark", [((("processor", name),), 0) for name in PROCESSORS])
         yield single("rocketmq_broker_permission", self._config.broker_permission)
-        yield single("rocketmq_topic_number", len(parts.metadata.topics()))
-        yield single("rocketmq_consumer_group_number", len(parts.metadata.groups()))
+        yield single("rocketmq_topic_number", len(parts.context.metadata.topics()))
+        yield single("rocketmq_consumer_group_number", len(parts.context.metadata.groups()))
 
     def _connections(self) -> Collector:
         producers: Counter[tuple[str, str]] = Counter()
-        for members in self._parts.clients.all_producers().values():
+        for members in self._parts.groups.clients.all_producers().values():
             producers.update(map(_kind, members))
             yield None
         rows: list[Row] = [
@@ -68,7 +68,7 @@ class Standing:
         ]
         yield gauge("rocketmq_producer_connections", rows)
         rows = []
-        for group in self._parts.clients.consumer_groups():
+        for group in self._parts.groups.clients.consumer_groups():
             same = (
                 ("consumer_group", group.name),
                 ("consume_mode", _MODES.get(group.consume_type, group.consume_type.lower())),
@@ -81,7 +81,7 @@ class Standing:
         yield gauge("rocketmq_consumer_connections", rows)
 
     def _storage(self) -> Iterator[Family]:
-        store = self._parts.store
+        store = self._parts.context.store
         usage = shutil.disk_usage(self._config.store.root)
         behind = store.log.backlog()
         yield single("rocketmq_storage_size_bytes", usage.used, STORAGE)
@@ -94,12 +94,12 @@ class Standing:
         yield gauge("rocketmq_storage_message_reserve_time_milliseconds", rows)
 
     def _timers(self) -> Collector:
-        timer, now_ms = self._parts.timer, self._clock_ms()
+        timer, now_ms = self._parts.delay.timer, self._clock_ms()
         follower, queue = timer.follower, timer.follower.queue()
         waits = follower.behind
         late_ms = 0
         if queue is not None and waits:
-            late_ms = max(0, now_ms - self._parts.store.store_time(queue, queue.max_offset - waits))
+            late_ms = max(0, now_ms - self._parts.context.store.store_time(queue, queue.max_offset - waits))
         yield single("rocketmq_timer_enqueue_lag", waits, STORAGE)
         yield single("rocketmq_timer_enqueue_latency_milliseconds", late_ms, STORAGE)
         late_count, late_ms = timer.overdue(now_ms)
@@ -111,7 +111,7 @@ class Standing:
         yield from self._timer_snapshot(now_ms)
 
     def _timer_snapshot(self, now_ms: int) -> Collector:
-        index = self._parts.timer.index
+        index = self._parts.delay.timer.index
         precision = index.precision_ms
         slot_ms = now_ms // precision * precision
         rows: list[Row] = []
@@ -127,7 +127,7 @@ class Standing:
 
     def _waiting(self) -> Collector:
         parts, now_ms = self._parts, self._clock_ms()
-        counts = parts.transactions.counts.counts
+        counts = parts.transactions.service.counts.counts
         halves = (((("topic", topic),), counts.get(topic, 0)) for topic in list(counts))
         yield gauge("rocketmq_half_messages", halves)
         checkpoints = parts.pop.progress.checkpoints

@@ -105,28 +105,28 @@ class Groups:
 
     def _subscribed(self) -> Iterator[tuple[str, str, bool]]:
         """Group, topic, and whether it takes by POP."""
-        for group in self._parts.clients.consumer_groups():
+        for group in self._parts.groups.clients.consumer_groups():
             for topic in list(group.subscriptions):
                 if not topic.startswith(names.RETRY_PREFIX):
                     yield group.name, topic, group.consume_type == _POP
 
     def _add_queues(self, found: _Backlog, topic_name: str, *, is_pop: bool) -> Iterator[None]:
-        topic = self._parts.metadata.topic(topic_name)
+        topic = self._parts.context.metadata.topic(topic_name)
         for queue_id in range(topic.write_queues) if topic is not None else ():
-            queue = self._parts.store.queues.find(topic_name, queue_id)
+            queue = self._parts.context.store.queues.find(topic_name, queue_id)
             if queue is not None:
                 self._add(found, queue, is_pop=is_pop)
             yield None
 
     def _add(self, found: _Backlog, queue: ConsumeQueue, *, is_pop: bool) -> None:
         group, topic, queue_id, end = found.group, queue.topic, queue.queue_id, queue.max_offset
-        stored = self._parts.offsets.get(topic, group, queue_id)
+        stored = self._parts.context.offsets.get(topic, group, queue_id)
         committed = end if stored is None else stored
         if is_pop:
             pulled = committed
             committed -= self._parts.pop.progress.checkpoints.open_count(topic, group, queue_id)
         else:
-            pulled = max(self._parts.counting.departures.pulled_to(topic, group, queue_id), committed)
+            pulled = max(self._parts.context.counting.departures.pulled_to(topic, group, queue_id), committed)
         found.lag += max(0, end - committed)
         found.in_flight += max(0, pulled - committed)
         found.ready += max(0, end - pulled)
@@ -138,7 +138,7 @@ class Groups:
     def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int:
         if offset >= queue.max_offset:
             return 0
-        return self._parts.store.store_time(queue, max(offset, queue.min_offset))
+        return self._parts.context.store.store_time(queue, max(offset, queue.min_offset))
 
 
 def _older(one_ms: int, other_ms: int) -> int:

@@ -45,7 +45,9 @@ class MetricsPage:
         self._standing = Standing(config, parts, clock_ms)
         self._groups = Groups(parts, clock_ms)
         self._exporter = ExporterSeries(config, parts, address, clock_ms)
-        self._runtime = RuntimeSeries(lambda: parts.runtime.table(parts.role.writable), config.cluster_name, address)
+        self._runtime = RuntimeSeries(
+            lambda: parts.admin.runtime.table(parts.context.role.writable), config.cluster_name, address
+        )
         self._own_writer = Writer(tuple(registry.labels.items()))
         self._their_writer = Writer(common_labels(config), SCOPE)
         self._exporter_writer = Writer()
@@ -69,7 +71,7 @@ class MetricsPage:
             yield piece
 
     def _make_theirs(self) -> AsyncIterator[bytes]:
-        collectors = self._standing.collect(), counted(self._parts.counting), self._groups.collect()
+        collectors = self._standing.collect(), counted(self._parts.context.counting), self._groups.collect()
         return self._section(self._their_writer, *collectors)
 
     def _section(self, writer: Writer, *collectors: Collector) -> AsyncIterator[bytes]:

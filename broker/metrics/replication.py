@@ -9,15 +9,15 @@ from telemetry.families import Buckets, Family, Number
 def replication(parts: Parts) -> Iterator[Family]:
     """All families, and those of the mode of replication."""
     yield _append_seconds(parts)
-    unflushed = parts.store.log.backlog().unflushed_bytes
+    unflushed = parts.context.store.log.backlog().unflushed_bytes
     yield _one("ledgermq_unflushed_bytes", "In the log and not durable on this node.", unflushed)
     changes = parts.leadership.changes
     yield Family("ledgermq_role_changes_total", "counter", "How often it began or ceased to lead.", [((), changes)])
-    yield from parts.store.log.metrics()
+    yield from parts.context.store.log.metrics()
 
 
 def _append_seconds(parts: Parts) -> Family:
-    bounds_ms, counts, sum_ms = parts.counting.calls.appends.distribution()
+    bounds_ms, counts, sum_ms = parts.context.counting.calls.appends.distribution()
     buckets = Buckets([bound / 1000 for bound in bounds_ms], counts, sum_ms / 1000)
     explanation = "From a message's arrival to its answer."
     return Family("ledgermq_append_seconds", "histogram", explanation, [((), buckets)])

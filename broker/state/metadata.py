@@ -38,6 +38,7 @@ class Metadata:
         new_topics: told of topics that are made because somebody sends to them.
 
     Attributes:
+        on_changed: called when a look-up may find something else than before.
         before_removal: appends the progress that was gathered: what is known of a topic lies before its removal.
     """
 
@@ -49,6 +50,7 @@ class Metadata:
         self._role = role
         self._propose = propose
         self._new_topics = new_topics
+        self.on_changed: Callable[[], None] = lambda: None
         self._built_in = {topic.name: topic for topic in _built_in_topics(config)}
         self.before_removal: Callable[[], None] = lambda: None
         self._proposed_topics: dict[str, TopicConfig | None] = {}
@@ -230,6 +232,8 @@ class Metadata:
             self.before_removal()
         self._proposed_topics.update(change.topics)
         self._proposed_groups.update(change.groups)
+        if change.topics or change.groups:
+            self.on_changed()
 
         def settle(refusal: Refusal | None) -> None:
             self._forget(_kept(change.topics), _kept(change.groups))

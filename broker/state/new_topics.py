@@ -18,6 +18,8 @@ class NewTopics:
     Args:
         announce: tells the nameservers and waits, not for long, until those that answer know.
         spawn: runs a coroutine until the broker stops.
+
+    Attributes:
         on_known: called when a topic is known everywhere: it is like any other from now on.
     """
 
@@ -25,12 +27,11 @@ class NewTopics:
         self,
         announce: Callable[[], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        on_known: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._announce = announce
         self._spawn = spawn
-        self._on_known = on_known
+        self.on_known: Callable[[], None] = lambda: None
         self._loop = loop
         self._made: dict[str, asyncio.Future[None]] = {}
 
@@ -66,4 +67,4 @@ class NewTopics:
         known = self._made.pop(name, None)
         if known is not None and not known.done():
             known.set_result(None)
-        self._on_known()
+        self.on_known()

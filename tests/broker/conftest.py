@@ -160,7 +160,7 @@ class Desk:
 
     @property
     def store(self) -> MessageStore:
-        return self.parts.store
+        return self.parts.context.store
 
     async def start(self) -> None:
         self._timers = Timers(asyncio.get_running_loop())
@@ -168,7 +168,7 @@ class Desk:
         self.follower = follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
         self._opened = await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower)
         self._parts = follower.parts
-        await eventually(lambda: self.parts.role.writable, "the broker takes messages")
+        await eventually(lambda: self.parts.context.role.writable, "the broker takes messages")
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
         self.announced += 1
@@ -180,11 +180,11 @@ class Desk:
     async def stop(self, *, save_tables: bool = True) -> None:
         if self._opened is None:
             return
-        self.parts.leadership.stop_deliveries()
-        await self.parts.deliveries.drain()
+        self.parts.stop()
+        await self.parts.delay.deliveries.drain()
         if save_tables:
-            await self.parts.offsets.drain()
-            write_files(self.config.store.root / "config", encode_files(self.parts.state))
+            await self.parts.context.offsets.drain()
+            write_files(self.config.store.root / "config", encode_files(self.parts.context.state))
         if self._timers is not None:
             await self._timers.close()
         await self.follower.close()

@@ -99,7 +99,7 @@ async def test_stopping_answers_held_pulls_and_takes_no_time(broker: Broker, rem
     held = asyncio.ensure_future(
         ask(remoting, broker, RequestCode.PULL_MESSAGE, pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
     )
-    await eventually(lambda: len(broker.parts.held) == 1)
+    await eventually(lambda: len(broker.parts.pull.held) == 1)
     async with asyncio.timeout(3):
         await broker.close()
     assert (await held).code == 19

@@ -30,14 +30,14 @@ class Group:
 
     @property
     def leader(self) -> Broker:
-        return next(broker for broker in self.brokers if broker.parts.role.writable)
+        return next(broker for broker in self.brokers if broker.parts.context.role.writable)
 
     @property
     def followers(self) -> list[Broker]:
-        return [broker for broker in self.brokers if not broker.parts.role.writable]
+        return [broker for broker in self.brokers if not broker.parts.context.role.writable]
 
     async def led(self) -> None:
-        await eventually(lambda: any(broker.parts.role.writable for broker in self.brokers), "a leader")
+        await eventually(lambda: any(broker.parts.context.role.writable for broker in self.brokers), "a leader")
 
     async def everywhere(self, condition: Callable[[Broker], bool]) -> None:
         await eventually(lambda: all(map(condition, self.brokers)), "the same on all nodes")
@@ -86,8 +86,8 @@ async def test_what_the_leader_is_told_all_nodes_know(group: Group) -> None:
     assert int(sent.ext["term"]) >= 1
     assert int(sent.ext["durableCopies"]) >= 2
     await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="1"))
-    await group.everywhere(lambda broker: broker.parts.state.offsets.get("T@g") == {0: 1})
-    await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 1)
+    await group.everywhere(lambda broker: broker.parts.context.state.offsets.get("T@g") == {0: 1})
+    await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 1)
     for code in (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
         answers = [orjson.loads((await ask(group.client, broker, code, {})).body) for broker in group.brokers]
         assert answers[0] == answers[1] == answers[2]
@@ -103,13 +103,13 @@ async def test_each_node_finds_messages_by_key_in_its_own_index(group: Group) ->
     for number in range(3):
         fields = send_fields(i=f"KEYS\x01all k{number}\x02UNIQ_KEY\x01ID{number}\x02")
         await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, b"m%d" % number)
-    await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 3)
+    await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 3)
     for broker in group.brokers:
         for key_, wanted in (("all", [b"m0", b"m1", b"m2"]), ("k1", [b"m1"]), ("ID2", [b"m2"])):
             answer = await ask(group.client, broker, RequestCode.QUERY_MESSAGE, query_fields(key_))
             assert [record.body for record in decode_records(answer.body)] == wanted
     await group.everywhere(
-        lambda broker: broker.parts.store.index is not None and not broker.parts.store.index.lag_bytes
+        lambda broker: broker.parts.context.store.index is not None and not broker.parts.context.store.index.lag_bytes
     )
 
 
@@ -121,14 +121,14 @@ async def test_each_node_compacts_its_own_copy_and_serves_it(group: Group) -> No
         await group.ask_leader(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number)
 
     def is_copied(broker: Broker) -> bool:
-        compaction = broker.parts.store.compaction
+        compaction = broker.parts.context.store.compaction
         found = compaction.log_of("T", 0) if compaction is not None else None
         return found is not None and found.end_offset == 130
 
     await group.everywhere(is_copied)
     for broker in group.brokers:
-        assert broker.parts.store.compaction is not None
-        await broker.parts.store.compaction.compact()
+        assert broker.parts.context.store.compaction is not None
+        await broker.parts.context.store.compaction.compact()
         pulled = await ask(group.client, broker, RequestCode.PULL_MESSAGE, pull_fields())
         offsets = [record.queue_offset for record in decode_records(pulled.body)]
         assert offsets == [95, 96, 97, 98, *range(99, 127)]  # the first file held 99 messages, 32 are pulled at once
@@ -144,12 +144,12 @@ async def test_a_follower_refuses_sends_and_names_the_leader(group: Group) -> No
 async def test_a_pull_held_by_a_follower_is_woken_by_the_commit(group: Group) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
     follower = group.followers[0]
-    await eventually(lambda: "T" in follower.parts.state.topics)
+    await eventually(lambda: "T" in follower.parts.context.state.topics)
     connection = await group.client.connection(follower.address)
     answers: list[object] = []
     held = Command(RequestCode.PULL_MESSAGE, ext=pull_fields(sysFlag=6, suspendTimeoutMillis=20_000))
     connection.call(held, 30, answers.append)
-    await eventually(lambda: len(follower.parts.held) == 1)
+    await eventually(lambda: len(follower.parts.pull.held) == 1)
     await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"news")
     await eventually(lambda: answers != [])
     assert isinstance(answers[0], Command)
@@ -162,8 +162,8 @@ async def test_leadership_is_handed_over_on_request_with_the_last_offsets(group:
     await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
     old = group.leader
     answer = await group.ask_leader(TRANSFER_LEADERSHIP, {})
-    await eventually(lambda: any(broker.parts.role.writable for broker in group.brokers if broker is not old))
-    await eventually(lambda: not old.parts.role.writable)
+    await eventually(lambda: any(broker.parts.context.role.writable for broker in group.brokers if broker is not old))
+    await eventually(lambda: not old.parts.context.role.writable)
     assert answer.ext["target"] in ("n0", "n1", "n2")
     offset = await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())
     assert offset.ext == {"offset": "3"}
@@ -179,11 +179,11 @@ async def test_a_new_leader_knows_topics_offsets_and_messages_and_goes_on(group:
         await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields(), b"m%d" % number)
     await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
     old = group.leader
-    term = old.parts.role.generation
+    term = old.parts.context.role.generation
     group.brokers.remove(old)
     await old.close()  # its last offsets go into the log first
     await group.led()
-    assert group.leader.parts.role.generation > term
+    assert group.leader.parts.context.role.generation > term
     offset = await group.ask_leader(RequestCode.QUERY_CONSUMER_OFFSET, key())
     assert offset.ext == {"offset": "3"}
     pulled = await group.ask_leader(RequestCode.PULL_MESSAGE, pull_fields(offset=3))
@@ -196,7 +196,7 @@ async def test_a_raft_member_tells_its_terms(group: Group) -> None:
     answer = await group.ask_leader(RequestCode.GET_BROKER_EPOCH_CACHE, {})
     told = orjson.loads(answer.body)
     (*_, last) = told["epochList"]
-    log = group.leader.parts.store.log
+    log = group.leader.parts.context.store.log
     assert last["epoch"] == log.state.generation
     assert last["startOffset"] < told["maxOffset"] == log.max_offset
     assert last["endOffset"] == (1 << 63) - 1
@@ -214,11 +214,11 @@ async def test_a_raft_log_is_never_read_ahead(group: Group) -> None:
 
 async def test_a_topic_is_removed_whichever_member_is_asked(group: Group) -> None:
     await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
-    await group.everywhere(lambda broker: "T" in broker.parts.state.topics)
+    await group.everywhere(lambda broker: "T" in broker.parts.context.state.topics)
     for broker in (*group.followers, group.leader):
         answer = await ask(group.client, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
         assert answer.code == 0, answer
-    await group.everywhere(lambda broker: "T" not in broker.parts.state.topics)
+    await group.everywhere(lambda broker: "T" not in broker.parts.context.state.topics)
 
 
 @pytest.mark.parametrize("name", ["DELAY", "INNER_NUM"])
@@ -228,5 +228,5 @@ async def test_a_number_of_thousands_of_digits_in_a_message_stops_no_follower(gr
     properties = f"UNIQ_KEY\x01K\x02{name}\x01{'9' * 5000}\x02"
     await ask(group.client, group.leader, RequestCode.SEND_MESSAGE_V2, send_fields("T", i=properties), b"odd")
     await group.ask_leader(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"plain")
-    end = group.leader.parts.store.log.confirm_offset
-    await group.everywhere(lambda broker: broker.parts.store.dispatched_offset >= end)
+    end = group.leader.parts.context.store.log.confirm_offset
+    await group.everywhere(lambda broker: broker.parts.context.store.dispatched_offset >= end)

@@ -50,20 +50,20 @@ async def fill(group: Group, count: int) -> None:
 
 async def clean(group: Group, broker: Broker) -> int:
     """Let a node drop all old files it may; the log's new beginning."""
-    log = broker.parts.store.log
+    log = broker.parts.context.store.log
     for path, _ in log.sealed_files():
         os.utime(path, (0, 0))
     assert (await ask(group.client, broker, RequestCode.DELETE_EXPIRED_COMMITLOG, {})).code == 0
     await eventually(lambda: not log.sealed_files(), "old files gone")
-    queue = broker.parts.store.queues.get("T", 0)
+    queue = broker.parts.context.store.queues.get("T", 0)
     await eventually(lambda: _first_place(broker) >= log.min_offset, f"{queue!r} corrected")
     return log.min_offset
 
 
 def _first_place(broker: Broker) -> int:
-    queue = broker.parts.store.queues.get("T", 0)
+    queue = broker.parts.context.store.queues.get("T", 0)
     unit = queue.unit(queue.min_offset)
-    return unit[0] if unit is not None else broker.parts.store.log.min_offset
+    return unit[0] if unit is not None else broker.parts.context.store.log.min_offset
 
 
 @pytest.mark.parametrize("wiped", [False, True])
@@ -87,7 +87,7 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
         await fill(group, 3)
         await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
-        await group.everywhere(lambda broker: broker.parts.store.queues.get("T", 0).max_offset == 3)
+        await group.everywhere(lambda broker: broker.parts.context.store.queues.get("T", 0).max_offset == 3)
 
         away = group.followers[0]
         away_id = next(node_id for node_id, broker in brokers.items() if broker is away)
@@ -99,7 +99,7 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         assert begin[leader] >= 4 * FILE_SIZE
         moved = await ask(group.client, leader, RequestCode.PULL_MESSAGE, pull_fields(offset=3))
         assert moved.code == ResponseCode.PULL_OFFSET_MOVED
-        assert int(moved.ext["nextBeginOffset"]) == leader.parts.store.queues.get("T", 0).min_offset > 3
+        assert int(moved.ext["nextBeginOffset"]) == leader.parts.context.store.queues.get("T", 0).min_offset > 3
 
         if wiped:
             for path in sorted((tmp_path / away_id).rglob("*"), reverse=True):
@@ -107,13 +107,13 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         back = Broker(configs[away_id])
         group.brokers.append(back)
         await back.start()
-        await eventually(lambda: back.parts.store.queues.get("T", 0).max_offset == 63, "caught up")
-        assert back.parts.store.log.min_offset == begin[leader]
-        assert back.parts.state.offsets.get("T@g") == {0: 3}
-        assert "T" in back.parts.state.topics
-        queues = [broker.parts.store.queues.get("T", 0) for broker in (leader, back)]
+        await eventually(lambda: back.parts.context.store.queues.get("T", 0).max_offset == 63, "caught up")
+        assert back.parts.context.store.log.min_offset == begin[leader]
+        assert back.parts.context.state.offsets.get("T@g") == {0: 3}
+        assert "T" in back.parts.context.state.topics
+        queues = [broker.parts.context.store.queues.get("T", 0) for broker in (leader, back)]
         assert queues[0].min_offset == queues[1].min_offset
-        batches = back.parts.store.queues.get("B", 0)
+        batches = back.parts.context.store.queues.get("B", 0)
         assert isinstance(batches, BatchQueue)
         assert (batches.min_offset, batches.max_offset) == (2, 2)
         answer = await ask(group.client, back, RequestCode.PULL_MESSAGE, pull_fields(offset=queues[1].min_offset))
@@ -121,7 +121,7 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         assert bytes(first.body)[:4] == b"%04d" % (queues[1].min_offset - 3)
         sent = await group.ask_leader(RequestCode.SEND_BATCH_MESSAGE, batch_fields, BATCH)
         assert sent.ext["queueOffset"] == "2"
-        await group.everywhere(lambda broker: broker.parts.store.queues.get("B", 0).max_offset == 4)
+        await group.everywhere(lambda broker: broker.parts.context.store.queues.get("B", 0).max_offset == 4)
     finally:
         await group.client.close()
         for broker in group.brokers:

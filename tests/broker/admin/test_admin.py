@@ -47,9 +47,9 @@ async def test_a_topic_is_made_changed_shown_and_removed(desk: Desk, client: Mem
         "topicSysFlag": 0,
         "writeQueueNums": 4,
     }
-    version = desk.parts.state.topic_version
+    version = desk.parts.context.state.topic_version
     assert (await client.ask(TOPIC, topic_fields("T", 4))).code == 0
-    assert desk.parts.state.topic_version == version  # nothing has changed
+    assert desk.parts.context.state.topic_version == version  # nothing has changed
     assert (await client.ask(TOPIC, topic_fields("T", 4, 4, attributes="-message.type"))).code == 0
     shown = await topic_config(client, "T")
     assert (shown["perm"], shown["attributes"]) == (4, {})
@@ -250,9 +250,9 @@ async def test_runtime_info_says_how_far_the_disk_is_behind(desk: Desk, client: 
 
 
 async def test_runtime_info_has_every_key_of_a_java_brokers(desk: Desk, client: MemoryClient) -> None:
-    desk.parts.runtime.sample()
+    desk.parts.admin.runtime.sample()
     await prepared(client)
-    desk.parts.runtime.sample()
+    desk.parts.admin.runtime.sample()
     expected = loads(golden(28, "01")["bodyText"])["table"]
     found = loads((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
     assert {name for name in expected if not name.startswith("commitLogDiskRatio_")} <= set(found)
@@ -276,7 +276,7 @@ async def test_what_is_nested_too_deep_to_be_written_again_is_refused_and_leaves
     answer = await client.ask(code, {}, body % (b"[" * depth + b"]" * depth))
     assert (answer.code, "nested deeper than 64" in (answer.remark or "")) == (1, True), answer
     assert (await client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "deep"})).code == 17
-    assert "deep" not in desk.parts.metadata.groups()
+    assert "deep" not in desk.parts.context.metadata.groups()
     await desk.stop()
     await desk.start()
     assert (await desk.client().ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "TBW102"})).code == 0

@@ -136,11 +136,11 @@ async def test_a_broker_keeps_state_records_that_are_not_on_disk_yet(tmp_path: P
     await broker.start()
     try:
         needed = broker._needed_of_log()
-        assert needed <= broker.parts.store.dispatched_offset
-        broker.parts.state.applied_offset += 1
+        assert needed <= broker.parts.context.store.dispatched_offset
+        broker.parts.context.state.applied_offset += 1
         assert broker._saver is not None
         assert broker._needed_of_log() == broker._saver.saved_offset
-        broker.parts.state.applied_offset -= 1
+        broker.parts.context.state.applied_offset -= 1
     finally:
         await broker.close()
 
@@ -155,10 +155,10 @@ async def test_consumers_go_on_though_senders_never_rest_while_the_disk_is_full(
     report = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
     client.give(Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=report, flag=ONEWAY_FLAG))
     asked: list[int] = []
-    while desk.parts.state.offsets.get("T@g") != {0: 1} and len(asked) < 20_000:
+    while desk.parts.context.state.offsets.get("T@g") != {0: 1} and len(asked) < 20_000:
         asked.append(client.start(RequestCode.SEND_MESSAGE_V2, send_fields(), b"x"))
         await asyncio.sleep(0)
-    assert desk.parts.state.offsets.get("T@g") == {0: 1}
+    assert desk.parts.context.state.offsets.get("T@g") == {0: 1}
     answers = [await client.answer_to(opaque) for opaque in asked]
     assert len({(answer.code, answer.remark) for answer in answers}) == 1
     desk.store.disk_full = None

@@ -19,7 +19,7 @@ def changed(desk: Desk) -> list[str]:
     """A desk that takes settings; notes what has changed."""
     notes: list[str] = []
     live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, notes.extend)
-    desk.parts.handler.serve(UPDATE, live.update)
+    desk.parts.handler.serve({UPDATE: live.update})
     return notes
 
 
@@ -91,7 +91,7 @@ async def test_what_cannot_be_kept_is_not_changed(desk: Desk, client: MemoryClie
     def keep(_: Mapping[str, str]) -> None:
         raise OSError(28, "No space left on device")
 
-    desk.parts.handler.serve(UPDATE, LiveConfig(desk.config, BROKER_KEYS, keep, lambda _: None).update)
+    desk.parts.handler.serve({UPDATE: LiveConfig(desk.config, BROKER_KEYS, keep, lambda _: None).update})
     answer = await update(client, b"transactionCheckMax=3")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "No space left" in (answer.remark or "")

@@ -93,7 +93,7 @@ async def test_a_waiting_record_counts_as_of_the_topic_that_it_is_for(desk: Desk
     await make_topic(client, "orders")
     await send(client, topic="orders", i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", f="4")
     (half,) = [record for record in desk.records() if record.topic == "RMQ_SYS_TRANS_HALF_TOPIC"]
-    assert desk.parts._topic_at(half.physical_offset) == "orders"
+    assert desk.parts.auth.topic_at(half.physical_offset) == "orders"
 
 
 @pytest.mark.parametrize("code", [200050, 200051, 200052, 200053, 200054])

@@ -22,13 +22,13 @@ async def ask_all(group: Group, code: int, fields: dict[str, str], body: bytes =
 
 async def test_a_change_that_every_member_is_asked_for_is_made_once_and_known_to_all(group: Group) -> None:
     assert await ask_all(group, RequestCode.AUTH_CREATE_USER, ALICE, b'{"password":"p"}') == [0, 0, 0]
-    await group.everywhere(lambda broker: broker.parts.state.user("alice") == User(name="alice", password="p"))
+    await group.everywhere(lambda broker: broker.parts.context.state.user("alice") == User(name="alice", password="p"))
     subject = {"subject": "User:alice"}
     assert await ask_all(group, RequestCode.AUTH_CREATE_ACL, subject, ACL) == [0, 0, 0]
-    await group.everywhere(lambda broker: isinstance(broker.parts.state.acl("User:alice"), Acl))
+    await group.everywhere(lambda broker: isinstance(broker.parts.context.state.acl("User:alice"), Acl))
     assert await ask_all(group, RequestCode.AUTH_DELETE_ACL, subject) == [0, 0, 0]
     assert await ask_all(group, RequestCode.AUTH_DELETE_USER, ALICE) == [0, 0, 0]
-    await group.everywhere(lambda broker: not broker.parts.state.users and not broker.parts.state.acls)
+    await group.everywhere(lambda broker: not broker.parts.context.state.users and not broker.parts.context.state.acls)
 
 
 async def test_what_the_leader_refuses_a_follower_refuses_with_its_words(group: Group) -> None:

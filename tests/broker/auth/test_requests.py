@@ -44,7 +44,7 @@ def read(body: bytes | memoryview) -> Any:
 
 
 async def rooted(desk: Desk) -> MemoryClient:
-    await eventually(lambda: "root" in desk.parts.state.users, "the first user")
+    await eventually(lambda: "root" in desk.parts.context.state.users, "the first user")
     return desk.client()
 
 
@@ -214,19 +214,19 @@ async def test_users_and_policies_survive_a_restart_and_go_together(
     caplog.set_level(logging.DEBUG)
     client = await rooted(desk)
     await make_alice(client, ("Topic:T", ["Pub"], "Allow"))
-    before = desk.parts.state.users, desk.parts.state.acls
+    before = desk.parts.context.state.users, desk.parts.context.state.acls
     await desk.stop()
     loaded = load_state(desk.config.store.root / "config")
     assert (loaded.users, loaded.acls) == before
     await desk.start()
     client = await rooted(desk)
-    assert (desk.parts.state.users, desk.parts.state.acls) == before
+    assert (desk.parts.context.state.users, desk.parts.context.state.acls) == before
     assert (await ask(client, ALICE, RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x")).code == 0
     await done(client, RequestCode.AUTH_DELETE_USER, {"username": "alice"})
-    assert not desk.parts.state.acls
+    assert not desk.parts.context.state.acls
     await desk.stop(save_tables=False)
     await desk.start()
-    assert list(desk.parts.state.users) == ["root"]
+    assert list(desk.parts.context.state.users) == ["root"]
     assert "alice-secret" not in caplog.text
 
 
@@ -271,5 +271,5 @@ async def test_on_codes_of_the_white_list_a_name_alone_makes_nobody_a_super_user
     made = {"password": "p", "userType": "Super"}
     assert (await client.ask(RequestCode.AUTH_LIST_USER, forged)).code == 16
     assert (await client.ask(RequestCode.AUTH_CREATE_USER, forged, json.dumps(made).encode())).code == 16
-    assert list(desk.parts.state.users) == ["root"]
+    assert list(desk.parts.context.state.users) == ["root"]
     assert (await ask(client, ROOT, RequestCode.AUTH_CREATE_USER, {"username": "eve"}, made)).code == 0

@@ -26,7 +26,7 @@ def root(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     def clock_ms() -> int:
         return LEFT_MS + 5 * HOUR_MS + time.time_ns() // 1_000_000 - STARTED_MS
 
-    for module in ("parts", "log_follower"):
+    for module in ("context", "log_follower"):
         monkeypatch.setattr(f"broker.{module}.wall_clock_ms", clock_ms)
     yield tmp_path
 
@@ -55,13 +55,13 @@ async def test_what_java_left_waiting_is_delivered_once_and_nothing_else_again(r
     desk = desk_of(root)
     await desk.start()
     await eventually(lambda: of(desk, "GoldenTimer").total() >= 8, "all timers")
-    await eventually(lambda: desk.parts.timer.index.read_ms > LEFT_MS + 5 * HOUR_MS - 2000, "the read time")
+    await eventually(lambda: desk.parts.delay.timer.index.read_ms > LEFT_MS + 5 * HOUR_MS - 2000, "the read time")
     wanted = {f"timer-{when}-{number}": 1 for when in ("soon", "far") for number in range(4)}
     assert of(desk, "GoldenTimer") == wanted
-    assert desk.parts.timer.index.metrics.counts["GoldenTimer"] == 0
-    await eventually(lambda: desk.parts.delay.delivered == 4, "levels 17 and 18")
+    assert desk.parts.delay.timer.index.metrics.counts["GoldenTimer"] == 0
+    await eventually(lambda: desk.parts.delay.levels.delivered == 4, "levels 17 and 18")
     assert set(of(desk, "GoldenDelay").values()) == {1}
-    assert desk.parts.transactions.open_count == 0
+    assert desk.parts.transactions.service.open_count == 0
     await desk.stop()
     check = read_check(root / "config" / "timercheck")
     assert check.read_ms > LEFT_MS + 4 * HOUR_MS

@@ -90,7 +90,7 @@ async def test_many_timers_come_each_once_in_order_and_none_early(desk: Desk, cl
         for number in range(count)
     ]
     client.give(*frames)
-    await eventually(lambda: desk.parts.timer.delivered == count, "all of them")
+    await eventually(lambda: desk.parts.delay.timer.delivered == count, "all of them")
     records = delivered(desk)
     assert [int(record.body) for record in records] == list(range(count))
     assert min(record.store_timestamp - int(record.property_map["TIMER_DELIVER_MS"]) for record in records) >= 0
@@ -171,9 +171,9 @@ async def test_a_recalled_timer_never_comes(desk: Desk, client: MemoryClient) ->
     answer = await recall(client, sent.ext["recallHandle"])
     assert (answer.code, answer.ext["msgId"]) == (0, "K1")
     assert [record.body for record in await arrive(desk, 1)] == [b"yes"]
-    await eventually(lambda: desk.parts.timer.index.read_ms > due)
+    await eventually(lambda: desk.parts.delay.timer.index.read_ms > due)
     assert [record.body for record in delivered(desk)] == [b"yes"]
-    assert desk.parts.timer.index.metrics.counts == {"T": 0}
+    assert desk.parts.delay.timer.index.metrics.counts == {"T": 0}
 
 
 @pytest.mark.parametrize("desk", [RECALLING], indirect=True)
@@ -309,7 +309,7 @@ async def test_a_new_leader_need_not_look_at_all_that_came_since_the_last_delive
     await send_timer(client, b"first", "first", TIMER_DELAY_MS=100)
     await arrive(desk, 1)
     client.give(*far_timers(6000))
-    await eventually(lambda: desk.parts.state.offsets.get(TIMER_PROGRESS_KEY, {}).get(0, 0) > 5000, "progress")
+    await eventually(lambda: desk.parts.context.state.offsets.get(TIMER_PROGRESS_KEY, {}).get(0, 0) > 5000, "progress")
 
 
 async def test_a_new_leader_looks_at_what_came_since_the_last_delivery_in_slices(
@@ -321,8 +321,8 @@ async def test_a_new_leader_looks_at_what_came_since_the_last_delivery_in_slices
     client = desk.client()
     await make_topic(client)
     client.give(*far_timers(300))
-    await eventually(lambda: desk.parts.timer.index.queue_offset == 300, "in the index")
-    service = desk.parts.timer
+    await eventually(lambda: desk.parts.delay.timer.index.queue_offset == 300, "in the index")
+    service = desk.parts.delay.timer
     service._run += 1
     service._is_leading = False
     service._add_late(service._run, 0)
@@ -350,10 +350,10 @@ async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_c
     monkeypatch.setattr(desk.store, "look_up", fails)
     await eventually(lambda: len(tries) > 8, "many tries")
     assert [record.body for record in delivered(desk)] == [b"same second", b"later"]
-    assert desk.parts.timer.index.read_ms <= second
+    assert desk.parts.delay.timer.index.read_ms <= second
     monkeypatch.undo()
     assert [record.body for record in await arrive(desk, 3)] == [b"same second", b"later", b"bad"]
-    await eventually(lambda: desk.parts.timer.index.read_ms > second + 1000, "the read time")
+    await eventually(lambda: desk.parts.delay.timer.index.read_ms > second + 1000, "the read time")
 
 
 async def test_a_timer_whose_properties_have_no_room_for_more_comes_all_the_same(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class SetClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     clock = SetClock()
-    for module in ("parts", "log_follower"):
+    for module in ("context", "log_follower"):
         monkeypatch.setattr(f"broker.{module}.wall_clock_ms", clock)
     return clock
 

@@ -59,7 +59,7 @@ async def test_a_heartbeat_makes_the_client_known_with_its_group_and_retry_topic
     assert answer.version >= 232
     assert answer.ext == {"IS_SUB_CHANGE": "true", "IS_SUPPORT_HEART_BEAT_V2": "true"}
     assert await members(client) == ["c1"]
-    await eventually(lambda: "g" in desk.parts.state.groups and "%RETRY%g" in desk.parts.state.topics)
+    await eventually(lambda: "g" in desk.parts.context.state.groups and "%RETRY%g" in desk.parts.context.state.topics)
     shown = orjson.loads((await client.ask(203, {"consumerGroup": "g"})).body)
     assert [entry["clientId"] for entry in shown["connectionSet"]] == ["c1"]
     assert shown["subscriptionTable"]["T"]["subString"] == "*"
@@ -89,17 +89,17 @@ async def test_a_closed_connection_leaves_its_groups(desk: Desk, client: MemoryC
     other.close()
     assert await members(client) == ["c1"]
     client.close()
-    assert desk.parts.clients.consumer_group("g") is None
+    assert desk.parts.groups.clients.consumer_group("g") is None
 
 
 async def test_a_silent_client_is_dropped(desk: Desk, client: MemoryClient) -> None:
     await beat(client, "c1")
-    group = desk.parts.clients.consumer_group("g")
+    group = desk.parts.groups.clients.consumer_group("g")
     assert group is not None
     for member in group.members.values():
         member.last_seen -= EXPIRY_SECONDS + 1
-    desk.parts.clients.expire()
-    assert desk.parts.clients.consumer_group("g") is None
+    desk.parts.groups.clients.expire()
+    assert desk.parts.groups.clients.consumer_group("g") is None
     assert client.transport.closed
 
 
@@ -213,7 +213,7 @@ async def test_a_pull_held_under_an_older_expression_is_sent_for_the_new_one(des
     await beat(client, "c1", tags="TagA", version=5)
     fields = pull_fields(sysFlag=2, subVersion=5, subscription=None, suspendTimeoutMillis=15000)
     opaque = client.start(RequestCode.PULL_MESSAGE, fields)
-    await eventually(lambda: len(desk.parts.held) == 1)
+    await eventually(lambda: len(desk.parts.pull.held) == 1)
     await beat(client, "c1", tags="TagB", version=6)
     await send(client, b"old")
     again = await client.answer_to(opaque)

@@ -59,7 +59,7 @@ async def test_a_reset_moves_the_group_and_tells_its_next_pull_once(client: Memo
 async def test_a_reset_wakes_held_pulls(desk: Desk, client: MemoryClient) -> None:
     await three(client)
     opaque = client.start(PULL, pull_fields(sysFlag=2, offset=3, subscription=None, suspendTimeoutMillis=15000))
-    await eventually(lambda: len(desk.parts.held) == 1)
+    await eventually(lambda: len(desk.parts.pull.held) == 1)
     await ask(client, RESET, topic="T", group="g", queueId=0, offset=1, timestamp=-1)
     answer = await client.answer_to(opaque)
     assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
@@ -181,10 +181,10 @@ async def test_lists_of_topics_and_groups_are_made_by_one_request(desk: Desk, cl
     topics = [{"topicName": f"L{number}", "readQueueNums": number, "writeQueueNums": 1} for number in (1, 2)]
     body = orjson.dumps({"topicConfigList": topics})
     assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)).code == 0
-    assert desk.parts.metadata.existing_topic("L2").read_queues == 2
+    assert desk.parts.context.metadata.existing_topic("L2").read_queues == 2
     body = orjson.dumps({"groupConfigList": [{"groupName": "g1"}, {"groupName": "g2", "retryMaxTimes": 3}]})
     assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body)).code == 0
-    group = desk.parts.metadata.group("g2")
+    group = desk.parts.context.metadata.group("g2")
     assert group is not None and group.retry_max_times == 3
     empty, system = b'{"topicConfigList":[]}', b'{"topicConfigList":[{"topicName":"TBW102"}]}'
     for bad, code in ((b"", 1), (b"[]", 1), (empty, 1), (system, 29)):

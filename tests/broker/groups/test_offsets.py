@@ -44,7 +44,7 @@ async def test_offsets_are_gathered_into_few_records(desk: Desk, client: MemoryC
     for offset in range(50):
         for queue in range(8):
             client.give(Command(UPDATE, ext=key(queueId=str(queue), commitOffset=str(offset)), flag=ONEWAY_FLAG))
-    await eventually(lambda: desk.parts.state.offsets.get("T@g", {}) == dict.fromkeys(range(8), 49))
+    await eventually(lambda: desk.parts.context.state.offsets.get("T@g", {}) == dict.fromkeys(range(8), 49))
     records = desk.records()[before:]
     assert [record.topic for record in records] == [STATE_TOPIC]
 
@@ -56,10 +56,10 @@ async def test_who_waits_for_the_answer_hears_of_it_when_the_log_has_the_offset(
     await make_group(client)
     before = len(desk.records())
     asked = [client.start(UPDATE, key(queueId=queue, commitOffset="6")) for queue in ("0", "1", "0")]
-    assert "T@g" not in desk.parts.state.offsets
+    assert "T@g" not in desk.parts.context.state.offsets
     for opaque in asked:
         assert (await client.answer_to(opaque)).code == 0
-        assert desk.parts.state.offsets["T@g"] == {0: 6, 1: 6}
+        assert desk.parts.context.state.offsets["T@g"] == {0: 6, 1: 6}
     assert (await client.ask(UPDATE, key(commitOffset="6"))).code == 0
     assert len(desk.records()) == before + 1
 
@@ -68,7 +68,7 @@ async def test_an_offset_whose_topic_goes_meanwhile_is_answered(desk: Desk, clie
     await make_topic(client)
     await make_group(client)
     asked = client.start(UPDATE, key(commitOffset="6"))
-    desk.parts.offsets.forget_topic("T")
+    desk.parts.context.offsets.forget_topic("T")
     assert (await client.answer_to(asked)).code == 17
 
 
@@ -76,9 +76,9 @@ async def test_a_pull_reports_an_offset_too(desk: Desk, client: MemoryClient) ->
     await make_topic(client)
     await send(client)
     await client.ask(RequestCode.PULL_MESSAGE, pull_fields(sysFlag=4 | 1, commitOffset=1))
-    assert desk.parts.offsets.get("T", "g", 0) == 1
+    assert desk.parts.context.offsets.get("T", "g", 0) == 1
     await client.ask(RequestCode.PULL_MESSAGE, pull_fields(sysFlag=4, commitOffset=7))
-    assert desk.parts.offsets.get("T", "g", 0) == 1
+    assert desk.parts.context.offsets.get("T", "g", 0) == 1
 
 
 async def test_a_group_that_never_stored_one_starts_at_0_unless_it_asks_otherwise(client: MemoryClient) -> None:
@@ -125,7 +125,7 @@ async def test_what_a_deposed_leader_had_not_logged_counts_no_more(desk: Desk, c
     await client.ask(UPDATE, key(commitOffset="5"))
     client.give(Command(UPDATE, ext=key(commitOffset="8"), flag=ONEWAY_FLAG))
     waiting = client.start(UPDATE, key(queueId="1", commitOffset="3"))
-    assert desk.parts.offsets.get("T", "g", 0) == 8
+    assert desk.parts.context.offsets.get("T", "g", 0) == 8
     desk.parts.on_role_change(log_state(writable=False, generation=2))
     assert (await client.answer_to(waiting)).code == 14
     assert (await client.ask(QUERY, key())).ext == {"offset": "5"}
@@ -141,11 +141,11 @@ async def test_removing_a_group_with_its_offsets_forgets_them(
     await make_group(client)
     await client.ask(UPDATE, key(commitOffset="5"))
     if is_in_the_log:
-        await desk.parts.offsets.drain()
+        await desk.parts.context.offsets.drain()
     await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
-    await desk.parts.offsets.drain()
-    assert desk.parts.offsets.get("T", "g", 0) is None
-    assert "g" not in desk.parts.state.groups
+    await desk.parts.context.offsets.drain()
+    assert desk.parts.context.offsets.get("T", "g", 0) is None
+    assert "g" not in desk.parts.context.state.groups
 
 
 async def test_bounds_times_and_records_of_a_queue(desk: Desk, client: MemoryClient) -> None:

@@ -39,7 +39,7 @@ async def test_a_pull_newer_than_the_heartbeat_is_served_after_asking(desk: Desk
     assert request.ext == {"consumerGroup": "g", "clientId": "c1", "jstackEnable": "false"}
     answer(client, request, running_info(6))
     assert (await client.answer_to(opaque)).code == ResponseCode.SUCCESS
-    assert desk.parts.clients.consumer_group("g").subscriptions["T"].version == 6  # type: ignore[union-attr]
+    assert desk.parts.groups.clients.consumer_group("g").subscriptions["T"].version == 6  # type: ignore[union-attr]
 
 
 async def test_a_topic_no_heartbeat_named_is_served_after_asking(desk: Desk, client: MemoryClient) -> None:
@@ -90,5 +90,5 @@ async def test_who_is_no_member_is_refused_at_once(desk: Desk, client: MemoryCli
 
 async def test_a_first_heartbeat_is_answered_when_the_retry_topic_is_known(desk: Desk, client: MemoryClient) -> None:
     await beat(client, "c1")
-    assert desk.parts.metadata.topic("%RETRY%g") is not None
-    assert "%RETRY%g" not in desk.parts.new_topics
+    assert desk.parts.context.metadata.topic("%RETRY%g") is not None
+    assert "%RETRY%g" not in desk.parts.context.new_topics

@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from broker.context import wall_clock_ms
 from broker.metrics.page import MetricsPage
-from broker.parts import wall_clock_ms
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from telemetry.metrics import Registry
@@ -215,7 +215,7 @@ async def test_what_consumers_got_and_how_far_they_are_is_told(scraped: Scraped)
     assert value(out, topic="T", consumer_group="g") == 1 + 4
     assert value(out, topic="T", consumer_group="popper", is_retry="false") == 2 + 5
     assert value(out, topic="T", consumer_group="popper", is_retry="true") == 1
-    await desk.parts.offsets.drain()
+    await desk.parts.context.offsets.drain()
     commit = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == 0
     shown = await scraped.theirs()
@@ -322,8 +322,8 @@ async def test_runtime_info_has_a_real_brokers_keys_and_shapes_of_values(scraped
     desk = scraped.desk
     await do_everything(desk, desk.client())
     for _ in range(2):
-        desk.parts.runtime.sample()
-    table = desk.parts.runtime.table(writable=True)
+        desk.parts.admin.runtime.sample()
+    table = desk.parts.admin.runtime.table(writable=True)
     theirs = dict(line.split("=", 1) for line in RUNTIME.read_text().splitlines())
     only_here = {"getTransferedTps", "remainHowManyDataToCommit"}  # as 4.x spells it; upstream only with a pool
     levels = {name for name in theirs if name.startswith("scheduleMessageOffset_")}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.context import wall_clock_ms
 from broker.metrics.exporter import ExporterSeries
 from broker.metrics.groups import Groups
 from broker.metrics.page import MetricsPage
-from broker.parts import wall_clock_ms
 from ledgermq.remoting.codec.codes import RequestCode
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_table import QueueTable

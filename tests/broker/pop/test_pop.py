@@ -54,7 +54,7 @@ async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(
     handle = f"0 {again.ext['popTime']} 60000 {again.ext['reviveQid']} 1 {desk.config.broker_name} 0 0"
     assert properties["POP_CK"] == handle
     assert (await ack(client, handle)).code == 0
-    await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
+    await eventually(lambda: not desk.parts.context.state.pop.checkpoints, "nothing open")
 
 
 @pytest.mark.parametrize("desk", [{"pop_retry_v2": True}], indirect=True)
@@ -67,12 +67,12 @@ async def test_messages_come_again_from_a_retry_topic_of_the_newer_name(
     assert again.ext["startOffsetInfo"] == "2 0 0"
     assert [(record.body, record.topic) for record in records(again)] == [(b"m", "T")]
     assert (await ack(client, handles(again)[0])).code == 0
-    await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
-    assert "%RETRY%g+T" in desk.parts.state.topics
+    await eventually(lambda: not desk.parts.context.state.pop.checkpoints, "nothing open")
+    assert "%RETRY%g+T" in desk.parts.context.state.topics
     assert (await client.ask(CODE.SEND_MESSAGE_V2, send_fields("%RETRY%g+T"), b"x")).code == 29
     await desk.stop()
     await desk.start()
-    assert "%RETRY%g+T" in desk.parts.state.topics
+    assert "%RETRY%g+T" in desk.parts.context.state.topics
     assert desk.store.queues.get("%RETRY%g+T", 0).max_offset == 1
 
 
@@ -98,14 +98,14 @@ async def test_what_lies_under_the_newer_name_is_found_when_that_is_switched_off
     again = await pop_again(client)
     assert (again.ext["startOffsetInfo"], records(again)[0].body) == ("2 0 0", b"new")
     assert (await ack(client, handles(again)[0])).code == 0
-    await eventually(lambda: not desk.parts.state.pop.checkpoints, "nothing open")
+    await eventually(lambda: not desk.parts.context.state.pop.checkpoints, "nothing open")
 
 
 async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient, topic: str) -> None:
     for number in range(10):
         await send(client, b"m%d" % number)
     answer = await pop(client)
-    await eventually(lambda: len(desk.parts.state.pop.checkpoints) == 1, "the checkpoint in the log")
+    await eventually(lambda: len(desk.parts.context.state.pop.checkpoints) == 1, "the checkpoint in the log")
     bits = base64.b64encode((0b11_1111_1101).to_bytes(2, "little")).decode()
     place = {"c": "g", "t": "T", "r": "0", "q": 0}
     taken = {"so": 0, "pt": int(answer.ext["popTime"]), "it": 60000, "rq": 0}
@@ -113,7 +113,7 @@ async def test_several_are_acknowledged_at_once(desk: Desk, client: MemoryClient
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
     (checkpoint,) = desk.parts.pop.progress.checkpoints
     assert checkpoint.open_offsets == [1]
-    assert dict(desk.parts.counting.events.revive_in.items())["g", "T", "ACK", "PUT_OK"] == 9
+    assert dict(desk.parts.context.counting.events.revive_in.items())["g", "T", "ACK", "PUT_OK"] == 9
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=b'{"acks":[]}')).code == 208
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=b'{"acks":[{"b":"?"}]}')).code == 1
 
@@ -193,7 +193,7 @@ async def test_tags_that_are_not_wanted_are_passed_over(desk: Desk, client: Memo
     assert bodies(await pop(client, exp="B")) == [b"b"]
     await send(client, b"c", i="TAGS\x01C\x02")
     assert (await pop(client, exp="B")).code == 210
-    assert desk.parts.offsets.get("T", "g", 0) == 3
+    assert desk.parts.context.offsets.get("T", "g", 0) == 3
 
 
 async def test_looking_takes_nothing(client: MemoryClient, topic: str) -> None:

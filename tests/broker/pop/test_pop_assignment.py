@@ -106,7 +106,7 @@ async def test_the_mode_outlives_a_restart(tmp_path: Path) -> None:
         written = (tmp_path / "config" / "messageRequestMode.json").read_bytes()
         assert java_files.loads(written)["messageRequestModeMap"]["T"]["g"]["popShareQueueNum"] == 8
         await desk.start()
-        assert desk.parts.state.pop.modes == {"T@g": RequestMode("POP", 8)}
+        assert desk.parts.context.state.pop.modes == {"T@g": RequestMode("POP", 8)}
     finally:
         await desk.stop()
 

@@ -59,7 +59,7 @@ def has_open(count: int) -> Callable[[Broker], bool]:
     """Whether a node knows of so many open messages, and that the group has stepped over four."""
 
     def holds(broker: Broker) -> bool:
-        state = broker.parts.state
+        state = broker.parts.context.state
         opened = sum(len(checkpoint.open_offsets) for checkpoint in state.pop.checkpoints.values())
         return opened == count and state.offsets.get("T@g") == {0: 4}
 
@@ -78,7 +78,7 @@ async def test_a_new_leader_lets_come_again_what_is_due_and_only_that(
     await group.ask_leader(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, mode_body())
     await group.everywhere(has_open(2))
     await kill_leader(group, monkeypatch)
-    assert group.leader.parts.state.pop.modes["T@g"].mode == "POP"
+    assert group.leader.parts.context.state.pop.modes["T@g"].mode == "POP"
     again = await pop_until(group, 2)
     assert again.keys() == {b"m1", b"m3"}
     assert again[b"m1"] >= int(taken.ext["popTime"]) + INVISIBLE_MS
@@ -90,9 +90,9 @@ async def test_what_the_log_had_not_heard_of_is_given_again(group: Group, monkey
     await fill(group, 4)
     first = await pop(group, maxMsgNums=2)
     assert first.code == 0
-    await eventually(lambda: group.leader.parts.state.offsets.get("T@g") == {0: 2}, "the first two in the log")
+    await eventually(lambda: group.leader.parts.context.state.offsets.get("T@g") == {0: 2}, "the first two in the log")
     monkeypatch.setattr(group.leader.parts.pop.progress, "send", lambda: None)
-    monkeypatch.setattr(group.leader.parts.offsets, "send", lambda: None)
+    monkeypatch.setattr(group.leader.parts.context.offsets, "send", lambda: None)
     assert (await pop(group)).ext["msgOffsetInfo"] == "0 0 2,3"
     await kill_leader(group, monkeypatch)
     assert (await pop_until(group, 2)).keys() == {b"m2", b"m3"}
@@ -104,8 +104,8 @@ async def test_in_order_a_new_leader_goes_on_where_the_group_was(group: Group, m
     await group.ask_leader(RequestCode.ACK_MESSAGE, handle_fields(handles(taken)[0]))
     await group.everywhere(
         lambda broker: (
-            broker.parts.state.offsets.get("T@g") == {0: 1}
-            and any(given.acked for given in broker.parts.state.pop.orders.values())
+            broker.parts.context.state.offsets.get("T@g") == {0: 1}
+            and any(given.acked for given in broker.parts.context.state.pop.orders.values())
         )
     )
     await kill_leader(group, monkeypatch)
@@ -117,7 +117,7 @@ async def test_in_order_a_new_leader_goes_on_where_the_group_was(group: Group, m
 async def test_who_does_not_lead_says_who_does(group: Group) -> None:
     await fill(group, 1)
     follower = group.followers[0]
-    await eventually(lambda: "g" in follower.parts.state.groups, "the group everywhere")
+    await eventually(lambda: "g" in follower.parts.context.state.groups, "the group everywhere")
     for code, fields in (
         (RequestCode.POP_MESSAGE, pop_fields()),
         (RequestCode.ACK_MESSAGE, handle_fields("0 1 2 0 0 b 0 0")),

@@ -30,7 +30,7 @@ async def test_in_order_a_queue_gives_nothing_until_what_it_gave_is_done(
     assert (await pop(client, order="true")).code == 210
     assert (await ack(client, two)).code == 0
     assert bodies(await waiting.answer_to(held)) == [b"m2", b"m3"]
-    assert desk.parts.offsets.get("T", "g", 0) == 2
+    assert desk.parts.context.offsets.get("T", "g", 0) == 2
 
 
 async def test_in_order_the_queue_gives_again_after_the_invisible_time_and_counts(

@@ -29,19 +29,19 @@ async def test_a_restart_knows_what_was_taken_and_what_was_acknowledged(tmp_path
     answer = await pop(client, invisibleTime=600)
     await ack(client, handles(answer)[1])
     await desk.parts.pop.progress.drain()
-    await desk.parts.offsets.drain()
+    await desk.parts.context.offsets.drain()
     await desk.stop(save_tables=False)
     await desk.start()
     try:
         client = desk.client()
-        assert desk.parts.offsets.get("T", "g", 0) == 3
+        assert desk.parts.context.offsets.get("T", "g", 0) == 3
         taken: list[bytes] = []
         async with asyncio.timeout(10):
             while len(taken) < 2:
                 taken += bodies(await pop_again(client))
         assert taken == [b"m0", b"m2"]
         await desk.parts.pop.progress.drain()
-        await desk.parts.offsets.drain()
+        await desk.parts.context.offsets.drain()
         await desk.stop()
         await desk.start()
         assert len(desk.parts.pop.progress.checkpoints) in (1, 2), "from the file"
@@ -63,18 +63,18 @@ async def test_a_group_that_was_moved_takes_from_there(desk: Desk, client: Memor
 async def test_a_topic_that_goes_takes_its_checkpoints_with_it(desk: Desk, client: MemoryClient, topic: str) -> None:
     await send(client, b"m")
     await pop(client)
-    await eventually(lambda: len(desk.parts.state.pop.checkpoints) == 1, "the checkpoint in the log")
+    await eventually(lambda: len(desk.parts.context.state.pop.checkpoints) == 1, "the checkpoint in the log")
     assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
-    await eventually(lambda: not desk.parts.state.pop.checkpoints, "no checkpoint")
+    await eventually(lambda: not desk.parts.context.state.pop.checkpoints, "no checkpoint")
     assert len(desk.parts.pop.progress.checkpoints) == 0
 
 
 async def test_deleting_a_topic_deletes_what_comes_again_of_it(desk: Desk, client: MemoryClient, topic: str) -> None:
     await send(client, b"m")
     await pop(client, invisibleTime=100)
-    await eventually(lambda: "%RETRY%g_T" in desk.parts.state.topics, "the retry topic")
+    await eventually(lambda: "%RETRY%g_T" in desk.parts.context.state.topics, "the retry topic")
     assert (await client.ask(CODE.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
-    await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.state.topics.keys(), "neither topic")
+    await eventually(lambda: not {"T", "%RETRY%g_T"} & desk.parts.context.state.topics.keys(), "neither topic")
 
 
 async def test_a_group_that_goes_blocks_nothing_and_nothing_of_it_comes_again(
@@ -83,7 +83,7 @@ async def test_a_group_that_goes_blocks_nothing_and_nothing_of_it_comes_again(
     await send(client, b"m")
     await pop(client, invisibleTime=400)
     await pop(client, consumerGroup="h", order="true")
-    pops = desk.parts.state.pop
+    pops = desk.parts.context.state.pop
     await eventually(lambda: bool(pops.checkpoints and pops.orders), "both in the log")
     for group in ("g", "h"):
         fields = {"groupName": group, "cleanOffset": "true"}
@@ -108,7 +108,7 @@ async def test_acknowledging_what_was_never_given_leaves_nothing_behind(
     entry = {"b": "AQ==", "c": "g", "it": 1, "pt": 1, "q": 7, "r": "0", "rq": 999, "so": 0, "t": "Unknown"}
     body = orjson.dumps({"brokerName": "b", "acks": [entry]})
     assert (await client.ask(CODE.BATCH_ACK_MESSAGE, body=body)).code == 0
-    assert not desk.parts.offsets.all().keys() & {"T@stranger", "Unknown@g"}
+    assert not desk.parts.context.offsets.all().keys() & {"T@stranger", "Unknown@g"}
 
 
 async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_the_log(
@@ -117,9 +117,9 @@ async def test_what_is_taken_and_acknowledged_at_once_leaves_no_checkpoint_in_th
     await send(client, b"m")
     for handle in handles(await pop(client)):
         await ack(client, handle)
-    version = desk.parts.state.pop.version
-    await eventually(lambda: desk.parts.state.offsets.get("T@g") == {0: 1}, "the offset in the log")
-    assert desk.parts.state.pop.version == version
+    version = desk.parts.context.state.pop.version
+    await eventually(lambda: desk.parts.context.state.offsets.get("T@g") == {0: 1}, "the offset in the log")
+    assert desk.parts.context.state.pop.version == version
 
 
 async def test_wherever_a_leader_dies_what_was_taken_is_either_given_again_or_comes_again(
@@ -135,7 +135,7 @@ async def test_wherever_a_leader_dies_what_was_taken_is_either_given_again_or_co
         if number % 2:
             desk.parts.pop.progress.send()
     await desk.parts.pop.progress.drain()
-    await desk.parts.offsets.drain()
+    await desk.parts.context.offsets.drain()
     state, seen = ReplicatedState(), 0
     for record in desk.records():
         if record.topic == STATE_TOPIC:

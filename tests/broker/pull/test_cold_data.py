@@ -50,7 +50,7 @@ async def test_a_push_consumer_that_has_read_its_share_of_cold_data_is_told_so(
     answer = await pull(filled, 0)
     assert answer.code == 2
     assert answer.remark is not None and "reading cold data" in answer.remark
-    desk.parts.cold.end_period()
+    desk.parts.pull.cold.end_period()
     assert (await shown(filled))["globalAcc"] == 0
     assert (await pull(filled, 0)).code == 0
 
@@ -59,13 +59,13 @@ async def test_a_push_consumer_that_has_read_its_share_of_cold_data_is_told_so(
 async def test_a_pull_consumer_waits_and_then_gets_one_message(desk: Desk, filled: MemoryClient) -> None:
     assert (await pull(filled, 0)).ext["nextBeginOffset"] == "6"
     now = 0.0
-    desk.parts.cold._clock = lambda: now
+    desk.parts.pull.cold._clock = lambda: now
     opaque = filled.start(RequestCode.PULL_MESSAGE, pull_fields(offset=0))
-    desk.parts.cold.end_period()
+    desk.parts.pull.cold.end_period()
     filled.take()
     assert opaque not in filled.answers
     now = 3.5
-    desk.parts.cold.end_period()
+    desk.parts.pull.cold.end_period()
     answer = await filled.answer_to(opaque)
     assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "1")
 
@@ -143,8 +143,8 @@ async def test_a_client_that_goes_while_it_waits_is_forgotten(desk: Desk, filled
     other = desk.client()
     await other.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=0))
     other.start(RequestCode.PULL_MESSAGE, pull_fields(offset=0))
-    await eventually(lambda: len(desk.parts.cold._held) == 1)
+    await eventually(lambda: len(desk.parts.pull.cold._held) == 1)
     other.close()
-    desk.parts.cold._clock = lambda: float("inf")
-    desk.parts.cold.end_period()
-    assert desk.parts.cold._held == []
+    desk.parts.pull.cold._clock = lambda: float("inf")
+    desk.parts.pull.cold.end_period()
+    assert desk.parts.pull.cold._held == []

@@ -139,7 +139,7 @@ async def test_an_unknown_group_is_refused_where_groups_are_not_made(client: Mem
 async def test_the_first_pull_of_a_group_makes_it(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await client.ask(PULL, pull_fields())
-    await eventually(lambda: "g" in desk.parts.state.groups)
+    await eventually(lambda: "g" in desk.parts.context.state.groups)
 
 
 # ---- long polling
@@ -148,11 +148,11 @@ async def test_the_first_pull_of_a_group_makes_it(desk: Desk, client: MemoryClie
 async def test_a_held_pull_is_answered_by_the_message_it_waits_for(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     opaque = client.start(PULL, pull_fields(**HELD))
-    assert len(desk.parts.held) == 1
+    assert len(desk.parts.pull.held) == 1
     await send(desk.client(), b"news")
     answer = await client.answer_to(opaque)
     assert [record.body for record in decode_records(answer.body)] == [b"news"]
-    assert len(desk.parts.held) == 0
+    assert len(desk.parts.pull.held) == 0
 
 
 async def test_a_pull_held_for_a_tag_sleeps_through_others(desk: Desk, client: MemoryClient) -> None:
@@ -162,7 +162,7 @@ async def test_a_pull_held_for_a_tag_sleeps_through_others(desk: Desk, client: M
     await fill(sender, 3)
     client.take()
     assert opaque not in client.answers
-    assert len(desk.parts.held) == 1
+    assert len(desk.parts.pull.held) == 1
     await send(sender, b"mine", i=TAG_B)
     answer = await client.answer_to(opaque)
     assert [record.body for record in decode_records(answer.body)] == [b"mine"]
@@ -173,7 +173,7 @@ async def test_a_held_pull_whose_time_is_over_is_answered(desk: Desk, client: Me
     await make_topic(client)
     plain = client.start(PULL, pull_fields(**{**HELD, "suspendTimeoutMillis": 0}))
     tagged = client.start(PULL, pull_fields(subscription="TagB", **{**HELD, "suspendTimeoutMillis": 0}))
-    desk.parts.held.sweep()
+    desk.parts.pull.held.sweep()
     assert (await client.answer_to(plain)).code == 19
     assert (await client.answer_to(tagged)).code == 19
 
@@ -182,7 +182,7 @@ async def test_a_pull_that_slept_through_others_goes_on_behind_them(desk: Desk, 
     await make_topic(client)
     opaque = client.start(PULL, pull_fields(subscription="TagB", **HELD))
     await fill(desk.client(), 3)
-    desk.parts.held.release()
+    desk.parts.pull.held.release()
     answer = await client.answer_to(opaque)
     assert answer.code == 20
     assert answer.ext["nextBeginOffset"] == "3"
@@ -192,8 +192,8 @@ async def test_a_pull_of_a_closed_connection_is_forgotten(desk: Desk, client: Me
     await make_topic(client)
     client.start(PULL, pull_fields(**HELD))
     client.close()
-    desk.parts.held.sweep()
-    assert len(desk.parts.held) == 0
+    desk.parts.pull.held.sweep()
+    assert len(desk.parts.pull.held) == 0
     await send(desk.client())
 
 
@@ -222,7 +222,7 @@ async def test_a_thousand_held_pulls_are_all_woken(desk: Desk, client: MemoryCli
 async def test_without_long_polling_a_pull_is_held_only_shortly(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     opaque = client.start(PULL, pull_fields(**HELD))
-    desk.parts.held.sweep()
+    desk.parts.pull.held.sweep()
     assert (await client.answer_to(opaque)).code == 19
 
 

@@ -130,7 +130,7 @@ async def test_the_first_send_makes_its_topic_and_the_log_says_so_before_the_mes
     assert {answer.code for answer in answers} == {0}
     topics = [record.topic for record in desk.records()]
     assert topics == ["rmq_sys_ledgermq_state"] + ["fresh"] * 8
-    topic = desk.parts.state.topics["fresh"]
+    topic = desk.parts.context.state.topics["fresh"]
     assert (topic.read_queues, topic.write_queues, topic.perm) == (4, 4, 6)
     assert desk.announced > 0
 
@@ -152,7 +152,7 @@ async def test_the_sender_of_a_topics_first_message_hears_of_it_when_nameservers
 
 async def test_a_producer_cannot_ask_for_more_queues_than_the_template_has(desk: Desk, client: MemoryClient) -> None:
     await send(client, topic="wide", d="500")
-    assert desk.parts.state.topics["wide"].write_queues == 8
+    assert desk.parts.context.state.topics["wide"].write_queues == 8
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,9 @@ async def test_a_broker_without_write_permission_refuses_ordered_topics_and_leav
     assert answer.code == 16
     assert "brokerPermission 4" in (answer.remark or "")
     await send(client)
-    told = desk.parts.describe()
+    told = desk.parts.admin.describe()
     assert [told.topics[name].perm for name in ("O", "T")] == [4, 4]
-    assert told.version != desk.parts.topic_requests.topic_version()
+    assert told.version != desk.parts.admin._topics.topic_version()
 
 
 async def test_that_a_topic_is_read_only_is_said_by_its_route_and_not_by_sends(client: MemoryClient) -> None:

@@ -82,11 +82,11 @@ async def test_what_comes_again_is_counted_under_known_topics_only(desk: Desk, c
         for level in (1, -1):
             fields = back_fields(record.physical_offset, delayLevel=level)
             assert (await client.ask(BACK, fields)).code == 0
-    assert set(desk.parts.statistics.keys("SNDBCK_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
-    assert set(desk.parts.statistics.keys("DLQ_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
+    assert set(desk.parts.context.counting.statistics.keys("SNDBCK_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
+    assert set(desk.parts.context.counting.statistics.keys("DLQ_PUT_NUMS")) == {"T@g", f"{RETRY}@g"}
     late = send_fields(RETRY, j="17", i="RETRY_TOPIC\x01another\x02")
     assert (await client.ask(RequestCode.SEND_MESSAGE_V2, late, b"m")).code == 0
-    assert dict(desk.parts.counting.events.dead_letters.items()) == {("T", "g"): 1, (RETRY, "g"): 2}
+    assert dict(desk.parts.context.counting.events.dead_letters.items()) == {("T", "g"): 1, (RETRY, "g"): 2}
 
 
 async def test_a_dead_letter_is_not_there_before_its_topic_can_be_found(desk: Desk, client: MemoryClient) -> None:
@@ -95,7 +95,7 @@ async def test_a_dead_letter_is_not_there_before_its_topic_can_be_found(desk: De
     (original,) = in_topic(desk, "T")
     desk.nameservers_answer.clear()
     opaque = client.start(BACK, back_fields(original.physical_offset, delayLevel=-1))
-    await eventually(lambda: DEAD in desk.parts.state.topics)
+    await eventually(lambda: DEAD in desk.parts.context.state.topics)
     assert in_topic(desk, DEAD) == []
     desk.nameservers_answer.set()
     assert (await client.answer_to(opaque)).code == 0
@@ -153,7 +153,7 @@ async def test_delivery_keeps_the_order_and_a_new_leader_goes_on_behind_it(desk:
     await eventually(lambda: len(in_topic(desk, "T")) == 20)
     assert [record.body for record in in_topic(desk, "T")] == [b"%d" % number for number in range(20)]
     key = f"{SCHEDULE_TOPIC}@{DELAY_PROGRESS_GROUP}"
-    await eventually(lambda: desk.parts.state.offsets.get(key) == {2: 20})
+    await eventually(lambda: desk.parts.context.state.offsets.get(key) == {2: 20})
     desk.parts.on_role_change(log_state(writable=False, generation=1))
     desk.parts.on_role_change(log_state(writable=True, generation=2))
     await send(client, b"last", i="DELAY\x013\x02")
@@ -167,14 +167,14 @@ async def test_a_delayed_message_whose_topic_is_gone_is_dropped_and_counted(
     await make_topic(client)
     await send(client, b"lost", i="DELAY\x011\x02")
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-    await eventually(lambda: desk.parts.delay.dropped == 1)
+    await eventually(lambda: desk.parts.delay.levels.dropped == 1)
     assert in_topic(desk, "T") == []
 
 
 async def test_the_progress_of_each_level_can_be_asked_for(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
     await send(client, b"x", i="UNIQ_KEY\x01U\x02DELAY\x011\x02")
-    await eventually(lambda: desk.parts.delay.delivered == 1)
+    await eventually(lambda: desk.parts.delay.levels.delivered == 1)
     answer = await client.ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert bytes(answer.body) == (b'{"dataVersion":{"counter":0,"stateVersion":0,"timestamp":0},"offsetTable":{1:1}}')
 
@@ -183,7 +183,7 @@ async def test_progress_of_a_level_that_was_refused_is_told_again(
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make_topic(client)
-    propose = desk.parts.state_log.propose
+    propose = desk.parts.context.state_log.propose
     refused: list[StateChange] = []
 
     def refuse_once(change: StateChange, done: ChangeDone) -> None:
@@ -193,9 +193,9 @@ async def test_progress_of_a_level_that_was_refused_is_told_again(
         else:
             propose(change, done)
 
-    monkeypatch.setattr(desk.parts.state_log, "propose", refuse_once)
+    monkeypatch.setattr(desk.parts.delay.deliveries, "_propose", refuse_once)
     await send(client, b"x", i="DELAY\x013\x02")
     await eventually(lambda: bool(refused))
     await eventually(
-        lambda: desk.parts.state.offsets.get(f"{SCHEDULE_TOPIC}@{DELAY_PROGRESS_GROUP}") == {2: 1}, "progress"
+        lambda: desk.parts.context.state.offsets.get(f"{SCHEDULE_TOPIC}@{DELAY_PROGRESS_GROUP}") == {2: 1}, "progress"
     )

@@ -101,7 +101,7 @@ async def test_one_bad_message_among_good_ones_refuses_the_whole_batch(
 
 async def test_every_message_of_a_batch_is_counted(desk: Desk, client: MemoryClient) -> None:
     await make_topic(client)
-    counting = desk.parts.counting
+    counting = desk.parts.context.counting
     counting.settle()
     before = sum(counting.calls.appends.spread().values())
     await send_batch(client, *[GOOD] * 5)
@@ -113,7 +113,7 @@ async def test_every_message_of_a_batch_is_counted(desk: Desk, client: MemoryCli
 
 
 def test_a_plain_batch_is_one_draft_and_any_other_is_looked_at_message_by_message(desk: Desk) -> None:
-    target = desk.parts.targets.target("T", 0)
+    target = desk.parts.context.targets.target("T", 0)
 
     def made(*messages: BatchMessage, record_max: int = 1000) -> BatchDraft | None:
         body = encode_batch(messages)

@@ -30,11 +30,11 @@ def java_tables(tmp_path: Path) -> None:
 
 async def test_all_members_have_the_leader_s_tables(group: Group) -> None:
     leader = group.leader
-    node = leader.parts.store.log.state.leader
+    node = leader.parts.context.store.log.state.leader
     assert node is not None
     offset = OFFSETS[node.node_id]
-    await group.everywhere(lambda broker: broker.parts.state.offsets.get("T@g") == {0: offset})
-    await group.everywhere(lambda broker: f"Of-{node.node_id}" in broker.parts.state.topics)
+    await group.everywhere(lambda broker: broker.parts.context.state.offsets.get("T@g") == {0: offset})
+    await group.everywhere(lambda broker: f"Of-{node.node_id}" in broker.parts.context.state.topics)
 
 
 def test_java_s_files_are_known_until_ours_lie_there(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def test_attributes_ride_in_the_topic_s_settings_and_survive_a_restart(des
     await desk.start()
     shown = await desk.client().ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
     assert orjson.loads(shown.body)["attributes"] == {"cleanup.policy": "COMPACTION", "message.type": "NORMAL"}
-    assert desk.parts.describe().topics["T"].attributes["cleanup.policy"] == "COMPACTION"
+    assert desk.parts.admin.describe().topics["T"].attributes["cleanup.policy"] == "COMPACTION"
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ async def test_a_topic_with_a_bad_attribute_is_not_made(
 ) -> None:
     answer = await client.ask(TOPIC, topic_fields("T", 1, attributes=attributes))
     assert (answer.code, answer.remark) == (code, remark)
-    assert desk.parts.metadata.topic("T") is None
+    assert desk.parts.context.metadata.topic("T") is None
 
 
 async def test_a_group_with_an_attribute_is_not_made(desk: Desk, client: MemoryClient) -> None:
     body = orjson.dumps({"groupName": "g", "attributes": {"+a": "1"}})
     answer = await client.ask(GROUP, body=body)
     assert (answer.code, answer.remark) == (1, "unsupported key: a")
-    assert desk.parts.metadata.group("g") is None
+    assert desk.parts.context.metadata.group("g") is None

@@ -128,7 +128,7 @@ async def test_what_java_wrote_in_between_counts_and_what_only_the_log_knows_is_
     await make_topic(client, "T", 2)
     await make_group(client)
     await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
-    await desk.parts.offsets.drain()
+    await desk.parts.context.offsets.drain()
     await desk.stop()
     config = desk.config.store.root / "config"
     saved = {path.name: path.read_bytes() for path in config.iterdir()}
@@ -143,14 +143,14 @@ async def test_what_java_wrote_in_between_counts_and_what_only_the_log_knows_is_
     as_java_writes(config / OFFSETS_FILE, {"offsetTable": {"T@g": {0: 9}}})
     as_java_writes(config / TOPICS_FILE, {})
     await desk.start()
-    state = desk.parts.state
+    state = desk.parts.context.state
     assert state.offsets["T@g"] == {0: 9, 1: 6}
     assert {"T", "late"} <= state.topics.keys()
     assert loads((config / OFFSETS_FILE).read_bytes())["writtenBy"] == "ledgermq"
     await desk.client().ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="4"))
     await desk.stop(save_tables=False)
     await desk.start()
-    assert desk.parts.state.offsets["T@g"] == {0: 4, 1: 6}
+    assert desk.parts.context.state.offsets["T@g"] == {0: 4, 1: 6}
 
 
 def test_delayed_messages_go_on_where_java_was(tmp_path: Path) -> None:

@@ -23,11 +23,11 @@ async def fill(desk: Desk) -> None:
     await send(client, b"one")
     await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="1"))
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "gone"})
-    await desk.parts.offsets.drain()
+    await desk.parts.context.offsets.drain()
 
 
 def picture(desk: Desk) -> tuple[object, ...]:
-    state = desk.parts.state
+    state = desk.parts.context.state
     versions = state.topic_version, state.group_version
     return state.topics, state.groups, state.offsets, versions, state.applied_offset
 
@@ -49,11 +49,11 @@ async def test_a_restart_replays_only_what_the_tables_do_not_have(desk: Desk) ->
     await fill(desk)
     await desk.stop()
     await desk.start()
-    assert desk.parts.state_log.replay(desk.store) == 0
+    assert desk.parts.context.state_log.replay(desk.store) == 0
     await make_topic(desk.client(), "late")
     await desk.stop(save_tables=False)
     await desk.start()
-    assert "late" in desk.parts.state.topics
+    assert "late" in desk.parts.context.state.topics
     queue = desk.store.queues.get(names.STATE_TOPIC, 0)
     saved = load_state(desk.config.store.root / "config").applied_offset
     assert len(list(desk.store.records_from(queue, saved))) == 1
@@ -89,7 +89,7 @@ async def test_a_snapshot_makes_another_node_know_the_same(desk: Desk, tmp_path:
     await other.start()
     await make_topic(other.client(), "own")
     other.follower.restore(desk.follower.snapshot())
-    assert load_state(other.config.store.root / "config").offsets == desk.parts.state.offsets
+    assert load_state(other.config.store.root / "config").offsets == desk.parts.context.state.offsets
     assert picture(other) == picture(desk)
     answer = await other.client().ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     table = orjson.loads(answer.body)["topicConfigTable"]
@@ -108,11 +108,11 @@ async def test_what_is_no_snapshot_changes_nothing(desk: Desk, snapshot: bytes) 
 
 
 async def test_a_state_record_that_cannot_be_read_is_skipped_and_counted(desk: Desk, client: MemoryClient) -> None:
-    drafts = desk.parts.state_log._drafts
-    desk.parts.appender.add(drafts.state(b'{"topics":{"T":{"perm":"six"}}}'))
-    await eventually(lambda: desk.parts.state_log.skipped == 1)
+    drafts = desk.parts.context.state_log._drafts
+    desk.parts.context.appender.add(drafts.state(b'{"topics":{"T":{"perm":"six"}}}'))
+    await eventually(lambda: desk.parts.context.state_log.skipped == 1)
     await make_topic(client)
-    assert "T" in desk.parts.state.topics
+    assert "T" in desk.parts.context.state.topics
 
 
 # ---- files

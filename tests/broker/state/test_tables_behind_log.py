@@ -106,7 +106,7 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     cut_log(desk.config.store.root, durable)
 
     await desk.start()
-    client, state = desk.client(), desk.parts.state
+    client, state = desk.client(), desk.parts.context.state
     assert desk.store.log.max_offset == state.applied_offset == durable
     await make_topic(client, "after")
     await make_group(client, "after")

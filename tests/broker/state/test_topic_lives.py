@@ -107,13 +107,13 @@ async def test_offsets_and_checkpoints_do_not_outlive_the_removal(desk: Desk, cl
         reported = report.start(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="5"))  # in the removal's turn
         removal = client.start(DELETE, {"topic": "T"})
         await placed(desk, end)
-        desk.parts.offsets.commit("T", "g", 0, 4)  # one-way, as a pull brings it
+        desk.parts.context.offsets.commit("T", "g", 0, 4)  # one-way, as a pull brings it
         desk.parts.pop.progress.checkpoints.send_again(list(desk.parts.pop.progress.checkpoints._open))
-        desk.parts.offsets.send()
+        desk.parts.context.offsets.send()
     assert (await report.answer_to(reported)).code == 0
     assert (await client.answer_to(removal)).code == 0
-    await desk.parts.offsets.drain()
-    state = desk.parts.state
+    await desk.parts.context.offsets.drain()
+    state = desk.parts.context.state
     assert ({name for name in state.offsets if name.startswith("T@")}, state.pop.checkpoints) == (set(), {})
     await make_topic(client)
     await send(client, b"new")
@@ -126,17 +126,17 @@ async def test_a_timer_that_was_made_ready_waits_until_the_removal_is_decided(de
         await send(client, b"old")
     due = now_ms() + 1300
     await send_timer(client, b"timer", "K", TIMER_DELIVER_MS=due)
-    await eventually(lambda: bool(desk.parts.timer._due), "the timer is made ready")
+    await eventually(lambda: bool(desk.parts.delay.timer._due), "the timer is made ready")
     with nothing_commits(desk):
         end = desk.store.log.max_offset
         removal = client.start(DELETE, {"topic": "T"})
         await placed(desk, end)
         end = desk.store.log.max_offset
         await eventually(lambda: now_ms() > due + 50)
-        assert not desk.parts.timer.delivered
+        assert not desk.parts.delay.timer.delivered
     await client.answer_to(removal)
     await make_topic(client)
-    await eventually(lambda: desk.parts.timer.delivered == 1, "the timer comes")
+    await eventually(lambda: desk.parts.delay.timer.delivered == 1, "the timer comes")
     assert await read_all(desk) == [(0, b"timer")]
 
 
@@ -151,7 +151,7 @@ async def test_records_behind_a_removal_enter_the_queue_that_other_nodes_put_the
         late = desk.client().start(RequestCode.SEND_MESSAGE_V2, send_fields(), b"late")
         await placed(desk, end)
         desk.store.queues.delete_topic("T")  # as the removal in front of it, were it dispatched now
-        desk.parts.targets.forget()
+        desk.parts.context.targets.forget()
     assert late
     (queue,) = desk.store.queues.of_topic("T")
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (3, 4, 4)
@@ -177,7 +177,7 @@ async def test_stale_units_of_a_trimmed_queue_do_not_move_the_new_lifes_numbers(
         queue.put(position, 100, 0, number)
     for number, (position, size) in enumerate(new):
         queue.put(position, size, 0, number)
-    drop_stale_units(desk.store.queues, desk.parts.state)
+    drop_stale_units(desk.store.queues, desk.parts.context.state)
     assert (queue.min_offset, queue.max_offset) == (0, fresh)
     queue.next_offset = queue.max_offset
     assert (await send(client, b"next")).ext["queueOffset"] == str(fresh)

@@ -101,7 +101,7 @@ async def test_a_commit_stores_the_message_then_the_op_record(tmp_path: Path) ->
     await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
     (op,) = of(desk, OP_TOPIC)
     assert (op.body, op.properties, op.queue_id) == (b"0,", b"WAIT\x01true\x02TAGS\x01d\x02", 0)
-    offsets = desk.parts.state.offsets  # a round may record the one before the other
+    offsets = desk.parts.context.state.offsets  # a round may record the one before the other
     await eventually(lambda: offsets.get(HALF_KEY) == offsets.get(OP_KEY) == {0: 1}, "progress")
     await desk.stop()
 
@@ -137,8 +137,8 @@ async def test_ends_of_transactions_are_gathered_into_one_op_record(desk: Desk, 
     for number in range(3):
         await end(client, await send_half(client, f"K{number}"), COMMIT)
     assert of(desk, OP_TOPIC) == []
-    desk.parts.leadership.stop_deliveries()
-    await desk.parts.deliveries.drain()
+    desk.parts.stop()
+    await desk.parts.delay.deliveries.drain()
     await eventually(lambda: bool(of(desk, OP_TOPIC)), "an op record")
     assert [op.body for op in of(desk, OP_TOPIC)] == [b"0,1,2,"]
 
@@ -236,9 +236,9 @@ async def test_a_producer_is_asked_and_its_answer_decides(desk: Desk, client: Me
     changes = {name: question.ext[name] for name in ("commitLogOffset", "tranStateTableOffset")}
     assert (await end(client, sent, COMMIT, fromTransactionCheck="true", **changes)).code == 0
     assert [record.body for record in of(desk, "T")] == [b"half"]
-    checks = desk.parts.transactions.checks
-    await eventually(lambda: desk.parts.state.offsets.get(HALF_KEY, {}).get(0, 0) >= 2, "progress")
-    assert (desk.parts.transactions.open_count, checks) == (0, desk.parts.transactions.checks)
+    checks = desk.parts.transactions.service.checks
+    await eventually(lambda: desk.parts.context.state.offsets.get(HALF_KEY, {}).get(0, 0) >= 2, "progress")
+    assert (desk.parts.transactions.service.open_count, checks) == (0, desk.parts.transactions.service.checks)
 
 
 @pytest.mark.parametrize("desk", [QUICK], indirect=True)
@@ -250,7 +250,7 @@ async def test_a_late_decision_of_the_producers_own_counts_for_the_copy_that_was
     sent = await send_half(client)
     await asked(client)
     await end(client, sent, COMMIT)
-    await eventually(lambda: desk.parts.transactions.open_count == 0, "none is open")
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0, "none is open")
     assert len(of(desk, "T")) == 1
     assert of(desk, GIVEN_UP_TOPIC) == []
 
@@ -262,7 +262,7 @@ async def test_a_decision_that_comes_while_its_message_is_put_back_counts(
 ) -> None:
     await make_topic(client, "T", 2)
     sent = await send_half(client)
-    service = desk.parts.transactions
+    service = desk.parts.transactions.service
     service._check(service._run)
     opaque = client.start(RequestCode.END_TRANSACTION, end_fields(sent, decision))
     assert len(of(desk, HALF_TOPIC)) == 1, "the copy is on its way"
@@ -281,7 +281,7 @@ async def test_messages_of_two_topics_with_one_key_are_both_open_when_one_is_put
     sent.append(
         await send(client, b"other", topic="U", g=born, i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02")
     )
-    service = desk.parts.transactions
+    service = desk.parts.transactions.service
     service._check(service._run)
     await eventually(lambda: len(of(desk, HALF_TOPIC)) == 4, "two copies")
     for one in sent:
@@ -318,7 +318,7 @@ async def test_a_transaction_that_nobody_decides_is_given_up(desk: Desk, client:
     (record,) = of(desk, GIVEN_UP_TOPIC)
     assert (record.property_map["TRANSACTION_CHECK_TIMES"], record.body) == ("2", b"half")
     assert len(of(desk, HALF_TOPIC)) == 3
-    await eventually(lambda: desk.parts.transactions.open_count == 0)
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0)
     assert of(desk, "T") == []
 
 
@@ -327,13 +327,13 @@ async def test_a_message_that_was_given_up_can_be_asked_about_again(desk: Desk, 
     await make_topic(client, "T", 2)
     sent = await send_half(client)
     await eventually(lambda: bool(of(desk, GIVEN_UP_TOPIC)), "given up")
-    await eventually(lambda: desk.parts.transactions.open_count == 0)
+    await eventually(lambda: desk.parts.transactions.service.open_count == 0)
     desk.config.transaction_check_max = 1000
     (record,) = of(desk, GIVEN_UP_TOPIC)
     assert (await client.ask(RESUME, {"msgId": record.offset_message_id, "topic": "T"})).code == 0
-    await eventually(lambda: desk.parts.transactions.open_count == 1)
+    await eventually(lambda: desk.parts.transactions.service.open_count == 1)
     assert (await client.ask(RESUME, {"msgId": record.offset_message_id})).code == 0  # once is enough
-    assert desk.parts.transactions.open_count == 1
+    assert desk.parts.transactions.service.open_count == 1
     await beat(client)
     question = await asked(client)
     fields = {name: question.ext[name] for name in ("tranStateTableOffset", "commitLogOffset")}
@@ -364,7 +364,7 @@ async def test_a_fresh_half_message_is_left_alone(desk: Desk, client: MemoryClie
         return seen > 40
 
     await eventually(rounds_have_passed)
-    service = desk.parts.transactions
+    service = desk.parts.transactions.service
     assert (service.checks, service.open_count, len(of(desk, HALF_TOPIC))) == (0, 1, 1)
 
 
@@ -387,8 +387,8 @@ async def test_open_and_decided_transactions_are_known_after_a_restart(tmp_path:
     assert (await end(client, sent[1], COMMIT)).code == 0
     assert (await end(client, sent[2], COMMIT)).code == 0
     assert sorted(record.body for record in of(desk, "T")) == [b"0", b"1"]
-    assert desk.parts.transactions.open_count == 1
-    assert desk.parts.transactions.counts.counts == {"T": 1}
+    assert desk.parts.transactions.service.open_count == 1
+    assert desk.parts.transactions.service.counts.counts == {"T": 1}
     await desk.stop()
     counts = orjson.loads((tmp_path / "config" / "transactionMetrics").read_bytes())
     assert counts["transactionCount"]["T"]["count"] == 1
@@ -401,12 +401,12 @@ async def test_a_commit_whose_op_record_is_lost_with_its_leader_is_not_stored_ag
     await make_topic(client, "T", 2)
     sent = await send_half(client)
     await end(client, sent, COMMIT)
-    desk.parts.transactions._ops.forget()
+    desk.parts.transactions.service._ops.forget()
     await desk.stop(save_tables=False)
     await desk.start()
     assert of(desk, OP_TOPIC) == []
-    await eventually(lambda: desk.parts.transactions._is_ready)
-    assert desk.parts.transactions.open_count == 0
+    await eventually(lambda: desk.parts.transactions.service._is_ready)
+    assert desk.parts.transactions.service.open_count == 0
     assert (await end(desk.client(), sent, COMMIT)).code == 0
     assert len(of(desk, "T")) == 1
     await desk.stop()

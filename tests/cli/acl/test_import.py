@@ -145,7 +145,7 @@ async def namesrv(tmp_path: Path, identity: Identity) -> AsyncIterator[str]:
     settings: dict[str, Any] = {"listen_host": "127.0.0.1", "listen_port": 0, "namesrv_addrs": (server.address,)}
     broker = Broker(small_config(tmp_path / "store", **settings, tls=tls, auth=auth))
     await broker.start()
-    await eventually(lambda: "root" in broker.parts.state.users and server.table.group("b") is not None)
+    await eventually(lambda: "root" in broker.parts.context.state.users and server.table.group("b") is not None)
     yield server.address
     await broker.close()
     await server.close()

@@ -5,10 +5,9 @@
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
 
-from collections.abc import Callable, Iterable
-
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
+from broker.pull.held_pulls import HeldPulls
 from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
@@ -19,14 +18,13 @@ from ledgermq.remoting.codec.java_json import QueueId, queue_map
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.message_store import MessageStore
-from store.queues.consume_queue import ConsumeQueue
 
 
 class OffsetMoves:
     """Moves groups.
 
     Args:
-        release_pulls: has the pulls that wait at these queues answered, so that their clients hear of the move.
+        held_pulls: those of the moved queues are answered, so that their clients hear of the move.
     """
 
     def __init__(
@@ -37,7 +35,7 @@ class OffsetMoves:
         clients: ClientTable,
         role: Role,
         store: MessageStore,
-        release_pulls: Callable[[Iterable[ConsumeQueue]], None],
+        held_pulls: HeldPulls,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -45,7 +43,7 @@ class OffsetMoves:
         self._clients = clients
         self._role = role
         self._store = store
-        self._release_pulls = release_pulls
+        self._held_pulls = held_pulls
 
     def reset_offset(self, connection: Connection, command: Command) -> None:
         """222: set a group's offsets in a topic to a time, to the end (timestamp -1), or in one queue to an offset."""
@@ -88,7 +86,7 @@ class OffsetMoves:
 
         for number, offset in table.items():
             self._offsets.reset(topic, group, number, offset, done)
-        self._release_pulls(self._store.queues.of_topic(topic))
+        self._held_pulls.release(self._store.queues.of_topic(topic))
 
     def _check_in_queue(self, topic: str, queue_id: int, offset: int) -> None:
         queue = self._store.queues.find(topic, queue_id)

@@ -1,19 +1,13 @@
-"""POP as a whole: its parts, tied together.
+"""POP: messages taken without owning queues, acknowledged one by one.
 
 PopProgress <- TakeRequests, AckRequests, ReviveService     (what is taken and not acknowledged)
 HeldPops <- TakeRequests, LookRequests                      (who waits)
 AssignmentRequests                                          (who reads what, and how)
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
@@ -26,17 +20,14 @@ from broker.pop.revive import ReviveService
 from broker.pop.take_requests import TakeRequests
 from broker.pop.waiting import HeldPops
 from broker.pull.filter_turns import FilterTurns
-from broker.role import Role
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
-from broker.state.tables import Propose, ReplicatedState
-from broker.subsystem import Serve
+from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 
+_TIDY_SECONDS = 10.0
 
-class PopService:
+
+class PopSubsystem(Subsystem):
     """Everything that serves POP.
 
     Attributes:
@@ -45,24 +36,14 @@ class PopService:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        state: ReplicatedState,
-        metadata: Metadata,
+        context: BrokerContext,
         clients: ClientTable,
-        offsets: ConsumerOffsets,
-        role: Role,
-        store: MessageStore,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        counting: Counting,
-        propose: Propose,
-        is_start_at_hand: Callable[[ConsumeQueue], bool],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
         turns: FilterTurns,
+        is_start_at_hand: Callable[[ConsumeQueue], bool],
     ) -> None:
+        config, state, metadata, offsets = context.config, context.state, context.metadata, context.offsets
+        role, store, counting = context.role, context.store, context.counting
+        loop, clock_ms = context.loop, context.clock_ms
         self._clock_ms = clock_ms
         self.progress = PopProgress(state, offsets, role, loop, clock_ms, counting.events)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
@@ -71,11 +52,22 @@ class PopService:
         checks = PopChecks(config, metadata)
         reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
         self.revive = ReviveService(
-            config, metadata, role, store, targets, drafts, appender, self.progress, loop, clock_ms, counting.events
+            config,
+            metadata,
+            role,
+            store,
+            context.targets,
+            context.drafts,
+            context.appender,
+            self.progress,
+            loop,
+            clock_ms,
+            counting.events,
         )
         self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
-        self.acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
-        self.looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
+        self._acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
+        self._looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
+        propose, spawn = context.state_log.propose, context.spawn
         self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)
 
     def requests(self) -> Mapping[int, Serve]:
@@ -83,12 +75,12 @@ class PopService:
         code = RequestCode
         return {
             code.POP_MESSAGE: self.take.pop,
-            code.ACK_MESSAGE: self.acks.ack,
-            code.BATCH_ACK_MESSAGE: self.acks.batch_ack,
-            code.CHANGE_MESSAGE_INVISIBLETIME: self.acks.change_invisible,
-            code.PEEK_MESSAGE: self.looks.peek,
-            code.NOTIFICATION: self.looks.notify,
-            code.POLLING_INFO: self.looks.polling_info,
+            code.ACK_MESSAGE: self._acks.ack,
+            code.BATCH_ACK_MESSAGE: self._acks.batch_ack,
+            code.CHANGE_MESSAGE_INVISIBLETIME: self._acks.change_invisible,
+            code.PEEK_MESSAGE: self._looks.peek,
+            code.NOTIFICATION: self._looks.notify,
+            code.POLLING_INFO: self._looks.polling_info,
             code.QUERY_ASSIGNMENT: self.assignments.query,
             code.SET_MESSAGE_REQUEST_MODE: self.assignments.set_mode,
             code.GET_ALL_MESSAGE_REQUEST_MODE: self.assignments.all_modes,
@@ -114,13 +106,24 @@ class PopService:
         self.held.release()
         self._held_looks.release()
 
-    def wake(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """Answer the requests that wait for messages of these queues."""
         self.held.wake(queues)
         self._held_looks.wake(queues)
 
-    def tidy(self) -> None:
-        """Forget who is gone and what is old; to be called now and then."""
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Forget clients that are gone and locks that are over."""
+        return ((_TIDY_SECONDS, self._tidy),)
+
+    async def drain(self) -> None:
+        """Wait for what was taken and acknowledged."""
+        await self.progress.drain()
+
+    def forget_group(self, group: str) -> None:
+        """Drop its locks of queues that are read in order."""
+        self.progress.orders.forget_group(group)
+
+    def _tidy(self) -> None:
         self.held.drop_gone()
         self._held_looks.drop_gone()
         self.progress.orders.expire(self._clock_ms())

@@ -1,0 +1,104 @@
+"""Administration: topics, figures, cleaning, offsets moved, replicas, hand-over of leadership."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from broker.admin.broker_requests import BrokerRequests
+from broker.admin.cleaning import CleaningRequests
+from broker.admin.offset_moves import OffsetMoves
+from broker.admin.registration import Announcement
+from broker.admin.replica_requests import ReplicaRequests
+from broker.admin.runtime_info import SAMPLE_SECONDS, RuntimeInfo, Totals
+from broker.admin.topic_requests import TopicRequests
+from broker.admin.transfer import TRANSFER_LEADERSHIP, TransferRequests
+from broker.context import BrokerContext
+from broker.groups.clients import ClientTable
+from broker.pull.held_pulls import HeldPulls
+from broker.state.settings import PERM_READ_WRITE
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.codec.codes import RequestCode
+
+
+class AdminSubsystem(Subsystem):
+    """Serves administrators.
+
+    Args:
+        totals: counts since the start.
+        waiting_figures: what GET_BROKER_RUNTIME_INFO tells of timers and delay levels.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        clients: ClientTable,
+        held_pulls: HeldPulls,
+        totals: Callable[[], Totals],
+        waiting_figures: Callable[[], dict[str, str]],
+    ) -> None:
+        config, metadata, offsets = context.config, context.metadata, context.offsets
+        role, store, spawn = context.role, context.store, context.spawn
+        self._config = config
+        self._metadata = metadata
+        self._log = store.log
+        self._forwarding = context.forwarding
+        self.runtime = RuntimeInfo(config, totals, context.counting, waiting_figures, store)
+        self._topics = TopicRequests(config, context.state, metadata, offsets, role, store, context.announce, spawn)
+        self._broker = BrokerRequests(config, role, self.runtime, context.counting.statistics)
+        self._cleaning = CleaningRequests(metadata, context.targets, store, spawn)
+        self._offset_moves = OffsetMoves(config, metadata, offsets, clients, role, store, held_pulls)
+        self._replicas = ReplicaRequests(config, role, store.log)
+        self._transfer = TransferRequests(store.log, role, offsets, spawn)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code."""
+        return {**self._of_topics(), **self._of_the_broker(), **self._of_replicas()}
+
+    def _of_topics(self) -> Mapping[int, Serve]:
+        code, topics = RequestCode, self._topics
+        return {
+            code.UPDATE_AND_CREATE_TOPIC: topics.update_topic,
+            code.UPDATE_AND_CREATE_TOPIC_LIST: topics.update_topics,
+            code.DELETE_TOPIC_IN_BROKER: self._forwarding.by_leader(topics.delete_topic),
+            code.GET_ALL_TOPIC_CONFIG: topics.all_topics,
+            code.GET_TOPIC_CONFIG: topics.topic_config,
+            code.GET_TOPIC_STATS_INFO: topics.topic_stats,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
+            code.INVOKE_BROKER_TO_RESET_OFFSET: self._offset_moves.reset_offset,
+            code.CLONE_GROUP_OFFSET: self._offset_moves.clone_offsets,
+        }
+
+    def _of_the_broker(self) -> Mapping[int, Serve]:
+        code, broker, cleaning = RequestCode, self._broker, self._cleaning
+        return {
+            code.GET_BROKER_CONFIG: broker.broker_config,
+            code.GET_BROKER_RUNTIME_INFO: broker.runtime_info,
+            code.VIEW_BROKER_STATS_DATA: broker.view_statistics,
+            code.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning.expired_queues,
+            code.CLEAN_UNUSED_TOPIC: cleaning.unused_topics,
+            code.DELETE_EXPIRED_COMMITLOG: cleaning.expired_log,
+        }
+
+    def _of_replicas(self) -> Mapping[int, Serve]:
+        code, replicas = RequestCode, self._replicas
+        return {
+            code.GET_BROKER_HA_STATUS: replicas.status,
+            code.GET_BROKER_EPOCH_CACHE: replicas.terms,
+            code.NOTIFY_MIN_BROKER_ID_CHANGE: replicas.min_broker_changed,
+            code.RESET_MASTER_FLUSH_OFFSET: replicas.reset_master_flush_offset,
+            code.EXPORT_ROCKSDB_CONFIG_TO_JSON: replicas.nothing_elsewhere,
+            code.POP_ROLLBACK: replicas.nothing_elsewhere,
+            TRANSFER_LEADERSHIP: self._transfer.transfer,
+        }
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Sample the totals, of which rates are made."""
+        return ((SAMPLE_SECONDS, self.runtime.sample),)
+
+    def describe(self) -> Announcement:
+        """What nameservers are told: the topics with what this broker permits; where that is less, another version."""
+        topics, version = self._metadata.topics(), self._topics.topic_version()
+        allowed = self._config.broker_permission
+        if withheld := PERM_READ_WRITE & ~allowed:
+            topics = {name: replace(topic, perm=topic.perm & allowed) for name, topic in topics.items()}
+            version = replace(version, counter=version.counter + withheld)
+        return Announcement(topics, version, self._log.confirm_offset)

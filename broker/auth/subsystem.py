@@ -1,0 +1,57 @@
+"""Users and policies: who may do what, and the requests that change it."""
+
+from collections.abc import Mapping
+
+from broker.auth.guard import Guard
+from broker.auth.requests import AuthRequests
+from broker.context import BrokerContext
+from broker.state import names
+from broker.subsystem import Serve, Subsystem
+from ledgermq.message.properties import REAL_TOPIC
+from ledgermq.message.record import decode_record
+from ledgermq.remoting.codec.codes import RequestCode
+
+
+class AuthSubsystem(Subsystem):
+    """Checks requests, and serves those about users and policies.
+
+    Attributes:
+        guard: to be asked before a request is served.
+    """
+
+    def __init__(self, context: BrokerContext) -> None:
+        config, state = context.config, context.state
+        self._store = context.store
+        self._super_users = config.auth.super_users()
+        self._forwarding = context.forwarding
+        self.guard = Guard(config.auth, config.cluster_name, state.user, state.acl, self.topic_at)
+        self._requests = AuthRequests(state, context.role, self.guard, context.state_log.propose, context.loop.time)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code. Tools ask each member of a cluster for a change, and the leader makes it."""
+        code, own, by_leader = RequestCode, self._requests, self._forwarding.by_leader
+        return {
+            code.AUTH_CREATE_USER: by_leader(own.create_user),
+            code.AUTH_UPDATE_USER: by_leader(own.update_user),
+            code.AUTH_DELETE_USER: by_leader(own.delete_user),
+            code.AUTH_GET_USER: own.get_user,
+            code.AUTH_LIST_USER: own.list_users,
+            code.AUTH_CREATE_ACL: by_leader(own.put_acl),
+            code.AUTH_UPDATE_ACL: by_leader(own.put_acl),
+            code.AUTH_DELETE_ACL: by_leader(own.delete_acl),
+            code.AUTH_GET_ACL: own.get_acl,
+            code.AUTH_LIST_ACL: own.list_acls,
+        }
+
+    def lead(self) -> None:
+        """Make the users of the configuration."""
+        self._requests.make_users(self._super_users)
+
+    def topic_at(self, physical_offset: int) -> str | None:
+        """The topic of the record there, for one that waits elsewhere the topic it is for; None: there is no record."""
+        found = self._store.look_up(physical_offset)
+        if found is None:
+            return None
+        record = decode_record(found)
+        waits = record.topic in names.WAITING_TOPICS or record.topic == names.CHECKED_OUT_TOPIC
+        return record.property_map.get(REAL_TOPIC, record.topic) if waits else record.topic

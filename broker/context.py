@@ -1,0 +1,88 @@
+"""What every subsystem stands on: settings, clocks, the store, the replicated tables and the way into the log.
+
+ReplicatedState <- Metadata, ConsumerOffsets <- StateLog      what the log carries
+SendTargets, DraftMaker, Appender, SendAnswers                what goes into the log, and who hears of it
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+
+from broker.append.answers import SendAnswers
+from broker.append.appender import Appender
+from broker.append.drafts import DraftMaker
+from broker.append.state_log import StateLog
+from broker.append.target import SendTargets
+from broker.config import BrokerConfig
+from broker.counting.counting import Counting
+from broker.forwarding import LeaderForwarding
+from broker.role import Role
+from broker.state.metadata import Metadata
+from broker.state.new_topics import NewTopics
+from broker.state.offsets import ConsumerOffsets
+from broker.state.tables import ReplicatedState
+from broker.timers import Spawn
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.message_store import MessageStore
+
+
+class BrokerContext:
+    """Shared by all subsystems.
+
+    Args:
+        state: the tables as loaded from disk.
+        store_host: encoded address that records and message ids carry.
+        announce: waits until the nameservers that answer have been told.
+        announce_soon: has the nameservers told of topics that changed; with None, of everything.
+        spawn: runs a coroutine until the broker stops.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: ReplicatedState,
+        store: MessageStore,
+        store_host: bytes,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        announce: Callable[[], Awaitable[None]],
+        announce_soon: Callable[[Collection[str] | None], None],
+        spawn: Spawn,
+    ) -> None:
+        self.config = config
+        self.state = state
+        self.store = store
+        self.store_host = store_host
+        self.loop = loop
+        self.announce = announce
+        self.announce_soon = announce_soon
+        self.spawn = spawn
+        self.clock_ms = wall_clock_ms
+        not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
+        self.role = Role(config, not_yet)
+        self.counting = Counting(config.cluster_name, config.metrics_label_sets_max, loop.time)
+        self.answers = SendAnswers(store_host, self.counting.calls, config.region_id, config.trace_on)
+        self.appender = Appender(store.put, self.answers, self.counting.settled, loop)
+        self.drafts = DraftMaker(store.queues, store_host)
+        self.state_log = StateLog(state, self.appender, self.drafts)
+        self.new_topics = NewTopics(announce, spawn, loop)
+        self.metadata = Metadata(config, state, self.role, self.state_log.propose, self.new_topics)
+        self.targets = SendTargets(
+            config,
+            self.metadata,
+            self.role,
+            store.queues,
+            self.new_topics,
+            self.counting.arrivals,
+            lambda: store.disk_full,
+        )
+        self.metadata.on_changed = self.new_topics.on_known = self.state_log.on_refused = self.targets.forget
+        self.offsets = ConsumerOffsets(state, self.role, self.state_log.propose, self.metadata.is_undecided, loop)
+        self.metadata.before_removal = self.offsets.send
+        self.forwarding = LeaderForwarding(self.role, spawn)
+
+
+def wall_clock_ms() -> int:
+    """Ms since the epoch: the clock of store times."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,87 @@
+"""What waits for a time: delay levels and timers; and the record of what was delivered, which transactions share.
+
+Deliveries <- DelayService, TimerService        Parking <- sends, TimerRequests
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from broker.context import BrokerContext
+from broker.delay.deliveries import Deliveries
+from broker.delay.levels import DelayService
+from broker.delay.parking import Parking
+from broker.delay.timer_drafts import TimerDrafts
+from broker.delay.timer_requests import TimerRequests
+from broker.delay.timer_service import TimerService
+from broker.state import names
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.codec.codes import RequestCode
+from store.queues.consume_queue import ConsumeQueue
+from store.timer.timer_index import TimerIndex
+
+
+class DelaySubsystem(Subsystem):
+    """Parks messages, and delivers them when their time has come.
+
+    Args:
+        timer_index: as loaded from disk.
+    """
+
+    def __init__(self, context: BrokerContext, timer_index: TimerIndex) -> None:
+        config, metadata, state = context.config, context.metadata, context.state
+        role, store, targets, drafts = context.role, context.store, context.targets, context.drafts
+        loop, clock_ms = context.loop, context.clock_ms
+        self._flush_seconds = config.timer_flush_interval_ms / 1000
+        self.deliveries = deliveries = Deliveries(
+            store.log, state, context.appender, context.state_log.propose, loop, context.counting.arrivals
+        )
+        self.parking = Parking(config, targets, timer_index, clock_ms)
+        self.levels = DelayService(metadata, state, deliveries, role, store, targets, drafts, loop, clock_ms)
+        timer_drafts = TimerDrafts(metadata, store, targets, drafts)
+        self.timer = TimerService(
+            config, timer_index, state, deliveries, role, store, timer_drafts, loop, clock_ms, context.counting.events
+        )
+        self._timer_requests = TimerRequests(
+            config, metadata, role, self.timer, self.parking, targets, drafts, context.appender, clock_ms
+        )
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code."""
+        code = RequestCode
+        return {
+            code.GET_ALL_DELAY_OFFSET: self.levels.all_offsets,
+            code.RECALL_MESSAGE: self._timer_requests.recall,
+            code.GET_TIMER_CHECK_POINT: self._timer_requests.check_point,
+            code.GET_TIMER_METRICS: self._timer_requests.metrics,
+        }
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Write the timer index to disk."""
+        return ((self._flush_seconds, self.timer.sync),)
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """Look at what has come into the topics in which messages wait."""
+        if any(queue.topic in names.WAITING_TOPICS for queue in queues):
+            self.levels.wake(queues)
+            self.timer.follower.wake(queues)
+
+    def resume(self) -> None:
+        """Deliver what is due."""
+        self.levels.resume()
+        self.timer.resume()
+
+    def follow(self) -> None:
+        """The leader delivers."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Deliver nothing more."""
+        self.levels.stop()
+        self.timer.stop()
+
+    async def drain(self) -> None:
+        """Wait for the progress of deliveries, those of transactions too."""
+        await self.deliveries.drain()
+
+    def figures(self) -> dict[str, str]:
+        """What GET_BROKER_RUNTIME_INFO tells of timers and delay levels."""
+        return self.timer.figures() | self.levels.figures()

@@ -1,0 +1,102 @@
+"""Consumer groups and the clients in them: who is connected, where groups are, which queues are locked.
+
+ClientTable, QueueLocks <- ClientRequests             who is connected
+ConsumerOffsets <- OffsetRequests, ConsumerAdmin      where groups are
+Metadata <- GroupRequests                             which groups there are
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from broker.context import BrokerContext
+from broker.groups.client_requests import ClientRequests
+from broker.groups.clients import ClientTable, ConsumerGroup
+from broker.groups.consumer_admin import ConsumerAdmin
+from broker.groups.group_requests import GroupRequests
+from broker.groups.locks import QueueLocks
+from broker.groups.offset_requests import OffsetRequests
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.codec.codes import RequestCode
+
+_EXPIRE_SECONDS = 10.0
+
+
+class GroupSubsystem(Subsystem):
+    """Everything that serves groups and clients, but for the messages themselves."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        config, metadata, offsets = context.config, context.metadata, context.offsets
+        role, store, spawn = context.role, context.store, context.spawn
+        self.clients = ClientTable(context.loop.time, self._on_members_changed)
+        self.locks = QueueLocks(context.loop.time)
+        self._client_requests = ClientRequests(
+            config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
+        )
+        self._group_requests = GroupRequests(context.state, metadata, offsets, role)
+        self._consumers = ConsumerAdmin(
+            config, metadata, offsets, self.clients, store, context.counting.statistics, spawn
+        )
+        self.offset_requests = OffsetRequests(metadata, offsets, role, store)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code."""
+        return {**self._of_clients(), **self._of_groups(), **self._of_offsets()}
+
+    def _of_clients(self) -> Mapping[int, Serve]:
+        code, clients = RequestCode, self._client_requests
+        return {
+            code.HEART_BEAT: clients.heartbeat,
+            code.UNREGISTER_CLIENT: clients.unregister,
+            code.GET_CONSUMER_LIST_BY_GROUP: clients.members,
+            code.CHECK_CLIENT_CONFIG: clients.check_client_config,
+            code.LOCK_BATCH_MQ: clients.lock,
+            code.UNLOCK_BATCH_MQ: clients.unlock,
+            code.GET_CONSUMER_CONNECTION_LIST: clients.consumer_connections,
+            code.GET_PRODUCER_CONNECTION_LIST: clients.producer_connections,
+            code.GET_CONSUMER_RUNNING_INFO: clients.running_info,
+            code.CONSUME_MESSAGE_DIRECTLY: clients.consume_directly,
+        }
+
+    def _of_groups(self) -> Mapping[int, Serve]:
+        code, groups, consumers = RequestCode, self._group_requests, self._consumers
+        return {
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.update_group,
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.update_groups,
+            code.DELETE_SUBSCRIPTIONGROUP: groups.delete_group,
+            code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_groups,
+            code.GET_SUBSCRIPTIONGROUP_CONFIG: groups.group_config,
+            code.UPDATE_AND_GET_GROUP_FORBIDDEN: groups.group_forbidden,
+            code.GET_CONSUME_STATS: consumers.consume_stats,
+            code.GET_BROKER_CONSUME_STATS: consumers.all_consume_stats,
+            code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumers.consumer_status,
+            code.QUERY_TOPIC_CONSUME_BY_WHO: consumers.topic_consumers,
+            code.QUERY_CONSUME_TIME_SPAN: consumers.time_span,
+            code.QUERY_CORRECTION_OFFSET: consumers.correction_offsets,
+            code.QUERY_CONSUME_QUEUE: consumers.queue_units,
+            code.QUERY_TOPICS_BY_CONSUMER: consumers.topics_of_group,
+            code.QUERY_SUBSCRIPTION_BY_CONSUMER: consumers.subscription_of_group,
+            code.GET_ALL_PRODUCER_INFO: consumers.all_producers,
+        }
+
+    def _of_offsets(self) -> Mapping[int, Serve]:
+        code, offsets = RequestCode, self.offset_requests
+        return {
+            code.QUERY_CONSUMER_OFFSET: offsets.query_consumer_offset,
+            code.UPDATE_CONSUMER_OFFSET: offsets.update_consumer_offset,
+            code.GET_ALL_CONSUMER_OFFSET: offsets.all_consumer_offsets,
+            code.SEARCH_OFFSET_BY_TIMESTAMP: offsets.search_offset,
+            code.GET_MAX_OFFSET: offsets.max_offset,
+            code.GET_MIN_OFFSET: offsets.min_offset,
+            code.GET_EARLIEST_MSG_STORETIME: offsets.earliest_store_time,
+            code.VIEW_MESSAGE_BY_ID: offsets.view_message,
+        }
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Forget clients and locks that are not renewed."""
+        return (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
+
+    def follow(self) -> None:
+        """The leader gives out the locks."""
+        self.locks.clear()
+
+    def _on_members_changed(self, group: ConsumerGroup) -> None:
+        self._client_requests.notify_members(group)

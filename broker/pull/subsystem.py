@@ -1,0 +1,73 @@
+"""Reading by pull: pulls, those that wait, cold data, queries by key."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from broker.context import BrokerContext
+from broker.groups.clients import ClientTable
+from broker.groups.subscription_refresh import SubscriptionRefresh
+from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
+from broker.pull.filter_turns import FilterTurns
+from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
+from broker.pull.processor import PullProcessor
+from broker.pull.query import QueryRequests
+from broker.subsystem import Serve, Subsystem
+from ledgermq.remoting.codec.codes import RequestCode
+from store.queues.consume_queue import ConsumeQueue
+
+
+class PullSubsystem(Subsystem):
+    """Everything that reads messages for consumers, but POP.
+
+    Attributes:
+        turns: shared by all reads with costly filters, those of POP too.
+    """
+
+    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+        config, store, clock = context.config, context.store, context.loop.time
+        self._queues = store.queues
+        self.held = HeldPulls(clock)
+        self.turns = FilterTurns(context.loop)
+        self.cold = ColdReads(config, clients, store.log, clock)
+        self.processor = PullProcessor(
+            config,
+            context.metadata,
+            clients,
+            context.offsets,
+            context.role,
+            store,
+            self.held,
+            SubscriptionRefresh(clients, clock),
+            context.counting.departures,
+            self.cold,
+            self.turns,
+        )
+        self.query = QueryRequests(config, store, context.spawn)
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code."""
+        code, cold = RequestCode, self.cold
+        return {
+            code.PULL_MESSAGE: self.processor.pull,
+            code.LITE_PULL_MESSAGE: self.processor.pull,
+            code.QUERY_MESSAGE: self.query.query,
+            code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: cold.set_thresholds,
+            code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: cold.remove_threshold,
+            code.GET_COLD_DATA_FLOW_CTR_INFO: cold.show,
+            code.SET_COMMITLOG_READ_MODE: cold.set_read_ahead,
+        }
+
+    def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
+        """Answer pulls whose time is over; begin to count cold reads anew."""
+        return (SWEEP_SECONDS, self.held.sweep), (PERIOD_SECONDS, self.cold.end_period)
+
+    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
+        """Answer the pulls that wait for messages of these queues."""
+        self.held.wake(queues)
+
+    def forget_topic(self, topic: str) -> None:
+        """Answer the pulls that wait at its queues."""
+        self.held.release(self._queues.of_topic(topic))
+
+    def release(self) -> None:
+        """Answer the pulls that wait."""
+        self.held.release()

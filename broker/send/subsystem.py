@@ -1,0 +1,60 @@
+"""Sends: messages and batches, replies to requests, messages that consumers send back."""
+
+import os
+from collections.abc import Mapping
+
+from broker.context import BrokerContext
+from broker.delay.parking import Parking
+from broker.groups.clients import ClientTable
+from broker.groups.locks import QueueLocks
+from broker.send.processor import SendProcessor
+from broker.send.request_reply import RequestReply
+from broker.send.send_back import SendBack
+from broker.subsystem import Serve, Subsystem
+from ledgermq.message.ids import UniqueIdGenerator
+from ledgermq.remoting.codec.codes import RequestCode
+
+
+class SendSubsystem(Subsystem):
+    """Takes messages into this turn's batch."""
+
+    def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks, parking: Parking) -> None:
+        config, metadata, targets = context.config, context.metadata, context.targets
+        appender, store_host = context.appender, context.store_host
+        self.processor = SendProcessor(
+            config,
+            metadata,
+            targets,
+            appender,
+            context.answers,
+            context.new_topics,
+            locks,
+            parking,
+            store_host,
+            UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF),
+            context.counting,
+        )
+        self._request_reply = RequestReply(config, clients, self.processor, appender, store_host, context.spawn)
+        self._send_back = SendBack(
+            config,
+            metadata,
+            context.role,
+            context.store,
+            targets,
+            context.drafts,
+            appender,
+            context.new_topics,
+            context.counting,
+        )
+
+    def requests(self) -> Mapping[int, Serve]:
+        """What serves which request code."""
+        code = RequestCode
+        return {
+            code.SEND_MESSAGE: self.processor.send_v1,
+            code.SEND_MESSAGE_V2: self.processor.send_v2,
+            code.SEND_BATCH_MESSAGE: self.processor.send_batch,
+            code.SEND_REPLY_MESSAGE: self._request_reply.reply,
+            code.SEND_REPLY_MESSAGE_V2: self._request_reply.reply,
+            code.CONSUMER_SEND_MSG_BACK: self._send_back.send_back,
+        }

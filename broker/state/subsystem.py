@@ -1,0 +1,79 @@
+"""The replicated tables as a subsystem: what changes with the leader, and with the topics that they name."""
+
+import logging
+
+from broker.role import Role
+from broker.state.java_tables import whole_tables
+from broker.state.metadata import Metadata
+from broker.state.offsets import ConsumerOffsets
+from broker.state.tables import Propose, ReplicatedState, StateChange
+from broker.subsystem import Subsystem
+from ledgermq.remoting.refusal import Refusal
+from store.queues.queue_table import QueueTable
+
+log = logging.getLogger(__name__)
+
+
+class StateSubsystem(Subsystem):
+    """Keeps what lies before the tables (proposals, offsets not yet in the log) and the queues in step with them."""
+
+    def __init__(
+        self,
+        state: ReplicatedState,
+        metadata: Metadata,
+        offsets: ConsumerOffsets,
+        queues: QueueTable,
+        role: Role,
+        propose: Propose,
+    ) -> None:
+        self._state = state
+        self._metadata = metadata
+        self._offsets = offsets
+        self._queues = queues
+        self._role = role
+        self._propose = propose
+
+    def lead(self) -> None:
+        """Members of a Java group have tables of their own: from here on they are those of this leader."""
+        if not self._role.is_alone and self._state.is_foreign:
+            self._state.is_foreign = False
+            for change in whole_tables(self._state):
+                self._propose(change, self._on_replicated)
+
+    def follow(self) -> None:
+        """What was proposed and is not committed may never be."""
+        self._metadata.forget_proposals()
+        self._offsets.forget_ahead()
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove the topic's queues."""
+        self._queues.delete_topic(topic)
+        self._offsets.forget_topic(topic)
+
+    async def drain(self) -> None:
+        """Wait for the consumer offsets."""
+        await self._offsets.drain()
+
+    def on_applied(self, change: StateChange) -> None:
+        """A change is committed, and in the tables; topics and groups that it removes are forgotten after this."""
+        self._metadata.applied(change)
+        for key, queues in change.offsets.items():
+            if queues is None:
+                self._offsets.forget_key(key)
+        if change.topics or change.groups:
+            self._metadata.on_changed()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
+        before, applied_offset = set(self._state.topics), self._state.applied_offset
+        self._state.restore(snapshot)
+        made_again = {name for name, removed_at in self._state.removed.items() if removed_at >= applied_offset}
+        for name in before - self._state.topics.keys() | made_again:
+            self._queues.delete_topic(name)
+        self._metadata.on_changed()
+        self.follow()
+
+    def _on_replicated(self, outcome: Refusal | None) -> None:
+        if outcome is not None:
+            self._state.is_foreign = True  # the next leader tries again
+            log.warning("the tables that Java left are not replicated yet: %s", outcome)
