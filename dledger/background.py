@@ -16,7 +16,7 @@ from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import Damage
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
-from store.errors import DiskFailedError, StoreError
+from store.errors import DiskFailedError, DiskFullError, StoreError
 from store.files.mapped_file import MappedFile
 
 _SCRUB_BYTES = 256 << 10
@@ -44,6 +44,7 @@ class Checkpointer:
         self._on_failed = on_failed
         self._written: Checkpoint | None = None
         self._is_writing = False
+        self._is_full = False
 
     def picture(self) -> Checkpoint:
         """What would be written now: only what is durable counts."""
@@ -52,7 +53,7 @@ class Checkpointer:
         return Checkpoint(committed, log.last_index, log.data.flushed_offset)
 
     async def write(self) -> None:
-        """Write it if something changed since the last time."""
+        """Write it if something changed since the last time. Without room nothing is written: the next call tries."""
         checkpoint = self.picture()
         if self._is_writing or checkpoint == self._written:
             return
@@ -65,7 +66,11 @@ class Checkpointer:
             await asyncio.get_running_loop().run_in_executor(None, self._write, files, checkpoint)
             if generation == self._log.generation:
                 self._log.units.synced_up_to(checkpoint.end_index)
-            self._written = checkpoint
+            self._written, self._is_full = checkpoint, False
+        except DiskFullError as error:
+            if not self._is_full:
+                _log.warning("the checkpoint waits for room: %s", error)
+            self._is_full = True
         except StoreError as error:
             self._on_failed(error)
         finally:

@@ -7,6 +7,7 @@ The order is the promise: whoever is told that a message is acknowledged can alr
 """
 
 import logging
+from collections.abc import Callable
 
 from dledger.config import RaftConfig
 from dledger.core.roles import Role, SoftState
@@ -28,6 +29,7 @@ class LogEvents:
         config: who this node is.
         log: its entries.
         peers: where clients find them.
+        note_failure: called once, when the node has left the group.
 
     Attributes:
         batches: placed and not committed yet.
@@ -39,7 +41,8 @@ class LogEvents:
 
     node: RaftNode
 
-    def __init__(self, config: RaftConfig, log: EntryLog, peers: PeerBook) -> None:
+    def __init__(self, config: RaftConfig, log: EntryLog, peers: PeerBook, note_failure: Callable[[], None]) -> None:
+        self._note_failure = note_failure
         self._self_id = config.self_id
         self._log = log
         self._peers = peers
@@ -115,6 +118,7 @@ class LogEvents:
     def on_failed(self, error: Exception) -> None:
         """The node left the group for good."""
         _log.error("this node takes no part any more: %s", error)
+        self._note_failure()
         self.refuse_all(Refusal(Cause.DISK_FAILED, str(error)))
 
     # ---- telling

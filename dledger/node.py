@@ -8,6 +8,9 @@
 answers that speak of them, answers before what those above are told, and nothing that rests on an unsaved term or vote,
 since the core keeps that back. No event loop, no thread and no clock in here: callers bring the time, on one thread.
 
+An install that finds no room on the disk is tried again until there is some. Until then the node carries out nothing
+else and hears nobody, as if it stood still: the log it had is gone, and what it has does not count.
+
 Under ASYNC_FLUSH (`durable_quorum` false) nothing waits for a flush and none is asked for: the log flushes at its own
 interval, and the node looks how far it came at each tick.
 """
@@ -22,8 +25,11 @@ from dledger.core.roles import SoftState
 from dledger.core.settings import RaftSettings
 from dledger.node_status import NodeStatus, status_of
 from dledger.ports import EntryLog, HardStateStore, NodeListener, Transport
-from store.errors import AllocationPendingError, DiskFailedError, DiskFullError
+from store.errors import AllocationPendingError, DiskFullError, StoreError
+from store.files.disk import NO_ROOM
 from store.replicated_log import StateMachine
+
+_INSTALL_RETRY_MS = 500
 
 ReadDone = Callable[[int | None], None]
 
@@ -63,6 +69,8 @@ class RaftNode:
         self._is_busy = False
         self._is_due = False
         self._is_failed = False
+        self._waiting: Ready | None = None  # begins with an install for which there was no room
+        self._retry_ms = 0
         self._flush_asked_index = log.durable_index
         self._flush_asked_generation = log.generation
         self._reads: dict[int, ReadDone] = {}
@@ -116,6 +124,9 @@ class RaftNode:
 
     def on_tick(self, now_ms: int) -> None:
         """Call every 10 to `tick_slack_ms` ms with a clock that never goes back. Late calls are taken as own stalls."""
+        if self._waiting is not None:
+            self._retry(self._waiting, now_ms)
+            return
         stall_ms = max(0, now_ms - self._ticked_ms - self._settings.tick_slack_ms)
         self._ticked_ms = now_ms
         if not self._settings.durable_quorum:
@@ -125,6 +136,8 @@ class RaftNode:
 
     def on_message(self, peer: str, message: Message) -> None:
         """A message of the member `peer` arrived, from it and whole."""
+        if self._waiting is not None:
+            return
         try:
             self.raft.step(peer, message)
         except InvariantError as error:
@@ -197,7 +210,7 @@ class RaftNode:
             return  # called from inside a listener: the loop below goes on
         self._is_busy = True
         try:
-            while self._is_due:
+            while self._is_due and self._waiting is None:
                 self._is_due = False
                 ready = self.raft.ready()
                 if ready is not None:
@@ -210,8 +223,11 @@ class RaftNode:
         hard_state = ready.hard_state
         if hard_state is not None:
             self._hard_states.save(hard_state, lambda: self._on_saved(hard_state))
-        if ready.writes and not self._write(ready.writes):
-            return
+        self._write_and_tell(ready)
+
+    def _write_and_tell(self, ready: Ready) -> None:
+        if ready.writes and not self._write(ready):
+            return  # what the core is told of it decides what goes out instead
         for peer, message in ready.messages:
             self._transport.send(peer, message)
         if ready.commit_index is not None:
@@ -221,21 +237,34 @@ class RaftNode:
         for read in ready.reads:
             self._finish_read(read)
 
-    def _write(self, writes: list[Write]) -> bool:
-        """Whether all is written; if not, the core was told, and the rest of this `Ready` must not happen."""
+    def _write(self, ready: Ready) -> bool:
+        """Whether all is written; if not, the rest of this `Ready` must not happen, or not yet.
+
+        What is written leaves `ready`, so that the rest can be carried out later.
+        """
         try:
-            for write in writes:
-                self._write_one(write)
+            while ready.writes:
+                self._write_one(ready.writes[0])
+                del ready.writes[0]
+        except _InstallWaitsError:
+            self._waiting = ready
+            return False
         except (DiskFullError, AllocationPendingError):
-            self.raft.refused()
+            self._refuse(ready)
             self.raft.step_down()
-        except DiskFailedError as error:
-            self.raft.refused()
+        except (StoreError, OSError, ValueError) as error:
+            self._refuse(ready)
             self._fail(error)
         else:
             return True
         self._is_due = True
         return False
+
+    def _refuse(self, ready: Ready) -> None:
+        """The rest of `ready` does not happen; reads do not rest on it, and are told only here."""
+        self.raft.refused()
+        for read in ready.reads:
+            self._finish_read(read)
 
     def _write_one(self, write: Write) -> None:
         match write:
@@ -248,10 +277,35 @@ class RaftNode:
             case TruncateAfter(last_index):
                 self._log.truncate_after(last_index)
                 self._listener.on_truncated(last_index)
-            case ResetLog(first_index, start_position, prev_term, state):
-                self._log.reset(first_index, start_position, prev_term)
-                self._machine.restore(state)
-                self._listener.on_reset(first_index, start_position)
+            case ResetLog():
+                self._install(write)
+
+    def _install(self, write: ResetLog) -> None:
+        """Replace log and state by a leader's, as one step: one without the other is never seen, not after a crash.
+
+        Raises:
+            _InstallWaitsError: no room for it now.
+        """
+        try:
+            self._log.begin_install(write.first_index, write.start_position, write.prev_term)
+            self._machine.restore(write.state)
+            self._log.finish_install()
+        except (DiskFullError, AllocationPendingError) as error:
+            raise _InstallWaitsError from error
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise _InstallWaitsError from error
+            raise
+        self._listener.on_reset(write.first_index, write.start_position)
+
+    def _retry(self, ready: Ready, now_ms: int) -> None:
+        """Try a waiting install again; the core takes the time since its last tick for a stall of its own."""
+        if now_ms < self._retry_ms or self._is_failed:
+            return
+        self._retry_ms = now_ms + _INSTALL_RETRY_MS
+        self._waiting = None
+        self._write_and_tell(ready)
+        self._run()
 
     def _finish_read(self, read: ReadResult) -> None:
         self._reads.pop(read.token)(read.index)
@@ -281,3 +335,7 @@ class RaftNode:
             self._is_failed = True
             self.raft.halt()
             self._listener.on_failed(error)
+
+
+class _InstallWaitsError(Exception):
+    """There is no room for an install now."""

@@ -1,6 +1,6 @@
 """Ports of the Raft node: what it needs of a disk, of a network and of the state machine above.
 
-    RaftNode --append_span, truncate_after, reset, request_flush--> EntryLog         disk log | the simulation's
+    RaftNode --append_span, truncate_after, begin_install, request_flush--> EntryLog         disk log | the simulation's
              --save--> HardStateStore --done--> RaftNode
              --send--> Transport --on_message, on_peer_lost, on_peer_joined--> RaftNode
              --snapshot, restore--> store.replicated_log.StateMachine
@@ -19,7 +19,7 @@ from dledger.core.roles import SoftState
 class EntryLog(Protocol):
     """Entries `first_index .. last_index` (both included; `last_index` is `first_index - 1` when empty).
 
-    Appends are visible at once and durable later. `generation` rises with each `truncate_after` and `reset`, so that
+    Appends are visible at once and durable later. `generation` rises with each `truncate_after` and install, so that
     a flush report of an earlier generation is not believed. Out of room raises `store.errors.DiskFullError` or
     `AllocationPendingError` with nothing changed; a failed disk raises `DiskFailedError`. What it holds when it is
     opened is durable.
@@ -75,8 +75,15 @@ class EntryLog(Protocol):
         not come back above a newer one, where its term would still look plausible. Recovery zeroes past the end too.
         """
 
-    def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
-        """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""
+    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+        """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
+
+        A process that ends before `finish_install` leaves an empty log in doubt: `HardStateStore.load` says
+        `recovering`. May be called again after an error of its own, of `StateMachine.restore` or of `finish_install`.
+        """
+
+    def finish_install(self) -> None:
+        """The state machine was restored: the log counts from here on. Durable on return."""
 
     def request_flush(self, done: Callable[[int, int], None]) -> None:
         """Make what is written durable; then, later, `done(durable_index, generation)`.

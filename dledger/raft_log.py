@@ -100,16 +100,10 @@ class RaftLog:
         log = self._entries = EntryLog(
             directory, files.opened, store_host=config.store_host, term_start=self._term_start
         )
-        self._events = LogEvents(config, log, self._peers)
+        self._events = LogEvents(config, log, self._peers, self._note_failure)
         self._flusher = Flusher(log.data, loop, on_failed=self._on_disk_failed, on_flushed=self._on_flushed)
         log.attach(self._flusher)
-        self._hard_states = HardStateFile(
-            directory,
-            last_term=log.term_runs[-1].term if log.term_runs else 0,
-            doubt=files.doubt,
-            loop=loop,
-            on_failed=self._on_disk_failed,
-        )
+        self._hard_states = HardStateFile(directory, loop=loop, on_failed=self._on_disk_failed)
         inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
         self._transport = Transport(_hello(config, files), others, inbox, 4 * config.peer_window_bytes)
@@ -353,6 +347,9 @@ class RaftLog:
 
     def _on_disk_failed(self, error: StoreError) -> None:
         self._node.on_disk_failed(error)
+
+    def _note_failure(self) -> None:
+        self._loop.run_in_executor(None, self._files.marker.note_disk_failure)
 
     def _on_damage(self, damage: Damage) -> None:
         _log.error("damaged, waits for a peer's copy: %s", damage)

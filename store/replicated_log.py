@@ -152,7 +152,12 @@ class StateMachine(Protocol):
         """The present state, of some offset at or below the confirm offset and at or past the log's start."""
 
     def restore(self, state: bytes) -> None:
-        """Replace the state by another node's snapshot, after the log was reset. Durable on return."""
+        """Replace the state by another node's snapshot, after the log was reset. Durable on return.
+
+        Raises:
+            StoreError, OSError: the disk refused; when it is only full, the call comes again.
+            ValueError: it is no state that this program can read.
+        """
 
 
 class ReplicatedLog(Protocol):

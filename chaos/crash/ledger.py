@@ -8,6 +8,7 @@ later are let in too, up to the next cut: the note comes after the bytes.
 """
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 
@@ -61,6 +62,18 @@ class Trimming:
 
 
 @dataclass(frozen=True, slots=True)
+class Installing:
+    """From here on nothing written before need be there; the log is to begin at `start`, with a state that says so."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """That is durable, or given up by a start that recovers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replacing:
     """A small file is about to be replaced."""
 
@@ -78,12 +91,20 @@ class Replaced:
 
 @dataclass(slots=True)
 class Ledger:
-    """What is known at a moment. `small` holds, by name, what a small file may hold: durable first, None for absent."""
+    """What is known at a moment.
+
+    Attributes:
+        small: by name, what a small file may hold: durable first, None for absent.
+        installs: where the log begins by each install begun so far.
+        is_installing: the last of them may be unfinished.
+    """
 
     items: list[Item] = field(default_factory=list)
     floor: int = 0
     start: int = 0
     small: dict[str, list[bytes | None]] = field(default_factory=dict)
+    installs: list[int] = field(default_factory=list)
+    is_installing: bool = False
 
     @property
     def end(self) -> int:
@@ -104,6 +125,13 @@ class Ledger:
                 self.floor = min(self.floor, offset)
             case Trimming(offset):
                 self.start = max(self.start, offset)
+            case Installing(start):
+                self.start = max(self.start, start)
+                self.floor = 0
+                self.installs.append(start)
+                self.is_installing = True
+            case Installed():
+                self.is_installing = False
             case Replacing(name, content):
                 self.small.setdefault(name, [None]).append(content)
             case Replaced(name, content):
@@ -115,7 +143,7 @@ class Ledger:
 def ledgers(notes: Sequence[object], base: Ledger) -> Iterator[Ledger]:
     """The ledger before each note, and after the last one; `base` is what lay there at the start."""
     for count in range(len(notes) + 1):
-        ledger = Ledger(list(base.items), base.floor, base.start, {name: list(v) for name, v in base.small.items()})
+        ledger = deepcopy(base)
         for note in notes[:count]:
             ledger.take(note)
         for note in notes[count:]:

@@ -7,13 +7,25 @@ everything dropped for a leader's copy, checkpoints, a clean stop and start.
 import asyncio
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from chaos.crash.errors import DisagreeError, InventedError, LostError, RefusedError
-from chaos.crash.ledger import Appended, Cut, Cutting, Durable, Item, Ledger, Replaced, Replacing, Trimming
+from chaos.crash.ledger import (
+    Appended,
+    Cut,
+    Cutting,
+    Durable,
+    Installed,
+    Installing,
+    Item,
+    Ledger,
+    Replaced,
+    Replacing,
+    Trimming,
+)
 from chaos.crash.recorder import Recorder
 from dledger.background import Checkpointer
 from dledger.config import PeerAddress, RaftConfig
@@ -23,6 +35,7 @@ from dledger.log.entry import FILLER_SIZE, encode_entry
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.raft_files import RaftFiles, open_files
+from dledger.log.small_file import write_durably
 from dledger.log.term_start import term_start_draft
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import record_size
@@ -31,6 +44,7 @@ from store.log.flusher import Flusher
 
 _HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 _TERM_FILE = "currterm"
+_STATE_FILE = "state"
 _BOOT = "the boot of the workload"
 _START_MS = 1_700_000_000_000
 
@@ -89,7 +103,7 @@ class RaftRun:
         """Open, do the steps, stop cleanly."""
         await self._open()
         steps = (self._append, self._append, self._append_while_syncing, self._checkpoint, self._new_term)
-        rare = (self._truncate, self._truncate, self._trim, self._reset, self._restart)
+        rare = (self._truncate, self._truncate, self._trim, self._install, self._restart, self._kill)
         for _ in range(self._settings.steps):
             await self._dice.choice(steps if self._dice.random() < 0.75 else rare)()
         await self._close()
@@ -100,12 +114,16 @@ class RaftRun:
         self._log = _entry_log(self._files, self._directory)
         self._flusher = Flusher(opened.data, asyncio.get_running_loop(), on_failed=_fail)
         self._log.attach(self._flusher)
-        self._committed = max(self._files.checkpoint.committed_index, self._log.first_index - 1)
+        known = max(self._files.checkpoint.committed_index, self._log.first_index - 1)
+        self._committed = min(known, self._log.last_index)
         found = read_hard_state(self._directory)
+        if found is not None and found.recovering:  # on an image of an unfinished install
+            self._recorder.note(Replaced(_TERM_FILE, _as_bytes(found)))
+            self._install_at(max(known, 0) + 1)
         self._recorder.note(Cut(opened.found.end_position))
         self._recorder.note(Durable(opened.found.end_position))
         self._term = max(found.term if found else 0, self._log.term_at(self._log.last_index))
-        if found is None:
+        if found is None or found.recovering:
             await self._new_term()
 
     async def _close(self) -> None:
@@ -120,6 +138,14 @@ class RaftRun:
         await self._close()
         await self._open()
 
+    async def _kill(self) -> None:
+        """As SIGKILL while entries wait for their sync; the next start finds them in the page cache."""
+        await self._settle()
+        self._place(is_synced=False)
+        self._flusher._jobs.put(None)
+        self._files.close(is_clean=False)
+        await self._open()
+
     async def _append(self) -> None:
         self._place()
         await self._settle()
@@ -131,6 +157,8 @@ class RaftRun:
         while self._waiting and not gate.waiting:
             await asyncio.sleep(0)
         self._place()
+        self._committed = self._dice.randint(self._committed, self._log.last_index)  # others have them durably
+        await self._write_checkpoint()
         await self._settle()
         gate.open()
 
@@ -150,6 +178,9 @@ class RaftRun:
     async def _checkpoint(self) -> None:
         await self._settle()
         self._committed = self._dice.randint(self._committed, max(self._log.durable_index, self._committed))
+        await self._write_checkpoint()
+
+    async def _write_checkpoint(self) -> None:
         await Checkpointer(self._directory, self._log, lambda: self._committed, _fail).write()
 
     async def _truncate(self) -> None:
@@ -170,35 +201,39 @@ class RaftRun:
             self._log.data.remove(taken.data)
             self._log.units.files.remove(taken.index)
 
-    async def _reset(self) -> None:
+    async def _install(self) -> None:
         """The leader has dropped what this node would need: it starts anew at a file of the leader's."""
         await self._settle()
-        if self._dice.random() < 0.7:
-            return
+        if self._dice.random() >= 0.7:
+            self._install_at(self._log.last_index + self._dice.randint(1, 50))
+
+    def _install_at(self, first: int) -> None:
         log = self._log
-        first = log.last_index + self._dice.randint(1, 50)
         start = (log.max_position // self._settings.data_file_size_bytes + 1) * self._settings.data_file_size_bytes
-        self._recorder.note(Trimming(start))
-        self._recorder.note(Cutting(0))
-        log.reset(first, start, self._term)
+        self._recorder.note(Installing(start))
+        log.begin_install(first, start, self._term)
         self._recorder.note(Cut(0))
+        write_durably(self._recorder.root / _STATE_FILE, b"%d" % start)
+        log.finish_install()
+        self._recorder.note(Installed())
         self._committed = first - 1
 
-    def _place(self) -> None:
+    def _place(self, *, is_synced: bool = True) -> None:
         drafts = [self._draft() for _ in range(self._dice.randint(1, self._settings.batch_max))]
         first = self._log.last_index + 1
         self._log.append_drafts(drafts, max(self._term, 1), _START_MS)
-        self._note_appended(first)
+        self._note_appended(first, is_synced=is_synced)
 
-    def _note_appended(self, first: int) -> None:
+    def _note_appended(self, first: int, *, is_synced: bool = True) -> None:
         log = self._log
         items = []
         for index in range(first, log.last_index + 1):
             position, size, term = log.units[index]
             items.append(Item(position, bytes(log.data.slice(position, size)), (index, term)))
         self._recorder.note(Appended(tuple(items)))
-        self._waiting += 1
-        self._log.request_flush(self._flushed)
+        if is_synced:
+            self._waiting += 1
+            self._log.request_flush(self._flushed)
 
     def _flushed(self, durable_index: int, _generation: int) -> None:
         self._waiting -= 1
@@ -251,8 +286,13 @@ class RaftWorkload:
             raise RefusedError(f"not opened: {error!r}") from error
         try:
             found = entries_of(files)
-            _judge_entries(files, found, ledger)
-            _judge_term(root, ledger)
+            is_recovering = _judge_term(root, ledger)
+            if is_recovering:
+                if found:
+                    raise InventedError(f"{found[0].key} and more are left of an unfinished install")
+            else:
+                _judge_entries(files, found, ledger)
+                _judge_install(root, files, ledger)
             _judge_following(_entry_log(files, files_directory(root)))
         finally:
             files.close(is_clean=False)
@@ -286,11 +326,27 @@ def files_directory(root: Path) -> Path:
     return root / "dledger-n0"
 
 
-def _judge_term(root: Path, ledger: Ledger) -> None:
+def _judge_term(root: Path, ledger: Ledger) -> bool:
+    """Whether the node recovers, as it may within an install, and when it never wrote down a term."""
     found = read_hard_state(files_directory(root))
     allowed = ledger.small.get(_TERM_FILE, [None])
-    if (None if found is None else _as_bytes(found)) not in allowed:
+    if found is None:
+        raise DisagreeError("there is no term")
+    is_recovering = found.recovering and ledger.is_installing
+    told = [found, replace(found, recovering=False)] if is_recovering else [found]
+    is_first = found == HardState(recovering=True, forgot_votes=True) and None in allowed
+    if not is_first and all(_as_bytes(state) not in allowed for state in told):
         raise DisagreeError(f"term and vote are {found}, they may be {allowed}")
+    return is_recovering
+
+
+def _judge_install(root: Path, files: RaftFiles, ledger: Ledger) -> None:
+    """A log that begins where an install wanted it to has the state of that install, or a later one."""
+    path = root / _STATE_FILE
+    state = int(path.read_bytes()) if path.exists() else 0
+    for start in ledger.installs:
+        if state < start <= files.opened.start.start_position:
+            raise LostError(f"the log begins at {files.opened.start.start_position}, the state is that of {state}")
 
 
 def entries_of(files: RaftFiles, first: int = 0) -> list[Item]:

@@ -8,7 +8,7 @@ from chaos.sim.clock import SimClock
 from chaos.sim.disk import ENTRIES_PER_FILE, SimDisk, payload_of
 from chaos.sim.network import SimNetwork
 from chaos.sim.observer import Observer
-from chaos.sim.process import SimProcess
+from chaos.sim.process import KilledInInstallError, SimProcess
 from dledger.core.errors import NotLeaderError, TransferRefusedError
 from dledger.core.messages import AppendRequest, Message
 from dledger.core.raft import Raft
@@ -102,7 +102,14 @@ class Cluster:
         if process.paused_until_us > self.clock.now_us:
             process.backlog.append(lambda: self.run(process, what, event))
             return
-        event()
+        try:
+            event()
+        except KilledInInstallError:
+            self.mark("killed in an install")
+            self.observer.is_lossy = True
+            self.kill(process.name)
+            self.clock.call_in(RECONNECT_US, lambda: self.boot(process.name))
+            return
         raft = process.raft
         self.observer.after(process.name, raft)
         state = raft.state
@@ -296,5 +303,6 @@ class Cluster:
         first_index = (process.disk.first_index // ENTRIES_PER_FILE + 1) * ENTRIES_PER_FILE
         if first_index <= min(process.node.commit_index, process.disk.durable_index):
             process.disk.trim(first_index)
+            process.disk.tables_index = max(process.disk.tables_index, process.node.commit_index)
             process.node.on_trimmed()
             self.mark("file deleted")

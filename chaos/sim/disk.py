@@ -61,6 +61,8 @@ class SimDisk:
         has_failed, is_full: every flush fails; nothing more can be written.
         hard_state: the durable one; None on a new disk.
         amnesiac: entries that were acknowledged may be gone (ASYNC_FLUSH and a power cut).
+        is_installing: an install was begun and not finished.
+        tables_index: entry up to which the state machine's files go.
     """
 
     def __init__(self, clock: SimClock, rng: Random, flush_us: int) -> None:
@@ -73,6 +75,8 @@ class SimDisk:
         self.is_full = False
         self.hard_state: HardState | None = None
         self.amnesiac = False
+        self.is_installing = False
+        self.tables_index = -1
         self.first_index = 0
         self.prev_term = NO_TERM
         self.prev_chain = NEW_CHAIN
@@ -90,7 +94,7 @@ class SimDisk:
     @property
     def is_sound(self) -> bool:
         """Whether nothing that was promised from here can be forgotten."""
-        return self.hard_state is not None and not self.hard_state.recovering and not self.amnesiac
+        return self.hard_state is not None and not (self.hard_state.recovering or self.amnesiac or self.is_installing)
 
     def chain_at(self, index: int) -> int | None:
         """Hash of the log up to `index`; None when that entry is not here."""
@@ -141,7 +145,10 @@ class SimDisk:
         self.amnesiac = self.amnesiac or forgets
 
     def opened(self) -> None:
-        """Recovery has scanned the log and flushed it: what is there is durable."""
+        """Recovery has scanned the log and flushed it: what is there is durable. An unfinished install is dropped."""
+        if self.is_installing:
+            self.reset(0, NO_TERM, NEW_CHAIN)
+            self.is_installing, self.amnesiac = False, True
         self.durable_index = self.last_index
 
     def truncate_after(self, last_index: int) -> None:
@@ -267,10 +274,14 @@ class SimLog:
         self._generation += 1
         self._disk.truncate_after(last_index)
 
-    def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
+    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
         assert start_position == position_of(first_index), (first_index, start_position)
         self._generation += 1
         self._disk.reset(first_index, prev_term, self.base_chain(first_index - 1))
+        self._disk.is_installing = True
+
+    def finish_install(self) -> None:
+        self._disk.is_installing = False
 
     def request_flush(self, done: Callable[[int, int], None]) -> None:
         self._waiting.append(done)

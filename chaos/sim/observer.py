@@ -23,9 +23,10 @@
           have not forgotten anything
     R18   who forgot its votes is sound again in no term below one in which    a node turns sound
           it voted
+    R19   a sound node's tables hold what its log does not any more            a process begins, a node leads
 R12 (membership) has nothing to check yet; R14 (liveness) is the run's. Logs are compared by hash chains, in one step.
 R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for those who follow the
-log), R17 and R18 (for members that forgot).
+log), R17 and R18 (for members that forgot) and R19 (for installs).
 """
 
 from bisect import bisect_left
@@ -86,6 +87,12 @@ class Observer:
         """A process began."""
         self._expect(raft.state.term >= self._terms.get(name, 0), "R3", f"{name} came back in term {raft.state.term}")
         self._seen[name] = view(raft)
+        if not raft.state.recovering:
+            self._has_tables(name, raft)
+
+    def _has_tables(self, name: str, raft: Raft) -> None:
+        first, tables = raft.state.terms.first_index, self._disks[name].tables_index
+        self._expect(tables >= first - 1, "R19", f"{name}'s log begins at {first}, its tables end at {tables}")
 
     def replace_disk(self, name: str, disk: SimDisk) -> None:
         """A node has a new, empty disk: of its past only the votes still bind it."""
@@ -119,6 +126,7 @@ class Observer:
             self._commits(name, raft)
 
     def _begins_to_lead(self, name: str, raft: Raft) -> None:
+        self._has_tables(name, raft)
         term, leader = raft.state.term, raft.leader
         other = self.leaders.setdefault(term, name)
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")

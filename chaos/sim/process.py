@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos.sim.disk import SimHardStates, SimLog
@@ -9,9 +10,17 @@ from dledger.core.messages import AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
 from dledger.core.roles import Role, SoftState
 from dledger.node import RaftNode
+from store.errors import DiskFullError
 
 if TYPE_CHECKING:
     from chaos.sim.cluster import Cluster
+
+
+_KILLED_IN_INSTALL = 0.3
+
+
+class KilledInInstallError(Exception):
+    """The process dies between the reset of its log and the tables that belong to it."""
 
 
 class SimProcess:
@@ -75,10 +84,15 @@ class SimProcess:
         cluster.network.send(self.name, peer_id, message)
 
     def snapshot(self) -> bytes:
-        return b"state"
+        return b"%d" % self.raft.state.commit_index
 
     def restore(self, state: bytes) -> None:
-        assert state == b"state", state
+        if self.disk.is_full:
+            self._cluster.mark("install waits for room")
+            raise DiskFullError(Path("tables"), len(state))
+        if self._cluster.rng.random() < _KILLED_IN_INSTALL:
+            raise KilledInInstallError
+        self.disk.tables_index = int(state)
 
     def on_commit(self, commit_index: int) -> None:
         raft, waiting = self.raft, self.waiting

@@ -69,6 +69,7 @@ class Raft(Member):
         self._joined: set[str] = set()
         self._told_commit = self.state.commit_index
         self._told_soft: tuple[object, ...] = ()
+        self._told_before: tuple[int, tuple[object, ...]] = self._told_commit, ()
         self._asked_save: HardState | None = None
         self._ask_terms_due_ms = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
@@ -215,12 +216,14 @@ class Raft(Member):
     def refused(self) -> None:
         """The log had no room for a span: what the core took for written is not.
 
-        The messages and the commit index of the `Ready` that asked for it must not go out.
+        The messages, the commit index and the soft state of the `Ready` that asked for it must not go out; the latter
+        two come again with the next one, as they are then.
         """
         state, last_index = self.state, self.state.source.last_index
         state.terms.truncate_after(last_index)
         state.durable_index = min(state.durable_index, last_index)
-        state.commit_index = self._told_commit = min(state.commit_index, last_index)
+        state.commit_index = min(state.commit_index, last_index)
+        self._told_commit, self._told_soft = self._told_before
         state.held.clear()  # it may hold the acknowledgement; who is not answered asks again
         self.follower.on_refused()
 
@@ -305,14 +308,14 @@ class Raft(Member):
 
     def ready(self) -> Ready | None:
         """What is to be done now; None when nothing is."""
-        state = self.state
+        state, told_before = self.state, (self._told_commit, self._told_soft)
         hard_state = self._hard_state_to_save()
         soft_state = self._soft_state_to_tell()
         commit_index = state.commit_index if state.commit_index > self._told_commit else None
         if not (state.messages or state.writes or state.reads or hard_state or soft_state or commit_index is not None):
             return None
         ready = Ready(hard_state, state.writes, state.messages, commit_index, soft_state, state.reads)
-        self._told_commit = state.commit_index
+        self._told_before, self._told_commit = told_before, state.commit_index
         state.writes, state.messages = [], []
         if state.reads:
             state.reads = []

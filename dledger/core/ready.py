@@ -38,7 +38,7 @@ class TruncateAfter:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Drop everything, start anew at `first_index`, and restore the state machine from `state`."""
+    """Drop everything, start anew at `first_index`, and restore the state machine from `state`: all of it, or wait."""
 
     first_index: int
     start_position: int

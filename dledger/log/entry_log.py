@@ -10,10 +10,11 @@ mapping. Appends are visible at once, durable when the flusher says so. Owned by
 Source: openmessaging/dledger 0.3.1.2 `store/file/DLedgerMmapFileStore.java`.
 """
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +27,8 @@ from dledger.log.writer import LogWriter, misfit
 from ledgermq.message.draft import RecordDraft
 from store.errors import AllocationPendingError, DiskFullError, DiskReadError
 from store.files.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
 
 
 class FlushRequests(Protocol):
@@ -264,24 +267,43 @@ class EntryLog:
         if self._flushed_index < last_index:
             self._marks.append((end, last_index))
 
-    def reset(self, first_index: int, start_position: int, prev_term: int) -> None:
-        """Drop everything; the next entry is `first_index` at `start_position`. Durable on return."""
+    def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
+        """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
+
+        Until `finish_install` a start of this directory drops what it finds and says so in `OpenedLog`. May be called
+        again when it, or what comes between the two, has failed.
+
+        Raises:
+            DiskFullError, AllocationPendingError: no room yet.
+            DiskFailedError: the disk refused.
+        """
         self._generation += 1
-        save_start(self._directory, LogStart(first_index, start_position, prev_term, resetting=True))
+        self._start = LogStart(first_index, start_position, prev_term, installing=True)
+        save_start(self._directory, self._start)
         self.data.reset_to(start_position)
         self.units.reset(first_index)
-        self._start = LogStart(first_index, start_position, prev_term)
-        save_start(self._directory, self._start)
         self.care.forget_after(-1)
         self._term_runs.clear()
         self._marks.clear()
         self._last_index = self._flushed_index = first_index - 1
 
+    def finish_install(self) -> None:
+        """The state machine holds what the install brought: the log can be used. Durable on return.
+
+        Raises:
+            DiskFullError: no room yet.
+            DiskFailedError: the disk refused.
+        """
+        start = replace(self._start, installing=False)
+        save_start(self._directory, start)
+        self._start = start
+
     def take_before(self, position: int) -> TakenFiles | None:
         """Drop the data files that end at or before `position`, never the last one; None when there is none.
 
         They are gone from the log, and its new start is durable; the caller deletes them (`MappedFileQueue.remove`),
-        and has made sure that everything in them is committed and needed no more.
+        and has made sure that everything in them is committed and needed no more. On a full disk the new start is not
+        written, since deleting is what makes room: a start of the directory then takes it from the oldest file left.
 
         Raises:
             DiskFailedError: the new start cannot be written; nothing was dropped.
@@ -294,7 +316,10 @@ class EntryLog:
         prev_term = self.term_at(first - 1)
         run = self._run_of(first)
         start = LogStart(first, kept.start_offset, prev_term)
-        save_start(self._directory, start)
+        try:
+            save_start(self._directory, start)
+        except DiskFullError as error:
+            _log.warning("old files go before the log's new start is written down: %s", error)
         self._start = start
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
         self.care.forget_before(first)

@@ -21,9 +21,10 @@ from queue import SimpleQueue
 from dledger.core.messages import HardState
 from dledger.log.small_file import write_durably
 from ledgermq.message.java_properties import parse_properties
-from store.errors import StoreError, StoreFormatError
+from store.errors import DiskFullError, StoreError, StoreFormatError
 
 FILE_NAME = "currterm"
+RETRY_S = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -60,13 +61,34 @@ def write_hard_state(directory: Path, state: HardState) -> None:
     write_durably(directory / FILE_NAME, ("\n".join(lines) + "\n").encode())
 
 
-class HardStateFile:
-    """`dledger.ports.HardStateStore` on a directory.
+def settle_hard_state(directory: Path, *, last_term: int, doubt: str | None) -> None:
+    """Make sure that `directory/currterm` exists and says `recovering` when there is a doubt. Durable on return.
 
     Args:
         directory: the node's Raft directory.
-        last_term: term of the log's last entry: where to go on when no term was ever written down.
+        last_term: term of the log's last entry: where to go on when no term was ever written down; -1 for none.
         doubt: why this node may have forgotten what it acknowledged; None when it has not.
+
+    Raises:
+        StoreFormatError, DiskFullError, DiskFailedError: it cannot be read or written.
+    """
+    found = read_hard_state(directory)
+    state = found or HardState(term=max(last_term, 0), voted_for="", recovering=True, forgot_votes=True)
+    if doubt:
+        state = replace(state, recovering=True)
+    if state != found:
+        _log.warning("recovering in term %d: %s", state.term, doubt or "no record of term and vote here")
+        write_hard_state(directory, state)
+
+
+class HardStateFile:
+    """`dledger.ports.HardStateStore` on a directory for which `settle_hard_state` was called.
+
+    A save that finds no room is tried again every `RETRY_S` until there is some: the node neither votes nor campaigns
+    meanwhile. Any other error of the disk is final.
+
+    Args:
+        directory: the node's Raft directory.
         loop: where `done` is called.
         on_failed: called on the loop, once, when a save failed; no later save is tried.
     """
@@ -75,37 +97,35 @@ class HardStateFile:
         self,
         directory: Path,
         *,
-        last_term: int,
-        doubt: str | None,
         loop: AbstractEventLoop,
         on_failed: Callable[[StoreError], None],
     ) -> None:
         self._directory = directory
-        self._last_term = last_term
-        self._doubt = doubt
         self._loop = loop
         self._on_failed = on_failed
         self._queue: SimpleQueue[tuple[HardState, Callable[[], None]] | None] = SimpleQueue()
+        self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hard-state", daemon=True)
         self._thread.start()
 
     def load(self) -> HardState:
-        """The last durable state. A doubt is made durable here, before anybody can be told otherwise."""
+        """The last durable state.
+
+        Raises:
+            StoreFormatError: the file cannot be read, or is missing.
+        """
         found = read_hard_state(self._directory)
-        state = found or HardState(term=max(self._last_term, 0), voted_for="", recovering=True, forgot_votes=True)
-        if self._doubt:
-            state = replace(state, recovering=True)
-        if state != found:
-            _log.warning("recovering in term %d: %s", state.term, self._doubt or "no record of term and vote here")
-            write_hard_state(self._directory, state)
-        return state
+        if found is None:
+            raise StoreFormatError(self._directory / FILE_NAME, "is missing; it was there when the log was opened")
+        return found
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
         """Make `state` durable; then call `done` on the loop."""
         self._queue.put((state, done))
 
     def close(self) -> None:
-        """Finish the saves that wait, stop the thread."""
+        """Finish the saves that wait, if there is room for them; stop the thread."""
+        self._is_closing.set()
         self._queue.put(None)
         self._thread.join()
 
@@ -113,11 +133,32 @@ class HardStateFile:
         while (job := self._queue.get()) is not None:
             state, done = job
             try:
-                write_hard_state(self._directory, state)
+                is_written = self._write(state)
             except StoreError as error:
                 self._call(partial(self._on_failed, error))
                 return
+            if not is_written:
+                return
             self._call(done)
+
+    def _write(self, state: HardState) -> bool:
+        """Write, as often as it takes until there is room; False if `close` came first.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        is_told = False
+        while True:
+            try:
+                write_hard_state(self._directory, state)
+            except DiskFullError as error:
+                if not is_told:
+                    _log.error("term %d is not saved, this node cannot vote until there is room: %s", state.term, error)
+                    is_told = True
+                if self._is_closing.wait(RETRY_S):
+                    return False
+            else:
+                return True
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

@@ -10,6 +10,7 @@ The incarnation is drawn when the directory is made. A node that comes back with
 with it votes and acknowledgements; a node that comes back with another address and the same incarnation is itself.
 """
 
+import contextlib
 import enum
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any
 
 from dledger.errors import WrongDirectoryError
 from dledger.log.small_file import remove_durably, write_durably
-from store.errors import StoreFormatError
+from store.errors import StoreError, StoreFormatError
 from store.files.folders import make_folder
 from store.log.flusher import FlushMode
 
@@ -35,6 +36,7 @@ class PreviousStop(enum.Enum):
     CLEAN = "clean"
     PROCESS_CRASH = "process crash"  # same boot: the page cache was kept
     MACHINE_CRASH = "machine crash"  # another boot: what was not flushed may be gone
+    DISK_FAILURE = "disk failure"  # the disk refused a write or a sync: likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +133,30 @@ class RunningMarker:
                 found = {}  # a crash of the machine came before the marker itself was whole
         self.previous_stop = PreviousStop.CLEAN
         if found is not None:
-            is_same_boot = found.get("boot id") == self._boot_id
-            self.previous_stop = PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
+            self.previous_stop = self._how_it_ended(found)
         self.was_async = found is not None and found.get("flush mode") != FlushMode.SYNC.value
         """Whether the run that crashed acknowledged before it flushed, or did not say."""
+        self._fields: dict[str, Any] = {}
+
+    def _how_it_ended(self, found: dict[str, Any]) -> PreviousStop:
+        if found.get("disk failed"):
+            return PreviousStop.DISK_FAILURE
+        is_same_boot = found.get("boot id") == self._boot_id
+        return PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
 
     def set(self, mode: FlushMode) -> None:
-        """The log is open from here on. Durable on return."""
-        fields = {"boot id": self._boot_id, "pid": os.getpid(), "flush mode": mode.value}
-        write_durably(self._path, json.dumps(fields).encode() + b"\n")
+        """The log is open from here on. Durable on return.
+
+        Raises:
+            DiskFullError, DiskFailedError: as `write_durably`.
+        """
+        self._fields = {"boot id": self._boot_id, "pid": os.getpid(), "flush mode": mode.value}
+        write_durably(self._path, json.dumps(self._fields).encode() + b"\n")
+
+    def note_disk_failure(self) -> None:
+        """The disk refused something: say so to the next start, if the disk takes that."""
+        with contextlib.suppress(StoreError):
+            write_durably(self._path, json.dumps({**self._fields, "disk failed": True}).encode() + b"\n")
 
     def clear(self) -> None:
         """Everything is flushed and nothing more will be written."""

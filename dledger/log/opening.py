@@ -5,6 +5,7 @@
 Blocks on the disk: call it before the loop serves, or from a thread.
 """
 
+import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,20 +13,26 @@ from dledger.core.messages import NO_TERM, TermRun
 from dledger.log.commit_checkpoint import Checkpoint
 from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, body_fault, header_fault, read_header
 from dledger.log.recovery import LogScan, Recovered
-from dledger.log.start_file import LogStart, load_start, save_start
+from dledger.log.start_file import EMPTY_LOG, LogStart, load_start
 from dledger.log.unit_index import UnitIndex
-from store.errors import DiskFailedError, StoreFormatError
+from store.errors import DiskFailedError, DiskReadError, StoreFormatError
 from store.files.allocator import FileAllocator
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.mapping_limit import Mappings
 
 _JAVA_FILES_BACK = 3
+_REWRITE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """Files and what lies in them. `verified_from`: entries from there on were checked against their CRCs."""
+    """Files and what lies in them.
+
+    Attributes:
+        verified_from: entries from there on were checked against their CRCs.
+        install_unfinished: an install was begun and not finished; the log is empty, and `start` is not written yet.
+    """
 
     data: MappedFileQueue
     units: UnitIndex
@@ -34,6 +41,7 @@ class OpenedLog:
     term_runs: list[TermRun]
     verified_from: int
     records: bool
+    install_unfinished: bool = False
 
 
 def open_log(
@@ -68,6 +76,8 @@ def open_log(
     index.load()
     units = UnitIndex(index)
     start = _settle_start(directory, data, units)
+    install_unfinished = start.installing
+    start = replace(start, installing=False)
     begin = _Begin(start.start_position, start.first_index, NO_TERM)
     if units.covers(start.first_index):
         begin = _choose_begin(data, units, start, checkpoint)
@@ -80,10 +90,12 @@ def open_log(
     found = scan.run(begin.position, begin.entry_index, begin.prev_term)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
+    if not checkpoint.is_java_s:
+        _rewrite(data, begin.position if checkpoint.durable_position < 0 else checkpoint.durable_position)
     _sync(data, begin.position)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
-    return OpenedLog(data, units, start, found, runs, begin.entry_index, records)
+    return OpenedLog(data, units, start, found, runs, begin.entry_index, records, install_unfinished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +108,24 @@ class _Begin:
 
 
 def _settle_start(directory: Path, data: MappedFileQueue, units: UnitIndex) -> LogStart:
-    """Where the log starts, after finishing a reset or a deletion that was under way."""
+    """Where the log starts, after finishing a deletion that was under way and dropping an unfinished install."""
     start = load_start(directory)
-    if start is None or (data.files and start.start_position < data.min_offset and not start.resetting):
-        return _infer_start(data)  # Java's directory, or Java or a hand deleted files since
-    if start.resetting or not data.files or start.start_position >= data.max_offset:
+    if start is not None and start.installing:
+        data.reset_to(0)
+        units.reset(0)
+        return replace(EMPTY_LOG, installing=True)
+    if start is None or (data.files and start.start_position < data.min_offset):
+        return _infer_start(data)  # Java's directory, or somebody deleted files since
+    if not data.files or start.start_position >= data.max_offset:
         data.reset_to(start.start_position)
         units.reset(start.first_index)
-        start = replace(start, resetting=False)
-        save_start(directory, start)
     data.delete_before(start.start_position)
     return start
 
 
 def _infer_start(data: MappedFileQueue) -> LogStart:
     if data.min_offset == 0:
-        return LogStart(0, 0, NO_TERM)
+        return EMPTY_LOG
     file = data.files[0]
     header = read_header(file.view, 0)
     fault = header_fault(header, file.start_offset, file.size_bytes)
@@ -174,6 +188,33 @@ def _term_runs(units: UnitIndex, first_index: int, end_index: int) -> list[TermR
                 high = middle
         at = low
     return runs
+
+
+def _rewrite(queue: MappedFileQueue, durable_position: int) -> None:
+    """Write once more what lies behind `durable_position`, so that the sync that follows really writes it.
+
+    A sync that failed in an earlier process may have left pages in the page cache that count as clean and never reached
+    the disk; the next sync of them reports success and writes nothing. Pages that cannot be read are left alone.
+
+    Raises:
+        DiskFullError, DiskFailedError: the disk refused.
+    """
+    for file in queue.unflushed(durable_position, queue.max_offset):
+        for start in range(max(durable_position - file.start_offset, 0), file.write_position, _REWRITE_BYTES):
+            end = min(start + _REWRITE_BYTES, file.write_position)
+            if not _rewrite_range(file, start, end):
+                for page in range(start, end, mmap.PAGESIZE):
+                    _rewrite_range(file, page, min(page + mmap.PAGESIZE, end))
+
+
+def _rewrite_range(file: MappedFile, start: int, end: int) -> bool:
+    """Whether the bytes of `[start, end)` could be read and were written again."""
+    try:
+        file.ensure_readable(start, end)
+    except DiskReadError:
+        return False
+    file.write_over(start, memoryview(bytes(file.view[start:end])))
+    return True
 
 
 def _sync(queue: MappedFileQueue, offset: int) -> None:

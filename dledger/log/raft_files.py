@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dledger.config import RaftConfig
+from dledger.core.messages import NO_TERM
 from dledger.log.commit_checkpoint import Checkpoint, load_checkpoint
-from dledger.log.hard_state import read_hard_state
+from dledger.log.hard_state import read_hard_state, settle_hard_state
 from dledger.log.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
 from dledger.log.membership import note_members
 from dledger.log.opening import OpenedLog, open_log
+from dledger.log.start_file import save_start
 from store.directory.lock_file import LockFile
 from store.errors import StoreFormatError
 from store.files.allocator import FileAllocator
@@ -54,7 +56,7 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
     """
     directory = make_directory(config.store_dir, config.self_id)
     lock = LockFile(directory)
-    allocator = FileAllocator()
+    allocator = FileAllocator(wait_s=config.election_min_ms / 4000)  # who waits on the loop sends no heartbeats
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
         read_hard_state(directory)  # a damaged one is refused before anything is changed
@@ -72,6 +74,10 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
         doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)
         doubt = note_members(directory, [peer.node_id for peer in config.peers]) or doubt
         _report(opened, marker, doubt)
+        last_term = opened.term_runs[-1].term if opened.term_runs else NO_TERM
+        settle_hard_state(directory, last_term=last_term, doubt=doubt)  # before what the doubt rests on is removed
+        if opened.install_unfinished:
+            save_start(directory, opened.start)
         marker.set(config.flush_mode)
         return RaftFiles(identity, KnownPeers(directory), marker, checkpoint, opened, allocator, doubt, lock)
     except BaseException:
@@ -89,11 +95,15 @@ def _checkpoint(directory: Path) -> Checkpoint:
 
 
 def _doubt(marker: RunningMarker, opened: OpenedLog, *, is_foreign: bool) -> str | None:
+    if opened.install_unfinished:
+        return "a leader's state was being installed and was not finished"
     lost = opened.found.lost
     if lost is not None:
         return f"committed entries {lost[0]} to {lost[1]} are not in the log"
-    if marker.previous_stop is PreviousStop.MACHINE_CRASH and marker.was_async:
+    if marker.was_async and marker.previous_stop is PreviousStop.MACHINE_CRASH:
         return "the machine crashed while entries were acknowledged before they were flushed"
+    if marker.was_async and marker.previous_stop is PreviousStop.DISK_FAILURE:
+        return "the disk failed while entries were acknowledged before they were flushed"
     if is_foreign:
         return "the log was written by Java's DLedger, which acknowledges before it flushes"
     return None

@@ -3,10 +3,15 @@
     firstIndex=1204
     startPosition=2147483648
     prevTerm=7              term of entry firstIndex - 1; absent when there is none or it is not known
-    resetting=true          everything on disk is to be dropped; absent otherwise
+    resetting=true          an install was begun and is not finished; absent otherwise
 
-Whatever lies before `startPosition` is left over from a deletion that a crash cut short. Java has no such file, and a
-log without one begins where its first data file does.
+Invariants, from the moment at which the file is durable:
+- Every entry below `firstIndex` was committed.
+- Whatever lies before `startPosition` is left over from a deletion that a crash cut short.
+- While `resetting` stands, neither the entries nor the state machine's files can be used: the entries of before may be
+  half deleted, the tables half replaced. The next start drops all entries and needs a leader that brings the node up.
+
+Java has no such file, and a log without one begins where its first data file does.
 """
 
 from dataclasses import dataclass
@@ -22,12 +27,18 @@ FILE_NAME = "start"
 
 @dataclass(frozen=True, slots=True)
 class LogStart:
-    """First entry kept, its absolute position, and the term of the entry before it (`NO_TERM`: none, or not known)."""
+    """First entry kept, its absolute position, and the term of the entry before it (`NO_TERM`: none, or not known).
+
+    `installing`: an install was begun and is not finished.
+    """
 
     first_index: int
     start_position: int
     prev_term: int
-    resetting: bool = False
+    installing: bool = False
+
+
+EMPTY_LOG = LogStart(0, 0, NO_TERM)
 
 
 def load_start(directory: Path) -> LogStart | None:
@@ -43,7 +54,7 @@ def load_start(directory: Path) -> LogStart | None:
             first_index=int(values["firstIndex"]),
             start_position=int(values["startPosition"]),
             prev_term=int(values.get("prevTerm", NO_TERM)),
-            resetting=values.get("resetting") == "true",
+            installing=values.get("resetting") == "true",
         )
     except FileNotFoundError:
         return None
@@ -60,6 +71,6 @@ def save_start(directory: Path, start: LogStart) -> None:
     lines = [f"firstIndex={start.first_index}", f"startPosition={start.start_position}"]
     if start.prev_term != NO_TERM:
         lines.append(f"prevTerm={start.prev_term}")
-    if start.resetting:
+    if start.installing:
         lines.append("resetting=true")
     write_durably(directory / FILE_NAME, ("\n".join(lines) + "\n").encode())

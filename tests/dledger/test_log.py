@@ -276,12 +276,13 @@ def test_a_deletion_cut_short_is_finished(entry_log: LogOpener) -> None:
     assert again.data.min_offset == 8192
 
 
-def test_a_reset_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> None:
+def test_an_install_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> None:
     source, target = entry_log("source"), entry_log("target")
     fill(source, 40)
     delete_before(source, 2 * 4096)
     fill(target, 3, term=1)
-    target.reset(source.first_index, source.first_position, source.prev_term)
+    target.begin_install(source.first_index, source.first_position, source.prev_term)
+    target.finish_install()
     assert (target.last_index, target.generation) == (source.first_index - 1, 1)
     target.close()
     target = entry_log("target")
@@ -293,18 +294,22 @@ def test_a_reset_starts_anew_and_survives_a_restart(entry_log: LogOpener) -> Non
     assert bodies_of(target) == bodies_of(source)
 
 
-def test_a_reset_cut_short_is_finished(entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at", ["reset_to", "roll"])
+def test_an_unfinished_install_leaves_an_empty_log(
+    entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
     log = entry_log()
     fill(log, 40)
 
-    def crash(queue: object, offset: int) -> None:
+    def crash(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("store.files.mapped_file_queue.MappedFileQueue.reset_to", crash)
-        log.reset(1000, 5 * 4096, 4)
+        patch.setattr(f"store.files.mapped_file_queue.MappedFileQueue.{at}", crash)
+        log.begin_install(1000, 5 * 4096 + 100, 4)
     again = entry_log()
-    assert (again.first_index, again.last_index, again.first_position, again.prev_term) == (1000, 999, 5 * 4096, 4)
+    assert (again.first_index, again.last_index, again.first_position, again.prev_term) == (0, -1, 0, -1)
+    assert again.data.files == []
 
 
 @pytest.mark.parametrize("intact", [True, False])

@@ -91,6 +91,11 @@ def body_of(record: bytes | memoryview) -> bytes:
     return decode_record(record).body
 
 
+def _without_term(entry: bytes) -> bytes:
+    """DLedger's format has no CRC over the header: a term that is damaged to a higher one looks like a new term."""
+    return entry[:16] + entry[24:]
+
+
 @pytest.mark.parametrize("number", range(TESTS))
 async def test_a_damaged_raft_log_is_opened_or_refused(directory: Path, number: int) -> None:
     root = directory / "sound"
@@ -111,7 +116,10 @@ async def test_a_damaged_raft_log_is_opened_or_refused(directory: Path, number: 
             damaged = {damage.position for damage in files.opened.found.damages}
             found = entries_of(files, files.opened.verified_from)  # what lies before is verified by and by
             strange = [
-                item.key for item in found if not (item.start in damaged or item.data in known.get(item.start, ()))
+                item.key
+                for item in found
+                if item.start not in damaged
+                and _without_term(item.data) not in map(_without_term, known.get(item.start, ()))
             ]
             assert not strange, (seed, done)
             files.close(is_clean=False)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,7 +13,11 @@ import pytest
 from chaos.crash.campaign import Effort, run_seeds
 from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
 from chaos.crash.modes import MODES
+from dledger.background import Checkpointer as RaftCheckpointer
+from dledger.log.commit_checkpoint import Checkpoint as CommitCheckpoint
 from dledger.log.entry_log import EntryLog
+from dledger.log.recovery import LogScan, Recovered
+from dledger.log.start_file import LogStart, save_start
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log import recovery
@@ -86,6 +91,37 @@ def one_entry_too_few_cut() -> Patch:
     return mock.patch.object(EntryLog, "truncate_after", short)
 
 
+def a_filler_counts_without_an_entry_behind_it() -> Patch:
+    scan_file = LogScan._scan_file
+
+    def counts(scan: LogScan, file: MappedFile, offset: int, found: Recovered) -> bool:
+        goes_on = scan_file(scan, file, offset, found)
+        if goes_on:
+            found.end_position = file.end_offset
+        return goes_on
+
+    return mock.patch.object(LogScan, "_scan_file", counts)
+
+
+def an_install_is_not_marked_as_begun() -> Patch:
+    def unmarked(directory: Path, start: LogStart) -> None:
+        save_start(directory, dataclasses.replace(start, installing=False))
+
+    return mock.patch("dledger.log.entry_log.save_start", unmarked)
+
+
+def what_a_start_finds_is_not_synced() -> Patch:
+    return mock.patch("dledger.log.opening._sync", lambda *_: None)
+
+
+def checkpoint_of_the_raft_log_above_what_is_durable() -> Patch:
+    def ahead(checkpointer: RaftCheckpointer) -> CommitCheckpoint:
+        log = checkpointer._log
+        return CommitCheckpoint(checkpointer._commit_index(), log.last_index, log.data.flushed_offset)
+
+    return mock.patch.object(RaftCheckpointer, "picture", ahead)
+
+
 def a_cut_deletes_from_the_front() -> Patch:
     remove = MappedFileQueue.remove
 
@@ -108,7 +144,11 @@ BUGS = [
     ("classic-async", crc_not_checked, (DisagreeError, InventedError)),
     ("classic-sync", one_record_too_many_cut, (LostError,)),
     ("raft", one_entry_too_few_cut, (InventedError,)),
-    ("raft", a_cut_deletes_from_the_front, (RefusedError,)),
+    ("raft", a_filler_counts_without_an_entry_behind_it, (RefusedError,)),
+    ("raft", an_install_is_not_marked_as_begun, (LostError,)),
+    ("raft", what_a_start_finds_is_not_synced, (LostError,)),
+    ("raft", checkpoint_of_the_raft_log_above_what_is_durable, (LostError,)),
+    ("raft", a_cut_deletes_from_the_front, (RefusedError, LostError)),
 ]
 
 

@@ -1,0 +1,221 @@
+"""A group whose disks are full for a while, or fail, at moments when that is hard to bear."""
+
+import asyncio
+import errno
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dledger.core.messages import HardState
+from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
+from dledger.log.raft_files import open_files
+from store.errors import DiskFailedError, DiskFullError
+from store.replicated_log import AppendReceipt
+from tests.dledger.conftest import MemoryMachine, RaftCluster, until
+
+Make = Callable[..., RaftCluster]
+STATE = b"topics, groups, offsets"
+
+
+class FullDisk:
+    """While `is_full`, no small file can be written below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_full = False
+        self.refused: list[str] = []
+
+    def check(self, path: Path, mode: str) -> None:
+        if self.is_full and "w" in mode and path.is_relative_to(self.root):
+            self.refused.append(path.name)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def small_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FullDisk]:
+    disk = FullDisk(tmp_path)
+    original = pathlib.Path.open
+
+    def opened(path: Path, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        disk.check(path, mode)
+        return original(path, mode, *arguments, **named)
+
+    monkeypatch.setattr(pathlib.Path, "open", opened)
+    yield disk
+    disk.is_full = False
+
+
+async def test_a_full_disk_stops_no_node_and_elections_go_on_when_there_is_room(
+    raft_cluster: Make, small_files: FullDisk
+) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    assert isinstance(await cluster.append(leader, b"before"), AppendReceipt)
+    small_files.is_full = True
+    for number in range(5):
+        assert isinstance(await cluster.append(leader, b"%d while full" % number), AppendReceipt)
+        await asyncio.sleep(0.1)
+    assert "checkpoint.tmp" in small_files.refused
+    cluster.logs[leader]._node.step_down()  # nobody can save a new term
+    await until(lambda: "currterm.tmp" in small_files.refused, "an election")
+    await asyncio.sleep(0.3)
+    assert cluster.leader() is None
+    small_files.is_full = False
+    leader = await cluster.elected()
+    assert isinstance(await cluster.append(leader, b"after"), AppendReceipt)
+    await cluster.caught_up()
+    assert all(log.readiness()[0] for log in cluster.logs.values())
+
+
+async def test_a_term_that_waits_for_room_is_given_up_at_the_end_and_never_reported(
+    tmp_path: Path, small_files: FullDisk
+) -> None:
+    settle_hard_state(tmp_path, last_term=3, doubt=None)
+    reported: list[str] = []
+    states = HardStateFile(tmp_path, loop=asyncio.get_running_loop(), on_failed=lambda error: reported.append("failed"))
+    small_files.is_full = True
+    states.save(HardState(4, "n1"), lambda: reported.append("saved"))
+    await until(lambda: small_files.refused, "a try")
+    await asyncio.to_thread(states.close)
+    await asyncio.sleep(0)
+    assert reported == []
+    assert read_hard_state(tmp_path) == HardState(3, "", recovering=True, forgot_votes=True)
+
+
+async def test_a_term_is_reported_when_it_can_be_read_back(tmp_path: Path) -> None:
+    settle_hard_state(tmp_path, last_term=0, doubt=None)
+    seen: list[HardState | None] = []
+    states = HardStateFile(tmp_path, loop=asyncio.get_running_loop(), on_failed=lambda error: None)
+    for term in range(1, 20):
+        saved = asyncio.Event()
+
+        def done(saved: asyncio.Event = saved) -> None:
+            seen.append(read_hard_state(tmp_path))
+            saved.set()
+
+        states.save(HardState(term, "n0"), done)
+        await saved.wait()
+    await asyncio.to_thread(states.close)
+    assert seen == [HardState(term, "n0") for term in range(1, 20)]
+
+
+class Stop(BaseException):
+    """The process dies here."""
+
+
+async def behind_the_oldest_file(cluster: RaftCluster) -> tuple[str, str]:
+    """A running leader, and a member that is down and lacks what the leader has deleted."""
+    await cluster.start()
+    leader = await cluster.elected()
+    lagging = next(name for name in cluster.logs if name != leader)
+    await cluster.append(leader, b"first")
+    await cluster.caught_up()
+    await cluster.stop(lagging)
+    leader = await cluster.elected()
+    for number in range(20):
+        await cluster.append(leader, b"%03d" % number + bytes(3000))
+    await cluster.caught_up()
+    for name, log in cluster.logs.items():
+        cluster.machines[name].state = STATE
+        assert log.trim(log.confirm_offset) > 0
+    return leader, lagging
+
+
+class Trouble:
+    """What happens to a member's tables when they are restored."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.error: BaseException | None = None
+        self.calls = 0
+        original = MemoryMachine.restore
+
+        def restore(machine: MemoryMachine, state: bytes) -> None:
+            self.calls += 1
+            if self.error is not None:
+                raise self.error
+            original(machine, state)
+
+        patch.setattr(MemoryMachine, "restore", restore)
+
+
+@pytest.mark.parametrize(
+    "error", [DiskFullError(Path("config"), 100), OSError(errno.ENOSPC, "no room")], ids=["typed", "plain"]
+)
+async def test_an_install_without_room_waits_and_counts_only_when_it_is_done(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    cluster = raft_cluster()
+    leader, lagging = await behind_the_oldest_file(cluster)
+    trouble = Trouble(monkeypatch)
+    trouble.error = error
+    await cluster.start(lagging)
+    await until(lambda: trouble.calls >= 2, "tried again")
+    log = cluster.logs[lagging]
+    assert cluster.machines[lagging].state == b""
+    peer = next(peer for peer in cluster.logs[leader].status().peers if peer.peer_id == lagging)
+    assert peer.durable_index < log._entries.first_index - 1  # not counted
+    assert not log.readiness()[0]
+    trouble.error = None
+    await cluster.caught_up()
+    assert cluster.machines[lagging].state == STATE
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+    assert log.readiness()[0]
+
+
+async def test_an_install_that_fails_takes_the_node_out_and_the_next_start_begins_anew(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    leader, lagging = await behind_the_oldest_file(cluster)
+    trouble = Trouble(monkeypatch)
+    trouble.error = DiskFailedError(Path("config"), "EIO")
+    await cluster.start(lagging)
+    await until(lambda: "EIO" in cluster.logs[lagging].readiness()[1], "given up")
+    await cluster.stop(lagging)
+    trouble.error = None
+    await cluster.start(lagging)
+    await cluster.caught_up()
+    assert cluster.machines[lagging].state == STATE
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+
+
+@pytest.mark.parametrize("at", ["restore", "finish_install"])
+async def test_a_member_that_dies_inside_an_install_gets_a_new_one_before_it_counts(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    cluster = raft_cluster()
+    leader, lagging = await behind_the_oldest_file(cluster)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    died: list[int] = []
+
+    def die(*arguments: object) -> None:
+        died.append(1)
+        cluster.logs[lagging]._node._is_failed = True  # nothing of this life goes on
+        raise OSError(errno.EIO, "dies here")
+
+    with monkeypatch.context() as patch:
+        where = MemoryMachine if at == "restore" else type(cluster.logs[leader]._entries)
+        patch.setattr(where, at, die)
+        await cluster.start(lagging)
+        await until(lambda: died, "an install")
+        await cluster.kill(lagging)
+    files = cluster.root / lagging / f"dledger-{lagging}"
+    assert "resetting=true" in (files / "start").read_text()
+    opened = open_files(cluster.config(lagging))
+    assert opened.doubt is not None and "installed" in opened.doubt
+    assert (opened.opened.data.max_offset, opened.opened.found.last_index) == (0, -1)
+    state = read_hard_state(files)
+    assert state is not None and state.recovering
+    assert "resetting" not in (files / "start").read_text()
+    opened.close(is_clean=False)
+    await cluster.start(lagging)  # the doubt outlives a start that came to nothing
+    assert cluster.logs[lagging].status().soft.recovering
+    await cluster.caught_up()
+    assert cluster.machines[lagging].state == STATE
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+    await until(lambda: not cluster.logs[lagging].status().soft.recovering, "sound")
