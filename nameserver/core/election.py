@@ -1,15 +1,16 @@
 """The election rule: which registration gets which broker id.
 
     term of the claim     id 0 is given when
-    t > 0 (our brokers)   t is the highest term seen for the broker name, and nobody else holds it by the same term;
-                          or the claimant holds it already
+    t > 0 (our brokers)   no leader of the broker name has claimed it by a higher term, and nobody else holds it by
+                          the same term; or the claimant holds it already
     0 (Java's brokers)    no live member holds it by a term, and RocketMQ's own rule agrees: the holder's state
                           version is not above the claimant's
 
 A refused claimant keeps the place it had. Terms outlive the members by a minute (`TermMemory`), so a leader that was
 cut off never takes the route from its successor, not even while that one is away; a group that was wiped and starts
-again from term 1 is welcome a minute after the last member of the old term was heard. Ids other than 0 carry no
-promise: RocketMQ's rule.
+again from term 1 is welcome a minute after the last member of the old term was heard. A follower's term keeps a term
+in memory, and never raises it: a member that was cut off may have entered a term in which nobody leads, while the
+leader of a lower one goes on with a majority. Ids other than 0 carry no promise: RocketMQ's rule.
 
 Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
 """
@@ -35,10 +36,10 @@ class RegistrationRefusedError(Exception):
 
 
 class TermMemory:
-    """The highest term seen of each broker name.
+    """The highest term by which id 0 was taken, of each broker name.
 
-    It lives as long as a member of that term does, and a while longer. Members of lower terms do not keep it alive:
-    a group whose disks were wiped starts again from term 1 and would otherwise be refused for ever.
+    It lives as long as a member of that term or a later one does, and a while longer. Members of lower terms do not
+    keep it alive: a group whose disks were wiped starts again from term 1 and would otherwise be refused for ever.
 
     Args:
         memory_ms: how long it outlives the last member of that term.
@@ -50,16 +51,15 @@ class TermMemory:
         self._absent_since: dict[str, int] = {}
 
     def highest(self, broker_name: str) -> int:
-        """0 when no term was seen, or none for so long that it is forgotten."""
+        """0 when nobody led by a term, or nobody was of that term for so long that it is forgotten."""
         return self._highest.get(broker_name, 0)
 
-    def observe(self, broker_name: str, member_terms: Iterable[int], now_ms: int) -> None:
-        """The terms of the present members, after one came, changed or went."""
-        term = max(member_terms, default=0)
-        if term >= self.highest(broker_name):
+    def observe(self, broker_name: str, leader_term: int, member_terms: Iterable[int], now_ms: int) -> None:
+        """A member came, changed or went: the term of who holds id 0 (0 when nobody does), and those of all members."""
+        if leader_term > self.highest(broker_name):
+            self._highest[broker_name] = leader_term
+        if max(member_terms, default=0) >= self.highest(broker_name):
             self._absent_since.pop(broker_name, None)
-            if term:
-                self._highest[broker_name] = term
         else:
             self._absent_since.setdefault(broker_name, now_ms)
 
@@ -75,7 +75,7 @@ def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> N
     Args:
         group: the members before the claim.
         claim: the registration.
-        highest_term: seen so far for this broker name, not counting the claim.
+        highest_term: by which id 0 of this broker name was taken so far.
 
     Raises:
         RegistrationRefusedError: it does not.

@@ -79,7 +79,7 @@ class RouteTable:
         return self._groups.get(broker_name)
 
     def highest_term(self, broker_name: str) -> int:
-        """The highest term seen of a broker name; 0 when none is remembered."""
+        """The highest term by which id 0 of a broker name was taken; 0 when none is remembered."""
         return self._terms.highest(broker_name)
 
     def take_min_changes(self) -> list[MinBrokerChange]:
@@ -283,7 +283,9 @@ class RouteTable:
             )
 
     def _observe_terms(self, group: BrokerGroup, now_ms: int) -> None:
-        self._terms.observe(group.name, (member.registration.term for member in group.members.values()), now_ms)
+        leader_term = group.leader.registration.term if group.leader is not None else 0
+        member_terms = (member.registration.term for member in group.members.values())
+        self._terms.observe(group.name, leader_term, member_terms, now_ms)
 
     def _drop(self, members: list[Member], now_ms: int) -> list[Member]:
         emptied = set()

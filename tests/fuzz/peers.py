@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dledger.peers import wire
+from dledger.peers.hello import PROTOCOL_VERSION
 from tests.fuzz.campaign import LIMIT_CPU_S
 from tests.fuzz.cases import Failure
 from tests.fuzz.decoders import peer_bytes
@@ -26,8 +27,8 @@ _WARM_UP: Final = 100
 _LISTEN_S: Final = 0.02
 _LIMIT_S: Final = 30.0
 _HELLO: Final[dict[str, Any]] = {
-    "version": 1, "cluster": "DefaultCluster", "group": "g", "node_id": "n1", "to": "n0", "incarnation": "i",
-    "session": "s", "client_address": "127.0.0.1:1", "data_file_size": 16 << 20,
+    "version": PROTOCOL_VERSION, "cluster": "DefaultCluster", "group": "g", "members": "n0;n1;n2", "node_id": "n1",
+    "to": "n0", "incarnation": "i", "session": "s", "client_address": "127.0.0.1:1", "data_file_size": 16 << 20,
 }  # fmt: skip
 
 
