@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from broker.admin.registration import Registration
 from broker.parts import Parts
+from broker.pop.subsystem import PopSubsystem
 from broker.server import BrokerRequestHandler
 from ledgermq.remoting.refusal import Cause
 from ledgermq.remoting.server import RemotingServer
@@ -19,6 +20,8 @@ def flush_histogram(registry: Registry) -> Histogram:
 def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, registration: Registration) -> None:
     """Add the broker's figures to `registry`."""
     _register_traffic(registry, parts)
+    _register_pop(registry, parts.pop)
+    _register_waiting(registry, parts)
     _register_positions(registry, parts)
     _register_clients(registry, parts, server)
     _register_refusals(registry, parts.handler, parts)
@@ -28,65 +31,53 @@ def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, r
 
 
 def _register_traffic(registry: Registry, parts: Parts) -> None:
-    registry.counter("ledgermq_send_requests_total", "Send requests acknowledged.").function(
-        lambda: parts.context.answers.messages
-    )
-    registry.counter("ledgermq_pulls_found_total", "Pulls that found messages.").function(
-        lambda: parts.pull.processor.found
-    )
-    registry.counter("ledgermq_pulls_missed_total", "Pulls that found none.").function(
-        lambda: parts.pull.processor.missed
-    )
-    registry.counter("ledgermq_messages_pulled_total", "Messages given to pulls.").function(
-        lambda: parts.pull.processor.messages_out
-    )
-    registry.counter("ledgermq_bytes_pulled_total", "Bytes of records given to pulls.").function(
-        lambda: parts.pull.processor.bytes_out
-    )
-    registry.counter("ledgermq_key_queries_found_total", "Queries by key that found messages.").function(
-        lambda: parts.pull.query.found
-    )
-    registry.counter("ledgermq_key_queries_missed_total", "Queries by key that found none.").function(
-        lambda: parts.pull.query.missed
-    )
-    registry.counter("ledgermq_delayed_delivered_total", "Delayed messages delivered.").function(
-        lambda: parts.delay.levels.delivered
-    )
-    registry.counter("ledgermq_delayed_dropped_total", "Delayed messages whose topic was gone.").function(
-        lambda: parts.delay.levels.dropped
-    )
-    registry.counter("ledgermq_timers_delivered_total", "Timer messages delivered.").function(
-        lambda: parts.delay.timer.delivered
-    )
-    registry.counter("ledgermq_timers_dropped_total", "Timer messages whose topic was gone.").function(
-        lambda: parts.delay.timer.dropped
-    )
-    registry.counter("ledgermq_messages_popped_total", "Messages given to POP requests.").function(
-        lambda: parts.pop.take.messages_out
-    )
-    registry.counter("ledgermq_bytes_popped_total", "Bytes of records given to POP requests.").function(
-        lambda: parts.pop.take.bytes_out
-    )
-    registry.counter("ledgermq_pop_revived_total", "Messages taken by POP that came again.").function(
-        lambda: parts.pop.revive.revived
-    )
-    registry.counter("ledgermq_pop_dropped_total", "Messages taken by POP that were gone when due.").function(
-        lambda: parts.pop.revive.dropped
-    )
+    answers, pulls, queries = parts.context.answers, parts.pull.processor, parts.pull.query
+    counters: dict[str, tuple[str, Callable[[], float]]] = {
+        "send_requests": ("Send requests acknowledged.", lambda: answers.messages),
+        "pulls_found": ("Pulls that found messages.", lambda: pulls.found),
+        "pulls_missed": ("Pulls that found none.", lambda: pulls.missed),
+        "messages_pulled": ("Messages given to pulls.", lambda: pulls.messages_out),
+        "bytes_pulled": ("Bytes of records given to pulls.", lambda: pulls.bytes_out),
+        "key_queries_found": ("Queries by key that found messages.", lambda: queries.found),
+        "key_queries_missed": ("Queries by key that found none.", lambda: queries.missed),
+    }
+    for name, (explanation, value) in counters.items():
+        registry.counter(f"ledgermq_{name}_total", explanation).function(value)
+
+
+def _register_pop(registry: Registry, pop: PopSubsystem) -> None:
+    take, revive, progress = pop.take, pop.revive, pop.progress
+    counters: dict[str, tuple[str, Callable[[], float]]] = {
+        "messages_popped": ("Messages given to POP requests.", lambda: take.messages_out),
+        "bytes_popped": ("Bytes of records given to POP requests.", lambda: take.bytes_out),
+        "pop_revived": ("Messages taken by POP that came again.", lambda: revive.revived),
+        "pop_dropped": ("Messages taken by POP that were gone when due.", lambda: revive.dropped),
+    }
+    for name, (explanation, value) in counters.items():
+        registry.counter(f"ledgermq_{name}_total", explanation).function(value)
     registry.gauge("ledgermq_pop_open_checkpoints", "POP answers not wholly acknowledged, on the leader.").function(
-        lambda: len(parts.pop.progress.checkpoints)
+        lambda: len(progress.checkpoints)
     )
+
+
+def _register_waiting(registry: Registry, parts: Parts) -> None:
+    """What waits for a time or for a producer's decision."""
+    levels, timer, transactions = parts.delay.levels, parts.delay.timer, parts.transactions.service
+    counters: dict[str, tuple[str, Callable[[], float]]] = {
+        "delayed_delivered": ("Delayed messages delivered.", lambda: levels.delivered),
+        "delayed_dropped": ("Delayed messages whose topic was gone.", lambda: levels.dropped),
+        "timers_delivered": ("Timer messages delivered.", lambda: timer.delivered),
+        "timers_dropped": ("Timer messages whose topic was gone.", lambda: timer.dropped),
+        "transaction_checks": ("Questions to producers about half messages.", lambda: transactions.checks),
+        "transactions_given_up": ("Half messages that nobody decided in time.", lambda: transactions.given_up),
+    }
+    for name, (explanation, value) in counters.items():
+        registry.counter(f"ledgermq_{name}_total", explanation).function(value)
     registry.gauge("ledgermq_timers_waiting", "Timer messages that are not due yet.").function(
-        lambda: parts.delay.timer.index.metrics.total
+        lambda: timer.index.metrics.total
     )
     registry.gauge("ledgermq_transactions_open", "Half messages that nobody has decided, on the leader.").function(
-        lambda: parts.transactions.service.open_count
-    )
-    registry.counter("ledgermq_transaction_checks_total", "Questions to producers about half messages.").function(
-        lambda: parts.transactions.service.checks
-    )
-    registry.counter("ledgermq_transactions_given_up_total", "Half messages that nobody decided in time.").function(
-        lambda: parts.transactions.service.given_up
+        lambda: transactions.open_count
     )
 
 
