@@ -5,6 +5,9 @@
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
@@ -71,19 +74,9 @@ class OffsetMoves:
 
     def _reset(self, connection: Connection, command: Command, topic: str, group: str, table: dict[int, int]) -> None:
         rows = [(QueueId(topic, self._config.broker_name, number), offset) for number, offset in table.items()]
-        waiting = len(table)
-
-        def done(refusal: Refusal | None) -> None:
-            nonlocal waiting
-            if refusal is not None:
-                if waiting > 0:
-                    connection.refuse(command, refusal)
-                waiting = -1
-                return
-            waiting -= 1
-            if waiting == 0:
-                connection.respond(command, ResponseCode.SUCCESS, body=b'{"offsetTable":' + queue_map(rows) + b"}")
-
+        body = b'{"offsetTable":' + queue_map(rows) + b"}"
+        answer = partial(connection.respond, command, ResponseCode.SUCCESS, body=body)
+        done = _when_all(len(table), connection, command, answer)
         for number, offset in table.items():
             self._offsets.reset(topic, group, number, offset, done)
         self._held_pulls.release(self._store.queues.of_topic(topic))
@@ -106,6 +99,7 @@ class OffsetMoves:
         self._role.check_writable()
         source, target = text(fields, "srcGroup"), text(fields, "destGroup")
         is_offline = boolean(fields, "offline")
+        found: list[tuple[str, int, int]] = []
         topics = [fields["topic"]] if fields.get("topic") else self._offsets.topics_of_group(source)
         for name in topics:
             topic = self._metadata.topic(name)
@@ -114,5 +108,27 @@ class OffsetMoves:
             for queue_id in range(topic.read_queues):
                 offset = self._offsets.get(name, source, queue_id)
                 if offset is not None:
-                    self._offsets.commit(name, target, queue_id, offset)
-        connection.respond(command, ResponseCode.SUCCESS)
+                    found.append((name, queue_id, offset))
+        if not found:
+            connection.respond(command, ResponseCode.SUCCESS)
+            return
+        done = _when_all(len(found), connection, command, lambda: connection.respond(command, ResponseCode.SUCCESS))
+        for name, queue_id, offset in found:
+            self._offsets.commit_and_tell(name, target, queue_id, offset, done)
+
+
+def _when_all(
+    count: int, connection: Connection, command: Command, answer: Callable[[], None]
+) -> Callable[[Refusal | None], None]:
+    """To be told of `count` outcomes: answers when all are good, refuses with the first that is not."""
+    waiting = count
+
+    def done(refusal: Refusal | None) -> None:
+        nonlocal waiting
+        if refusal is not None and waiting > 0:
+            connection.refuse(command, refusal)
+        waiting = -1 if refusal is not None else waiting - 1
+        if waiting == 0:
+            answer()
+
+    return done

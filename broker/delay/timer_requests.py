@@ -26,7 +26,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.replicated_log import AppendReceipt
+from store.replicated_log import PLACED, AppendReceipt
 from store.timer.timer_message import TIMER_DELETE_KEY, TIMER_DELIVER_MS, delete_key, whole_number
 
 _TAG = "_RECALL_TAG_"
@@ -89,7 +89,11 @@ class TimerRequests:
             connection.respond(command, code, {"MSG_REGION": REGION}, remark=remark)
             return
 
+        key = delete_key(handle.topic, handle.unique_key)
+
         def done(outcome: AppendReceipt | Refusal) -> None:
+            if isinstance(outcome, Refusal) and outcome.cause not in PLACED:
+                self._service.release(key)
             if isinstance(outcome, Refusal) and outcome.cause not in _STORED:
                 connection.respond(
                     command, ResponseCode.SYSTEM_ERROR, outcome.ext, remark="recall failed, execute error"
@@ -99,6 +103,7 @@ class TimerRequests:
                 connection.respond(command, ResponseCode.SUCCESS, fields)
 
         self._append(connection, handle, command.ext.get("producerGroup", ""), done)
+        self._service.hold_back(key)
 
     def check_point(self, connection: Connection, command: Command) -> None:
         """60: how far the timers are, as the file `config/timercheck` has it."""

@@ -41,6 +41,7 @@ _LOADED_MAX: Final = 50_000  # timers in memory, beyond which no further slot is
 _PREPARED_BYTES_MAX: Final = 32 << 20
 _BATCH: Final = 512
 _RETRY_MS: Final = 500
+_RECALL_LOOK_MS: Final = 20
 _LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
 _QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
 _FAR_TIMERS: Final = 5000  # or when so many have come since: a new leader looks at these
@@ -92,6 +93,7 @@ class TimerService:
         self._told_offset = 0
         self._has_news = False
         self._is_first = False  # no progress was ever recorded
+        self._recalled: dict[str, int] = {}  # by key: deletions on their way; such timers are not delivered meanwhile
         self._opened = (0, 0)  # queue offset and read time of the index when it was opened
         self._run = 0
         self._rates = (0.0, 0.0)  # taken and delivered a second
@@ -160,9 +162,24 @@ class TimerService:
     def _floor(self, time_ms: int) -> int:
         return time_ms // self.index.precision_ms * self.index.precision_ms
 
+    def hold_back(self, key: str) -> None:
+        """A deletion of the timer is about to be appended: it is not delivered until the deletion has its effect."""
+        self._recalled[key] = self._recalled.get(key, 0) + 1
+
+    def release(self, key: str) -> None:
+        """A deletion has had its effect, or was refused."""
+        if key in self._recalled:
+            self._recalled[key] -= 1
+            if not self._recalled[key]:
+                del self._recalled[key]
+
     def _on_taken(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
         if not self._is_leading:
             return
+        self._take_in(timer, unit)
+        self.release(timer.deletes)
+
+    def _take_in(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
         if unit is None:
             self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
         elif unit.slot_ms < self._due.loaded_ms or (self._loading is not None and unit.slot_ms == self._due.loaded_ms):
@@ -182,6 +199,7 @@ class TimerService:
         if self._is_leading:
             self._tell()
         self._is_leading = False
+        self._recalled.clear()
         self._loading = None
         if self._wake is not None:
             self._wake.cancel()
@@ -324,6 +342,9 @@ class TimerService:
         now_ms = self._clock_ms()
         by_slot: dict[int, list[tuple[DueTimer, QueuedDraft]]] = {}
         for due in self._due.take(now_ms, _BATCH):
+            if due.timer.key in self._recalled and not due.is_roll:
+                self._due.retry(due, now_ms + _RECALL_LOOK_MS)
+                continue
             draft = due.draft
             if draft is None or not self._drafts.is_current(draft):
                 draft = self._made_now(due, now_ms)

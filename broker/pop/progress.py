@@ -127,6 +127,11 @@ class PopProgress:
         self.checkpoints.forget_topic(topic)
         self.orders.forget_topic(topic)
 
+    def forget_group(self, group: str) -> None:
+        """The group is gone."""
+        self.checkpoints.forget_group(group)
+        self.orders.forget_group(group)
+
     def _part(self, change: PopChange) -> tuple[PopChange, CommitDone]:
         """A part of what is sent, and who hears of its outcome."""
         self._unsettled += 1

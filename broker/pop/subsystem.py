@@ -120,8 +120,8 @@ class PopSubsystem(Subsystem):
         await self.progress.drain()
 
     def forget_group(self, group: str) -> None:
-        """Drop its locks of queues that are read in order."""
-        self.progress.orders.forget_group(group)
+        """Drop what it took and its locks of queues that are read in order."""
+        self.progress.forget_group(group)
 
     def _tidy(self) -> None:
         self.held.drop_gone()

@@ -263,8 +263,16 @@ class PullProcessor:
         self._cold.count(pull.command.ext["consumerGroup"], result)
 
     def _answer_reset(self, pull: Pull) -> bool:
-        """Tell a group that was moved where it goes on; answers whether it was."""
+        """Tell a group that was moved where it goes on; answers whether it was.
+
+        Only the node that leads can note that the group has been told: the others send it there.
+        """
         queue, group = pull.queue, pull.command.ext["consumerGroup"]
+        if not self._role.writable and self._offsets.reset_of(queue.topic, group, queue.queue_id) is not None:
+            nothing = GetResult(GetStatus.NO_MATCHED_MESSAGE, pull.offset, queue.min_offset, queue.max_offset, [])
+            pull.fields["suggestWhichBrokerId"] = "0"
+            self._answer(pull, ResponseCode.PULL_RETRY_IMMEDIATELY, nothing, pull.offset)
+            return True
         offset = self._offsets.take_reset(queue.topic, group, queue.queue_id)
         if offset is None:
             return False

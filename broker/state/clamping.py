@@ -31,6 +31,10 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
         key: {number: clamped(key, number, value) for number, value in values.items()}
         for key, values in state.offsets.items()
     }
+    state.resets = {
+        key: {number: clamped(key, number, value) for number, value in values.items()}
+        for key, values in state.resets.items()
+    }
     pop = state.pop
     pop.version += 1
     checkpoints = [_before(taken, queue_end(taken.topic, taken.queue_id)) for taken in pop.checkpoints.values()]

@@ -106,6 +106,7 @@ def load_state(directory: Path) -> ReplicatedState:
         if mark.value.format != _FORMAT:  # a newer program's: its `.bak` would be none the better
             raise StoreFormatError(directory / STATE_FILE, f"says format {mark.value.format!r}, known is {_FORMAT}")
         state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
+        state.resets = mark.value.resets
     newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
     is_older = mark is not None and mark.is_older
     for name, decode in _TABLES.items():
@@ -179,7 +180,7 @@ def _is_needed(name: str, state: ReplicatedState) -> bool:
 
 def _state_file(state: ReplicatedState) -> bytes:
     mark = {"format": _FORMAT, "marks": True, "appliedOffset": state.applied_offset, "removed": state.removed}
-    return dumps(mark)
+    return dumps({**mark, "resets": state.resets})
 
 
 _Encode = Callable[[ReplicatedState], bytes]
@@ -318,6 +319,7 @@ class _Mark:
             raise ValueError(f"appliedOffset is {applied!r}, not a number")
         self.applied_offset = applied
         self.removed = {str(name): int(offset) for name, offset in (members.get("removed") or {}).items()}
+        self.resets = {str(key): _numbers(queues) for key, queues in (members.get("resets") or {}).items()}
 
 
 def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[str, _C]:

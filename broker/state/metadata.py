@@ -55,6 +55,7 @@ class Metadata:
         self.before_removal: Callable[[], None] = lambda: None
         self._proposed_topics: dict[str, TopicConfig | None] = {}
         self._proposed_groups: dict[str, GroupConfig | None] = {}
+        self._proposed_forbidden: dict[str, Mapping[str, int]] = {}
 
     # ---- look-up
 
@@ -192,7 +193,7 @@ class Metadata:
 
     def forbid_read(self, group: str, topic: str, is_forbidden: bool, done: ChangeDone) -> None:
         """Propose that the group may not read the topic, or may again."""
-        table = dict(self._state.forbidden.get(group, {}))
+        table = dict(self._proposed_forbidden.get(group, self._state.forbidden.get(group, {})))
         bits = table.pop(topic, 0) & ~FORBIDDEN_READ
         if bits := bits | (FORBIDDEN_READ if is_forbidden else 0):
             table[topic] = bits
@@ -207,6 +208,7 @@ class Metadata:
         """This node no longer leads: what it proposed stands only if it is committed."""
         self._proposed_topics.clear()
         self._proposed_groups.clear()
+        self._proposed_forbidden.clear()
 
     def applied(self, change: StateChange) -> None:
         """A change is in the replicated state: the removals in it are decided."""
@@ -234,9 +236,11 @@ class Metadata:
         self._proposed_groups.update(change.groups)
         if change.topics or change.groups:
             self.on_changed()
+        self._proposed_forbidden.update(change.forbidden)
 
         def settle(refusal: Refusal | None) -> None:
             self._forget(_kept(change.topics), _kept(change.groups))
+            _remove_same(self._proposed_forbidden, change.forbidden.items())
             if refusal is not None and refusal.cause not in PLACED:  # else the removals may still come: see `applied`
                 self._forget(_removed(change.topics), _removed(change.groups))
             if done is not None:

@@ -46,7 +46,7 @@ class ConsumerOffsets:
         self._is_undecided = is_undecided
         self._loop = loop
         self._ahead: dict[str, dict[int, int]] = {}
-        self._resets: dict[tuple[str, int], int] = {}
+        self._resets: dict[tuple[str, int], int | None] = {}  # ahead of the state; None: the group has been told
         self._unsent: set[tuple[str, int]] = set()
         self._sent: dict[tuple[str, int], int] = {}  # the number of the last record that holds each, until it settles
         self._records = 0
@@ -69,7 +69,9 @@ class ConsumerOffsets:
         While a reset waits for the group's pull, what the group reports is of before the reset, and not taken.
         """
         key = offset_key(topic, group)
-        if self.get(topic, group, queue_id) == queue_offset or (key, queue_id) in self._resets:
+        if self.get(topic, group, queue_id) == queue_offset or self._reset_of(key, queue_id) is not None:
+            return
+        if self._is_undecided(topic, group):
             return
         self._ahead.setdefault(key, {})[queue_id] = queue_offset
         self._unsent.add((key, queue_id))
@@ -82,13 +84,17 @@ class ConsumerOffsets:
             done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
             return
         key = offset_key(topic, group)
-        if (key, queue_id) in self._resets:
+        if self._reset_of(key, queue_id) is not None:
             done(None)
             return
         is_ahead = queue_id in self._ahead.get(key, {})
         if not is_ahead and self._state.offsets.get(key, {}).get(queue_id) == queue_offset:
             done(None)
             return
+        self._send_soon(key, queue_id, queue_offset, done)
+
+    def _send_soon(self, key: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
+        """Append an offset at the end of this turn."""
         self._ahead.setdefault(key, {})[queue_id] = queue_offset
         self._unsent.add((key, queue_id))
         if not self._waiting:
@@ -98,20 +104,44 @@ class ConsumerOffsets:
         self._waiting.append(done)
 
     def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Move a group; its next pull of the queue learns of it by `take_reset`. `done` as in `commit_and_tell`."""
-        key = (offset_key(topic, group), queue_id)
-        self._resets.pop(key, None)
-        self.commit_and_tell(topic, group, queue_id, queue_offset, done)
-        self._resets[key] = queue_offset
+        """Move a group; its next pull of the queue learns of it by `take_reset`, whoever leads by then.
+
+        `done` as in `commit_and_tell`. The move and the offset lie in one record.
+        """
+        if self._is_undecided(topic, group):
+            done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
+            return
+        key = offset_key(topic, group)
+        self._resets[key, queue_id] = queue_offset
+        self._send_soon(key, queue_id, queue_offset, done)
 
     @property
     def has_resets(self) -> bool:
         """Some group's pull is to learn of a reset."""
-        return bool(self._resets)
+        return bool(self._resets or self._state.resets)
+
+    def reset_of(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The offset to which the group was moved since its last pull of the queue, if it was."""
+        return self._reset_of(offset_key(topic, group), queue_id)
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset to which the group was moved since its last pull of the queue; told once."""
-        return self._resets.pop((offset_key(topic, group), queue_id), None)
+        """As `reset_of`, on the node that leads; the group is told now, and once unless this node stops leading."""
+        key = offset_key(topic, group)
+        offset = self._reset_of(key, queue_id)
+        if offset is not None:
+            self._resets[key, queue_id] = None
+
+            def done(refusal: Refusal | None) -> None:
+                if refusal is None and self._resets.get((key, queue_id), 0) is None:
+                    del self._resets[key, queue_id]
+
+            self._propose(StateChange(resets={key: {queue_id: None}}), done)
+        return offset
+
+    def _reset_of(self, key: str, queue_id: int) -> int | None:
+        if (key, queue_id) in self._resets:
+            return self._resets[key, queue_id]
+        return self._state.resets.get(key, {}).get(queue_id)
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
         """The group's offsets in a topic by queue id."""
@@ -168,7 +198,10 @@ class ConsumerOffsets:
     def _send_record(self, chosen: list[tuple[str, int]], pop: PopChange, waiting: list[CommitDone]) -> None:
         self._records = number = self._records + 1
         values: dict[str, dict[int, int]] = {}
+        resets: dict[str, dict[int, int | None]] = {}
         for key, queue_id in chosen:
+            if (moved_to := self._resets.get((key, queue_id))) is not None:
+                resets.setdefault(key, {})[queue_id] = moved_to
             values.setdefault(key, {})[queue_id] = self._ahead[key][queue_id]
             self._sent[key, queue_id] = number
 
@@ -176,7 +209,7 @@ class ConsumerOffsets:
             self._settle(chosen, number, refusal)
             _tell_all(waiting, refusal)
 
-        self._propose(StateChange(offsets=values, pop=pop), done)
+        self._propose(StateChange(offsets=values, resets=resets, pop=pop), done)
 
     def is_kept_back(self, key: str) -> bool:
         """Whether what is known of a place (`topic@group`, with more behind it or not) must not be sent now."""
@@ -224,6 +257,8 @@ class ConsumerOffsets:
                 self._unsent.add(pair)
                 continue
             key, queue_id = pair
+            if self._resets.get(pair) is not None:
+                del self._resets[pair]  # the state has it now
             ahead = self._ahead[key]
             del ahead[queue_id]
             if not ahead:

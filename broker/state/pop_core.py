@@ -175,7 +175,14 @@ class Checkpoints:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone, here as in the log."""
-        for key in [key for key in self._open if key.partition("@")[0] == topic]:
+        self._forget([key for key in self._open if key.partition("@")[0] == topic])
+
+    def forget_group(self, group: str) -> None:
+        """The group is gone, here as in the log."""
+        self._forget([key for key in self._open if key.split("@")[1] == group])
+
+    def _forget(self, keys: list[str]) -> None:
+        for key in keys:
             self._set(key, None)
             self._unsent.pop(key, None)
             self._told.discard(key)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from broker.state.pop_core import Checkpoint
 from broker.state.pop_order import Given
 
+_K = TypeVar("_K")
 _V = TypeVar("_V")
 
 PULL, POP = "PULL", "POP"
@@ -96,8 +97,8 @@ class PopTables:
                 self.version += 1
 
     def forget_groups(self, removed: Set[str]) -> None:
-        """These groups are gone; what is open of theirs is dropped when it is due."""
-        tables: tuple[dict[str, Any], ...] = (self.orders, self.modes)
+        """These groups are gone, and with them what they took: a group made again begins with its offsets."""
+        tables: tuple[dict[str, Any], ...] = (self.checkpoints, self.orders, self.modes)
         for table in tables:
             for key in [key for key in table if key.split("@")[1] in removed]:
                 del table[key]
@@ -142,7 +143,7 @@ def _mode(value: Any) -> RequestMode:
     return RequestMode(mode, int(share_count))
 
 
-def update_table(table: dict[str, _V], values: Mapping[str, _V | None]) -> None:
+def update_table(table: dict[_K, _V], values: Mapping[_K, _V | None]) -> None:
     """Set values by name; None removes."""
     for name, value in values.items():
         if value is None:

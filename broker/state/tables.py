@@ -53,6 +53,8 @@ class StateChange:
     Attributes:
         offsets: by `topic@group`, then queue id: the next queue offset to read.
         forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+        resets: by `topic@group`, then queue id: the offset to which an administrator moved the group, until its next
+            pull of the queue was told; None: it was.
         users: by name.
         acls: what users may do, by subject.
     """
@@ -60,6 +62,7 @@ class StateChange:
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
     groups: Mapping[str, GroupConfig | None] = field(default_factory=dict)
     offsets: Mapping[str, Mapping[int, int] | None] = field(default_factory=dict)
+    resets: Mapping[str, Mapping[int, int | None]] = field(default_factory=dict)
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pop: PopChange = field(default_factory=PopChange)
     users: Mapping[str, User | None] = field(default_factory=dict)
@@ -71,6 +74,7 @@ class StateChange:
             "topics": _configs(self.topics),
             "groups": _configs(self.groups),
             "offsets": self.offsets,
+            "resets": self.resets,
             "forbidden": self.forbidden,
             "pop": self.pop.to_json() if self.pop else None,
             "users": _configs(self.users),
@@ -91,6 +95,7 @@ class StateChange:
                 topics={name: value and TopicConfig.from_json(value) for name, value in _table(tables, "topics")},
                 groups={name: value and GroupConfig.from_json(value) for name, value in _table(tables, "groups")},
                 offsets={key: _queue_offsets(value) for key, value in _table(tables, "offsets")},
+                resets={key: reset_offsets(value) for key, value in _table(tables, "resets")},
                 forbidden={group: forbidden_bits(value) for group, value in _table(tables, "forbidden")},
                 pop=PopChange.from_json(tables.get("pop", {})),
                 users={name: value and User.from_json(value) for name, value in _table(tables, "users")},
@@ -128,6 +133,7 @@ class NewerNames:
             topics={name: value for name, value in change.topics.items() if name not in self.topics},
             groups={name: value for name, value in change.groups.items() if name not in self.groups},
             offsets=offsets,
+            resets=change.resets,
             forbidden={name: value for name, value in change.forbidden.items() if name not in self.groups},
             pop=change.pop,
             users=change.users,
@@ -148,6 +154,7 @@ class ReplicatedState:
     Attributes:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
+        resets: likewise: offsets to which groups were moved and of which their pulls have not been told yet.
         forbidden: by group, then topic: bits of what the group may not do there.
         pop: what POP took and did not get acknowledged, and who takes by POP.
         users, acls: who may do what, by name and by subject.
@@ -165,6 +172,7 @@ class ReplicatedState:
         self.topics: dict[str, TopicConfig] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[str, dict[int, int]] = {}
+        self.resets: dict[str, dict[int, int]] = {}
         self.forbidden: dict[str, Mapping[str, int]] = {}
         self.pop = PopTables()
         self.users: dict[str, User] = {}
@@ -183,6 +191,7 @@ class ReplicatedState:
         copy = ReplicatedState()
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
+        copy.resets = {key: dict(queues) for key, queues in self.resets.items()}
         copy.forbidden = dict(self.forbidden)
         copy.pop = self.pop.copy()
         copy.users, copy.acls, copy.auth_version = dict(self.users), dict(self.acls), self.auth_version
@@ -202,6 +211,7 @@ class ReplicatedState:
             removed = {name: None for name, value in change.groups.items() if value is None}
             update_table(self.forbidden, {name: bits or None for name, bits in change.forbidden.items()} | removed)
             self.pop.forget_groups(removed.keys())
+            self._forget_places(self.resets, lambda topic, group: group in removed)
         if change.users or change.acls:
             self.auth_version = self.auth_version.next(timestamp)
             update_table(self.users, change.users)
@@ -209,8 +219,13 @@ class ReplicatedState:
         for key, queues in change.offsets.items():
             if queues is None:
                 self.offsets.pop(key, None)
+                self.resets.pop(key, None)
             else:
                 self.offsets.setdefault(key, {}).update(queues)
+        for key, resets in change.resets.items():
+            update_table(self.resets.setdefault(key, {}), resets)
+            if not self.resets[key]:
+                del self.resets[key]
         self.pop.apply(change.pop)
 
     def user(self, name: str) -> User | None:
@@ -230,6 +245,7 @@ class ReplicatedState:
                 "topics": _configs(self.topics),
                 "groups": _configs(self.groups),
                 "offsets": self.offsets,
+                "resets": self.resets,
                 "forbidden": self.forbidden,
                 "pop": self.pop.whole().to_json(),
                 "users": _configs(self.users),
@@ -263,6 +279,7 @@ class ReplicatedState:
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
         self.groups = {name: value for name, value in change.groups.items() if value is not None}
         self.offsets = {key: dict(queues) for key, queues in change.offsets.items() if queues is not None}
+        self.resets = {key: _set(queues) for key, queues in change.resets.items()}
         self.forbidden = dict(change.forbidden)
         self.pop.replace(change.pop)
         self.users = {name: value for name, value in change.users.items() if value is not None}
@@ -279,9 +296,13 @@ class ReplicatedState:
             self.removed[name] = physical_offset
         while len(self.removed) > REMOVED_MAX:
             del self.removed[next(iter(self.removed))]
-        for key in [key for key in self.offsets if key.partition(OFFSET_KEY_SEPARATOR)[0] in removed]:
-            del self.offsets[key]
+        for table in (self.offsets, self.resets):
+            self._forget_places(table, lambda topic, group: topic in removed)
         self.pop.forget_topics(removed)
+
+    def _forget_places(self, table: dict[str, dict[int, int]], is_gone: Callable[[str, str], bool]) -> None:
+        for key in [key for key in table if is_gone(*key.split(OFFSET_KEY_SEPARATOR, 1))]:
+            del table[key]
 
 
 def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | None]) -> dict[str, Any]:
@@ -295,6 +316,15 @@ def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
 def forbidden_bits(value: Any) -> dict[str, int]:
     """A group's bits by topic, from JSON; topics without any are left out."""
     return {str(topic): int(bits) for topic, bits in value.items() if int(bits)}
+
+
+def reset_offsets(value: Any) -> dict[int, int | None]:
+    """Resets of one place by queue id, from JSON; None: told."""
+    return {int(queue): None if offset is None else int(offset) for queue, offset in value.items()}
+
+
+def _set(values: Mapping[int, int | None]) -> dict[int, int]:
+    return {number: value for number, value in values.items() if value is not None}
 
 
 def _queue_offsets(value: Any) -> dict[int, int] | None:

@@ -1,0 +1,117 @@
+"""Changes that were answered hold: recalls, prohibitions, removed groups, moves of a group's offsets."""
+
+import asyncio
+
+import pytest
+
+from broker.state.tables import ReplicatedState
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields, send
+from tests.broker.delay.test_timer_messages import delivered, now_ms, send_timer
+from tests.broker.groups.test_offsets import key, make_group
+from tests.broker.pop.support import bodies, pop
+from tests.broker.state.test_topic_lives import nothing_commits, placed
+
+FORBID = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+RESET = {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true", "offset": "1", "queueId": "0"}
+
+
+@pytest.mark.parametrize("desk", [{"recall_enable": True}], indirect=True)
+async def test_a_timer_is_not_delivered_while_its_recall_is_on_the_way(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    due = (now_ms() // 1000 + 2) * 1000 + 1  # the handle says when its slot begins
+    sent = await send_timer(client, b"recalled", "K", TIMER_DELIVER_MS=due)
+    fields = {"topic": "T", "recallHandle": sent.ext["recallHandle"], "producerGroup": "p"}
+    await eventually(lambda: now_ms() > due - 100)
+    with nothing_commits(desk):
+        end = desk.store.log.max_offset
+        recall = client.start(RequestCode.RECALL_MESSAGE, fields)
+        await placed(desk, end)
+        await asyncio.sleep(0.3)
+        assert now_ms() > due
+    assert (await client.answer_to(recall)).code == 0
+    await asyncio.sleep(0.2)
+    assert delivered(desk) == []
+    assert not desk.parts.delay.timer._recalled
+
+
+async def test_two_prohibitions_of_one_turn_both_hold(desk: Desk, client: MemoryClient) -> None:
+    other = desk.client()
+    for topic in ("T", "U"):
+        await make_topic(client, topic)
+    await make_group(client)
+    first = client.start(FORBID, {"group": "g", "topic": "T", "readable": "false"})
+    second = other.start(FORBID, {"group": "g", "topic": "U", "readable": "false"})
+    assert [(await client.answer_to(first)).code, (await other.answer_to(second)).code] == [0, 0]
+    assert set(desk.parts.context.state.forbidden["g"]) == {"T", "U"}
+
+
+async def test_a_group_made_again_does_not_get_what_the_one_before_took(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await send(client, b"old")
+    assert bodies(await pop(client, invisibleTime=500)) == [b"old"]
+    body = {"groupName": "g", "cleanOffset": "true"}
+    assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, body)).code == 0
+    assert not len(desk.parts.pop.progress.checkpoints)
+    assert desk.parts.context.state.pop.checkpoints == {}
+    await make_group(client)
+    assert bodies(await pop(client, invisibleTime=60_000)) == [b"old"]
+    await asyncio.sleep(0.7)
+    assert not desk.store.queues.of_topic("%RETRY%g_T")
+
+
+async def moved_desk(desk: Desk) -> None:
+    client = desk.client()
+    await make_topic(client)
+    await make_group(client)
+    for _ in range(6):
+        await send(client)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="4"))
+    assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)).code == 0
+
+
+@pytest.mark.parametrize("save_tables", [True, False])
+async def test_a_reset_outlives_its_leader(desk: Desk, save_tables: bool) -> None:
+    await moved_desk(desk)
+    await desk.stop(save_tables=save_tables)
+    await desk.start()
+    client = desk.client()
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="5"))  # of before the reset
+    assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, key())).ext["offset"] == "1"
+    told = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=4))
+    assert (told.code, told.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+    await eventually(lambda: not desk.parts.context.state.resets, "the log has it that the group was told")
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="2"))
+    assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, key())).ext["offset"] == "2"
+    assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields(offset=2))).code == 0
+    await desk.stop(save_tables=save_tables)
+    await desk.start()
+    assert not desk.parts.context.offsets.has_resets
+
+
+async def test_a_follower_sends_the_pull_of_a_moved_group_to_the_leader(desk: Desk) -> None:
+    await moved_desk(desk)
+    desk.parts.context.role.update(log_state(writable=False, generation=2))
+    answer = await desk.client().ask(RequestCode.PULL_MESSAGE, pull_fields(offset=4))
+    assert (answer.code, answer.ext["suggestWhichBrokerId"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "0")
+    assert answer.ext["nextBeginOffset"] == "4"
+    assert desk.parts.context.state.resets == {"T@g": {0: 1}}
+
+
+def test_resets_are_part_of_a_snapshot() -> None:
+    state, other = ReplicatedState(), ReplicatedState()
+    state.resets = {"T@g": {0: 1}}
+    other.restore(state.snapshot())
+    assert (other.resets, state.copy().resets) == (state.resets, state.resets)
+
+
+async def test_cloned_offsets_are_answered_when_the_log_has_them(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await make_group(client, "h")
+    await send(client)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="1"))
+    fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
+    assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == 0
+    assert desk.parts.context.state.offsets["T@h"] == {0: 1}
