@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import RecordUnavailableError
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, make_draft, until
 
@@ -256,3 +257,21 @@ async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raf
     assert refused.value.cause is Cause.MESSAGE_ILLEGAL
     assert cluster.logs[leader].max_offset == before
     assert isinstance(await cluster.append(leader, b"next"), AppendReceipt)
+
+
+async def test_bytes_that_are_not_confirmed_are_not_read_by_their_offset(raft_cluster: Make) -> None:
+    cluster = raft_cluster(append_timeout_ms=60_000)
+    await cluster.start()
+    leader = await cluster.elected()
+    log = cluster.logs[leader]
+    await cluster.append(leader, b"confirmed")
+    confirmed = log.confirm_offset
+    cluster.deafen(*cluster.logs)
+    draft = make_draft(b"waits for a quorum")
+    log.append([draft], lambda outcome: None)
+    assert log.confirm_offset == confirmed < draft.physical_offset + draft.size <= log.max_offset
+    for read in (log.read, log.reader()):
+        with pytest.raises(RecordUnavailableError):
+            read(draft.physical_offset, draft.size)
+    span = log.span(draft.physical_offset)
+    assert span is not None and span.base + span.end == confirmed

@@ -288,6 +288,29 @@ async def test_whoever_does_not_say_hello_is_closed_and_the_node_goes_on(pair: P
     await until(lambda: ear0.joined and ear1.joined, "the true peer joined")
 
 
+async def test_nothing_of_a_peers_earlier_connection_is_heard_after_the_hello_of_its_next_one(pair: Pair) -> None:
+    zero, ear0 = await pair.start("n0")
+    said = seal(HELLO, replace(hello("n1"), to="n0").encode())
+    frames = Frames()
+    feed(FrameStream(frames, 1 << 16), b"".join(Encoder().encode(TransferRequest(1, "n1"))), 1000)
+    ((code, body),) = frames.seen
+    connections, accepted = [], []
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection("127.0.0.1", pair.ports["n0"])
+        connections.append(writer)
+        writer.write(said)
+        await asyncio.wait_for(reader.readexactly(1), 5)
+        accepted.append(zero.links["n1"]._accepted)
+    older, newer = accepted
+    assert older is not None and newer is not None and newer is not older
+    older.on_frame(code, memoryview(body))  # it lay in the socket when the connection was closed
+    assert not ear0.messages
+    newer.on_frame(code, memoryview(body))
+    assert ear0.messages == [("n1", TransferRequest(1, "n1"))]
+    for writer in connections:
+        writer.close()
+
+
 async def test_a_peer_that_sends_a_wrong_crc_is_cut_off(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     (zero, ear0), (_, ear1) = await pair.start("n0"), await pair.start("n1")
     await until(lambda: ear0.joined and ear1.joined, "joined")

@@ -243,3 +243,15 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
     await asyncio.sleep(0)
     client.take()
     assert opaque not in client.answers
+
+
+async def test_the_offset_that_a_pull_reports_is_taken_by_the_leader_only(desk: Desk, client: MemoryClient) -> None:
+    await make_topic(client)
+    await fill(client, 3)
+    commit = {"sysFlag": 4 | 1}
+    await client.ask(PULL, pull_fields(commitOffset=1, **commit))
+    assert desk.parts.context.offsets.get("T", "g", 0) == 1
+    desk.parts.on_role_change(log_state(writable=False, generation=4))
+    found = await client.ask(PULL, pull_fields(commitOffset=2, **commit))
+    assert found.code == 0
+    assert desk.parts.context.offsets.get("T", "g", 0) != 2, "a follower's offsets are those of the log alone"
