@@ -22,7 +22,7 @@ from broker.state.saver import StateSaver
 from broker.state.tables import NewerNames, ReplicatedState, StateFormatError
 from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import StoreError
+from store.errors import StateUnknownError, StoreError
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_table import QueueStarts, QueueTable
@@ -113,7 +113,7 @@ class LogFollower:
             spawn=self._timers.spawn,
         )
         self._parts = parts = Parts(context, index, counts)
-        replayed = context.state_log.replay(store)
+        replayed = context.state_log.replay(store, state)
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
         if state.newer:
@@ -123,6 +123,7 @@ class LogFollower:
         if is_ahead:
             self._saver.install()
         parts.delay.timer.open()
+        parts.cut = self._cut
         parts.follow()
 
     async def close(self) -> None:
@@ -168,6 +169,32 @@ class LogFollower:
         parts.context.store.restart(starts)
         self.saver.install()
         log.warning("tables taken over from the leader, up to %d", parts.context.state.applied_offset)
+
+    def _cut(self, offset: int) -> None:
+        """Tables and timers as they were when the log ended at `offset`, where the store's queues are cut already.
+
+        Durable on return. The tables are those on disk, or empty ones if the log has all records, and the records
+        up to the cut. Queues of topics whose removal lay behind the cut are filled again from the log.
+
+        Raises:
+            StateUnknownError: the tables on disk are newer than the cut, and the log has not all records any more.
+            StoreError, OSError: the disk refused.
+        """
+        parts, context = self.parts, self.parts.context
+        state, first = self.saver.saved(), context.store.log.min_offset
+        if state.applied_offset > offset:
+            if first > 0:
+                raise StateUnknownError(offset, state.applied_offset, first)
+            state = ReplicatedState()
+        context.state_log.replay(context.store, state)
+        removed = context.state.removed.items()
+        back = {name for name, removed_at in removed if removed_at >= offset} & state.topics.keys()
+        parts.restore(state.snapshot())
+        context.store.fill_again({name: state.removed.get(name, -1) for name in back})
+        self.saver.cut()
+        self.delivery_files.wait()
+        parts.delay.timer.cut()
+        log.warning("tables taken back to %d, %d topics with them", offset, len(back))
 
     def _loaded_state(self) -> ReplicatedState:
         if self._state is None:

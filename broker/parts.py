@@ -7,7 +7,7 @@
 A subsystem knows what it is given, never the whole.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from broker.admin.runtime_info import Totals
 from broker.admin.subsystem import AdminSubsystem
@@ -40,10 +40,12 @@ class Parts:
     Attributes:
         subsystems: in the order in which they hear of what happens. Held pulls of a removed topic are answered before
             its queues go; what POP and the counters know of it goes after them.
+        cut: takes the tables and timers back to a physical offset; set by `broker.log_follower`, which has their files.
     """
 
     def __init__(self, context: BrokerContext, timer_index: TimerIndex, transaction_counts: TopicCounts) -> None:
         self.context = context
+        self.cut: Callable[[int], None] = lambda _: None
         self.groups = groups = GroupSubsystem(context)
         self.pull = PullSubsystem(context, groups.clients)
         self.tables = StateSubsystem(
@@ -140,6 +142,11 @@ class Parts:
                     subsystem.forget_group(name)
         if change.topics:
             self.context.announce_soon(change.topics.keys())
+
+    def on_cut(self, offset: int) -> None:
+        """Messages were taken back: held pulls are answered, whose offsets may not be there; then tables and timers."""
+        self.pull.held.release()
+        self.cut(offset)
 
     def on_role_change(self, state: LogState) -> None:
         """This node may write now, or may not any more, or follows another leader."""

@@ -9,6 +9,7 @@ StoreError
 |- DiskFullError            no room for a file; nothing was placed; may succeed later
 |- DiskFailedError          the disk lost or refused bytes; final for this process
 |- DiskReadError            the disk cannot read bytes that it holds; everything else goes on
+|- StateUnknownError        what state records had built at an offset of the log cannot be known here any more
 |- PoolUnavailableError     the transient pool cannot be made, or has no buffer left
 '- AllocationPendingError   the next file is not ready in time; may succeed later
 """
@@ -121,3 +122,15 @@ class AllocationPendingError(StoreError):
         super().__init__(f"{file}: not allocated after {waited_s:.3f} s")
         self.file = file
         self.waited_s = waited_s
+
+
+class StateUnknownError(StoreError):
+    """What the state records below `offset` had built is not known: the tables saved are newer, the log is trimmed."""
+
+    def __init__(self, offset: int, saved_offset: int, min_offset: int) -> None:
+        super().__init__(
+            f"the state at {offset} is not known: tables were saved at {saved_offset}, the log begins at {min_offset}"
+        )
+        self.offset = offset
+        self.saved_offset = saved_offset
+        self.min_offset = min_offset

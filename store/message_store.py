@@ -16,7 +16,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ledgermq.message.errors import CorruptRecordError
@@ -56,6 +56,13 @@ class StoreListener(Protocol):
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A record of a watched topic was dispatched; called in the log's order, before `on_dispatched`."""
 
+    def on_cut(self, offset: int) -> None:
+        """Records at or past physical `offset` that were dispatched are dispatched no more: take back what they made.
+
+        The queues are cut already, the log is not. Durable on return, or as soon as the checkpoint that follows;
+        errors as `LogListener.on_truncated`.
+        """
+
     def on_role_change(self, state: LogState) -> None:
         """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
 
@@ -74,6 +81,7 @@ class MessageStore(MessageReader):
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
         cleaner: drops what is old; None before the store is opened.
         index: answers queries by key; None where none is built.
+        save_checkpoint: makes the checkpoint say where this store is now, durably; blocks. Set by `store.opening`.
         disk_full: why no message is taken though the log would, or None; records of watched topics are taken all the
             same, as consumers go on. Set by the cleaner.
     """
@@ -94,6 +102,7 @@ class MessageStore(MessageReader):
         self.dispatch_error: StoreError | CorruptRecordError | None = None
         self.cleaner: Cleaner | None = None
         self.index: IndexService | None = None
+        self.save_checkpoint: Callable[[], None] = lambda: None
         self.disk_full: str | None = None
         self._loop = loop
         self._listeners: list[StoreListener] = []
@@ -212,8 +221,46 @@ class MessageStore(MessageReader):
         self._tell_role(state)
 
     def on_truncated(self, max_offset: int) -> None:
-        """Nothing at or past `max_offset` was confirmed, so nothing of it is in a queue."""
+        """Let go of kept drafts; cut what was dispatched at or past `max_offset`, if anything was.
+
+        The order: queues, the store's listeners in theirs (index, compaction, tables and timers), the checkpoint.
+        A crash in between leaves nothing that is ahead of the log, which is cut afterwards.
+        """
         self._kept.clear()
+        if max_offset < self.dispatched_offset:
+            self._cut(max_offset)
+
+    def _cut(self, offset: int) -> None:
+        assert not self._is_writable, "a log that is writable is not cut below its confirm offset"
+        log.warning("cut at %d: dispatched up to %d", offset, self.dispatched_offset)
+        self.dispatched_offset = offset
+        self.queues.cut_at(offset)
+        self.last_timestamp = max((self.store_time(queue, queue.max_offset - 1) for queue in self.queues), default=0)
+        for listener in self._listeners:
+            listener.on_cut(offset)
+        self.save_checkpoint()
+
+    def fill_again(self, topics: Mapping[str, int]) -> None:
+        """Dispatch the records of some topics again, from the whole log; for queues that were dropped. Blocks.
+
+        Args:
+            topics: by name, the physical offset at or before which its records belong to an earlier topic of the name.
+
+        Raises:
+            DiskFullError, DiskFailedError: not all is dispatched.
+        """
+        wanted = {name.encode(): behind for name, behind in topics.items()}
+        for physical_offset, record in self.log.walk(self.log.min_offset, self.dispatched_offset) if wanted else ():
+            size, queue_id, sys_flag, queue_offset, _, topic, code = unit_fields(physical_offset, record)
+            if sys_flag & TRANSACTION_PREPARED or physical_offset <= wanted.get(topic, self.log.max_offset):
+                continue
+            queue = self._new_queue(topic, queue_id, physical_offset)
+            if queue is not None and self.queues.has_kinds:
+                self._put_entries(entries_of(self.queues, physical_offset, record))
+            elif queue is not None:
+                queue.put(physical_offset, size, code, queue_offset)
+                self._touched[queue] = None
+        self._tell_dispatched()
 
     def queue_starts(self) -> QueueStarts:
         """Where each queue begins for a node that is given this log from its `min_offset` on."""

@@ -132,6 +132,7 @@ async def open_store(
         last_timestamp=recovery.last_timestamp or found.queues_timestamp,
         sync_index=None if index is None else index.sync,
     )
+    store.save_checkpoint = checkpointer.save_cut
     cleaner = store.cleaner = _make_cleaner(config, store)
     compaction: CompactionStore | None = None
     try:

@@ -139,7 +139,17 @@ class LogListener(Protocol):
         """The log became writable, stopped being so, or follows another leader."""
 
     def on_truncated(self, max_offset: int) -> None:
-        """Records at or past `max_offset` are gone; all of them were above the confirm offset."""
+        """Records at or past `max_offset`, a record's end, are gone or about to go.
+
+        Where some of them were confirmed before (a slave that followed a master of an older epoch), everything that
+        was made of them is taken back, durably, before this returns. So that what is derived from the log is never
+        ahead of it, whenever the process dies, a mode that cuts below its confirm offset does it in this order:
+        not writable; the confirm offset lowered; this call; then the cut of its files. It may block for long.
+
+        Raises:
+            StoreError: not all was taken back, and the log must not be cut there. `StateUnknownError`: the node
+                needs the state of another one (`StateMachine.restore`); else the disk refused.
+        """
 
 
 class StateMachine(Protocol):

@@ -57,23 +57,10 @@ class StateLog:
         Returns:
             The change, or None for a record that cannot be read: it is skipped, on every node alike.
         """
-        decoded = decode_record(record)
-        try:
-            change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
-        except StateFormatError as error:
-            self.skipped += 1
-            log.error("skipped: %s", error)
-            change = None
-        if physical_offset >= self._state.applied_offset:
-            if change is not None:
-                if self._state.newer:
-                    change = self._state.newer.without(change)
-                self._state.apply(change, decoded.store_timestamp, physical_offset)
-            self._state.applied_offset = physical_offset + decoded.size
-        return change
+        return self._apply(self._state, physical_offset, record)
 
-    def replay(self, store: MessageStore) -> int:
-        """Apply the dispatched state records that the tables on disk do not have; returns how many.
+    def replay(self, store: MessageStore, state: ReplicatedState) -> int:
+        """Apply to `state` the dispatched state records that it does not have; returns how many.
 
         Only these records are read: the state topic's own queue says where they lie.
         """
@@ -81,7 +68,23 @@ class StateLog:
         if queue is None:
             return 0
         count = 0
-        for physical_offset, record in store.records_from(queue, self._state.applied_offset):
-            self.apply_record(physical_offset, record)
+        for physical_offset, record in store.records_from(queue, state.applied_offset):
+            self._apply(state, physical_offset, record)
             count += 1
         return count
+
+    def _apply(self, state: ReplicatedState, physical_offset: int, record: memoryview) -> StateChange | None:
+        decoded = decode_record(record)
+        try:
+            change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
+        except StateFormatError as error:
+            self.skipped += 1
+            log.error("skipped: %s", error)
+            change = None
+        if physical_offset >= state.applied_offset:
+            if change is not None:
+                if state.newer:
+                    change = state.newer.without(change)
+                state.apply(change, decoded.store_timestamp, physical_offset)
+            state.applied_offset = physical_offset + decoded.size
+        return change

@@ -6,6 +6,7 @@ Every so often, in a thread; the index's timer log loses files that point only b
 import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +63,7 @@ class DeliveryFiles:
         self._store = store
         self._durable_read_ms = index.read_ms
         self._noted = (index.read_ms, 0)  # a read time, and up to where the log must be durable before it is told
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-timers")
         self._flushing: asyncio.Future[None] | None = None
         self._saving: asyncio.Future[None] | None = None
         self.failures = 0
@@ -73,8 +75,13 @@ class DeliveryFiles:
                 self._durable_read_ms = self._noted[0]
                 self._noted = (self._index.read_ms, self._store.log.max_offset)
             loop = asyncio.get_running_loop()
-            self._flushing = loop.run_in_executor(None, self._index.prepare_flush(self._durable_read_ms))
+            self._flushing = loop.run_in_executor(self._executor, self._index.prepare_flush(self._durable_read_ms))
             self._flushing.add_done_callback(self._flushed)
+
+    def wait(self) -> None:
+        """Wait until no thread writes the index; blocks. What is delivered from now on is told when it is durable."""
+        self._executor.submit(lambda: None).result()
+        self._durable_read_ms, self._noted = 0, (0, 0)
 
     def save_counts(self) -> None:
         """Write the counts of transactions when they have changed, unless that is under way."""
@@ -103,6 +110,7 @@ class DeliveryFiles:
                 await asyncio.to_thread(write_counts, self._path, self._counts.encode())
             except DiskFailedError as error:
                 log.error("counts of transactions not saved: %s", error)
+        self._executor.shutdown()
 
     def _flushed(self, future: asyncio.Future[None]) -> None:
         self._flushing = None

@@ -114,6 +114,21 @@ class TimerService:
         self._opened = self.index.queue_offset, self.index.read_ms
         self.follower.follow()
 
+    def cut(self) -> None:
+        """The timer topic and the tables have gone back: take all timers anew that the tables do not call delivered.
+
+        Durable on return; nothing of the index may be flushed meanwhile.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        queue = self.follower.queue()
+        self.index.restart(queue.min_offset if queue is not None else 0, self._first_read_ms())
+        self._due.restart(self.index.read_ms)
+        self._unread.clear()
+        self._opened = self.index.queue_offset, self.index.read_ms
+        self.follower.follow()
+
     def figures(self) -> dict[str, str]:
         """What GET_BROKER_RUNTIME_INFO tells of timers."""
         return {

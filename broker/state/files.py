@@ -85,6 +85,10 @@ class StateWriter:
                 write_files(self._directory, [(name, encode(state))])
                 self._versions[name] = present
 
+    def write_mark(self, state: ReplicatedState) -> None:
+        """Say how far the log is in the tables, which may have more of it; errors as `write_files`."""
+        write_files(self._directory, [(STATE_FILE, _state_file(state))])
+
     def rewrite(self, state: ReplicatedState) -> None:
         """As `write`, with no file left out."""
         self._versions.clear()

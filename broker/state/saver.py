@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from broker.state.files import StateWriter
+from broker.state.files import StateWriter, load_state
 from broker.state.tables import ReplicatedState
 from store.errors import StoreError
 
@@ -71,6 +71,26 @@ class StateSaver:
         self._waiting = None
         self._executor.submit(self._writer.rewrite, self._state).result()
         self.saved_offset = self._state.applied_offset
+
+    def saved(self) -> ReplicatedState:
+        """The tables as they lie on disk, no save under way; blocks.
+
+        Raises:
+            StoreFormatError: as `load_state`.
+        """
+        self._waiting = None
+        return self._executor.submit(load_state, self._directory).result()
+
+    def cut(self) -> None:
+        """As `install`, for tables of a lower applied offset than those on disk.
+
+        The mark goes back first: tables that are newer than it do no harm, older ones would. The second round is for
+        the `.bak` files.
+        """
+        self._waiting = None
+        self._executor.submit(self._writer.write_mark, self._state).result()
+        self.install()
+        self.install()
 
     async def close(self) -> None:
         """Save what is new, and stop the thread; the log has been flushed for the last time."""

@@ -28,6 +28,7 @@ from store.compaction.position_checkpoint import PositionCheckpoint
 from store.compaction.replacing import Place
 from store.compaction.segment import Segment
 from store.errors import DiskFullError, StoreError
+from store.files.disk import sync_directory
 from store.files.folders import make_folder
 from store.files.trash import Trash
 from store.message_store import MessageStore
@@ -123,6 +124,20 @@ class CompactionStore:
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """Nothing is compacted by state records."""
+
+    def on_cut(self, offset: int) -> None:
+        """Queues are shorter now: what has messages that they lack is made again from them.
+
+        A message may have been dropped for a later one of its key that is gone now, so that no part of it can stay;
+        messages that had left the log before are lost to it.
+        """
+        cut = {queue.topic for queue, kept in self._by_queue.items() if kept and kept.end_offset > queue.max_offset}
+        for topic in sorted(cut):
+            log.warning("%s is copied again: it had messages of the log at or past %d", topic, offset)
+            self.drop(topic)
+        for name in _FOLDERS if cut else ():
+            sync_directory(self._directory / name)
+        self.on_dispatched([queue for queue in self._store.queues if queue.topic in cut])
 
     def on_role_change(self, state: LogState) -> None:
         """Leader or not, a node compacts alike."""

@@ -113,6 +113,13 @@ class IndexService:
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """State records have no keys of their own."""
 
+    def on_cut(self, offset: int) -> None:
+        """Drop keys of what is dispatched no more, in the builder's thread, for which the next checkpoint waits."""
+        self._forget_drafts()
+        if self._cursor > offset:
+            self._cursor = offset
+            self._send(self._builder.cut_at(offset))
+
     def on_role_change(self, state: LogState) -> None:
         """Leaders and followers index alike."""
 

@@ -134,6 +134,15 @@ class BatchQueue(ConsumeQueue):
         self._take_bounds()
         self.next_offset = self.max_offset
 
+    def cut_at(self, end_offset: int) -> None:
+        """As `ConsumeQueue.cut_at`."""
+        first = self.min_offset
+        self._slots.cut_at(end_offset)
+        self._take_bounds()
+        if self.min_offset == self.max_offset:
+            self.min_offset = self.max_offset = first
+        self.next_offset = self.room_end = self.max_offset
+
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
         self._slots.correct_min_offset(log_min_offset)

@@ -243,6 +243,23 @@ class ConsumeQueue:
         """Forget the units from `offset` on, which is the first one of a record; the next message gets that number."""
         self._cut(offset)
 
+    def cut_at(self, end_offset: int) -> None:
+        """Forget the units of records that end behind physical `end_offset`; the next message gets the first number.
+
+        Durable on return, since later units may have smaller physical offsets than what a crash could bring back.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        end = self.bisect(lambda unit: self._is_good(unit, end_offset))
+        self.next_offset = self.max_offset
+        if end < self.max_offset:
+            self._cut(end)
+            self._sync_end()
+
+    def _sync_end(self) -> None:
+        self._files.sync_end()
+
     def correct_min_offset(self, log_min_offset: int) -> None:
         """Hide units whose records the log has dropped, and leading blanks."""
         first = self.unit(self.min_offset)
@@ -366,4 +383,6 @@ class ConsumeQueue:
 
     def _is_good(self, unit: Unit, end_offset: int) -> bool:
         physical_offset, size = unit[:2]
-        return size == BLANK_SIZE or (size > 0 and 0 <= physical_offset <= end_offset - size)
+        if size == BLANK_SIZE:  # in front of the queue, or in a gap before the record at that offset
+            return physical_offset == 0 or physical_offset < end_offset
+        return size > 0 and 0 <= physical_offset <= end_offset - size

@@ -71,6 +71,10 @@ class ExtFiles:
         self.end = end
         self._flushed = min(self._flushed, end)
 
+    def sync_end(self) -> None:
+        """Make a cut durable; errors as `QueueFiles.sync_end`."""
+        self._files.sync_end()
+
     def take_before(self, position: int) -> list[QueueFile]:
         """Let go of the files that end at or before `position`, but the last; the caller deletes them."""
         return self._files.take_before(position)

@@ -85,6 +85,10 @@ class ExtQueue(ConsumeQueue):
         last = self._edge(range(self.max_offset - 1, self.min_offset - 1, -1))
         self._ext.cut(last[1] if last is not None else 0)
 
+    def _sync_end(self) -> None:
+        super()._sync_end()
+        self._ext.sync_end()
+
     def _edge(self, offsets: range) -> tuple[int, int] | None:
         """Start and end of the first extension that is met along these units; None when none has one."""
         for offset in offsets if self._ext.end else ():

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from store.errors import StoreFormatError
+from store.files.disk import sync_directory
 from store.files.mapped_file import FILE_NAME_DIGITS
 from store.queues.queue_file import QueueFile
 
@@ -159,6 +160,17 @@ class QueueFiles:
             self._files.pop().delete()
         if self._files:
             self._files[-1].clear_from(end * self.unit_size - self._files[-1].start_bytes)
+
+    def sync_end(self) -> None:
+        """Make a cut durable: the last file, and which files there are.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        if self._files:
+            self._files[-1].sync()
+        if self.directory.is_dir():
+            sync_directory(self.directory)
 
     def take_before(self, unit: int) -> list[QueueFile]:
         """Let go of the files that hold only units before `unit`, but the last one, for the caller to delete."""

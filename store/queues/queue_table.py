@@ -175,6 +175,16 @@ class QueueTable:
             files += queue.take_unflushed()
         return files
 
+    def cut_at(self, physical_offset: int) -> None:
+        """See `ConsumeQueue.cut_at`, of every queue; one whose messages are all gone stays, empty.
+
+        Raises:
+            DiskFailedError: some queues are cut, some are not.
+        """
+        for queue in self:
+            self.changed[queue] = None
+            queue.cut_at(physical_offset)
+
     def delete(self, queue: ConsumeQueue) -> None:
         """Drop one queue, its files and its folder.
 

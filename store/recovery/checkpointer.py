@@ -83,6 +83,17 @@ class Checkpointer:
     def _is_saving(self) -> bool:
         return self._saving is not None and not self._saving.done()
 
+    def save_cut(self) -> None:
+        """Save what a cut has left of the log's messages; durable on return. Blocks.
+
+        Raises:
+            DiskFailedError: no checkpoint is written any more.
+        """
+        self._queues_timestamp = self._store.last_timestamp
+        self._executor.submit(self._save, *self._capture()).result()
+        if self._has_failed:
+            raise DiskFailedError(self._file.path, "the checkpoint of a cut is not durable")
+
     async def close(self) -> bool:
         """Save once more; answer whether the store is all durable and dispatched."""
         if self._timer is not None:

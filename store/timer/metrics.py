@@ -57,6 +57,12 @@ class TopicCounts:
         self._timestamp = self._stamps[topic] = self._clock_ms()
         self._counter += 1
 
+    def clear(self) -> None:
+        """Count anew; the file stays as it is until there is something to write."""
+        self.counts, self._stamps, self._by_hash = {}, {}, {}
+        self._timestamp = self._clock_ms()
+        self._counter += 1
+
     def add_by_hash(self, topic_hash: int, change: int) -> None:
         """The same for a topic that is known by its hash only; one never heard of is passed over."""
         topic = self._by_hash.get(topic_hash)

@@ -9,12 +9,14 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (doEnqueue, rec
 """
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ledgermq.message.hashing import java_string_hash
 from store.errors import DiskFailedError
+from store.files.disk import sync_directory
 from store.files.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
@@ -87,6 +89,37 @@ class TimerIndex:
                 if part is not None:
                     part.close()
             self._wheel = self._log = None
+
+    def restart(self, queue_offset: int, read_ms: int) -> None:
+        """Forget all timers, to be taken anew from the timer topic's message `queue_offset` on; durable on return.
+
+        Nothing of the index may be flushed by another thread meanwhile. The checkpoint goes back first: files that a
+        crash leaves beside it are read through at the next start.
+
+        Args:
+            queue_offset: first message to take.
+            read_ms: timers of earlier slots have been delivered.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        for part in (self._wheel, self._log):
+            if part is not None:
+                part.close()
+        self._wheel = self._log = None
+        self._is_dirty = self._has_lost_units = False
+        self.queue_offset, self.read_ms = queue_offset, read_ms
+        self.metrics.clear()
+        check = self._next_check(0, read_ms)
+        try:
+            if check is not None:
+                write_check(self._path("config/timercheck"), check)
+            self._path("timerwheel").unlink(missing_ok=True)
+            if self._path("timerlog").exists():
+                shutil.rmtree(self._path("timerlog"))
+            sync_directory(self._config.root)
+        except OSError as error:
+            raise DiskFailedError(self._config.root, f"timers cannot be removed: {error}") from error
 
     # ---- taking and giving
 

@@ -311,6 +311,9 @@ class Recorder:
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         self.events.append(("state", (physical_offset, body_of(record))))
 
+    def on_cut(self, offset: int) -> None:
+        self.events.append(("cut", offset))
+
     def on_role_change(self, state: LogState) -> None:
         self.events.append(("role", state.writable))
 

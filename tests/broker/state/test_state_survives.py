@@ -49,7 +49,7 @@ async def test_a_restart_replays_only_what_the_tables_do_not_have(desk: Desk) ->
     await fill(desk)
     await desk.stop()
     await desk.start()
-    assert desk.parts.context.state_log.replay(desk.store) == 0
+    assert desk.parts.context.state_log.replay(desk.store, desk.parts.context.state) == 0
     await make_topic(desk.client(), "late")
     await desk.stop(save_tables=False)
     await desk.start()
