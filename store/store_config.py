@@ -54,7 +54,7 @@ class StoreConfig:
         10_000,
         "Time in ms after which consume queues are flushed whatever waits.",
         upstream="60000",
-        note="Queues are synced and the checkpoint written then, or after 64 MiB of log.",
+        note="Queues are synced and the checkpoint written then, or after 128 MiB of log.",
     )
     untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES
     cold_limits: ColdLimits = section(ColdLimits)

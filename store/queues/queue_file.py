@@ -130,9 +130,8 @@ class QueueFile:
                 # giving blocks back costs the file system a hundred times what a few pages of zeros do
                 if data_bytes <= CHUNK_BYTES or not punch(descriptor, position, self.size_bytes):
                     self._zero(descriptor, position)
-        elif any(self._buffer[position : self.data_end]):
-            with self._opened() as descriptor:
-                self._zero(descriptor, position)
+        else:
+            self._zero_mapped(self._buffer, position)
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 
     def sync(self) -> None:
@@ -185,6 +184,15 @@ class QueueFile:
         except OSError as error:
             raise DiskFailedError(self.path, f"cannot be created: {error}") from error
         self.is_new = True
+
+    def _zero_mapped(self, buffer: mmap.mmap, position: int) -> None:
+        """By stores, and only into pages that hold something: those have blocks, so that no full disk is met."""
+        while position < self.data_end:
+            page_end = min(position // mmap.PAGESIZE * mmap.PAGESIZE + mmap.PAGESIZE, self.size_bytes)
+            length = page_end - position
+            if buffer[position:page_end].count(0) != length:
+                buffer[position:page_end] = bytes(length)
+            position = page_end
 
     def _zero(self, descriptor: int, position: int) -> None:
         """By writing, and only where something is: zeros in holes would fill them."""

@@ -22,7 +22,7 @@ from store.queues.queue_sync import QueueSync
 
 log = logging.getLogger(__name__)
 
-BYTES_BEHIND_MAX = 64 << 20
+BYTES_BEHIND_MAX = 128 << 20
 """Bytes of the log that may be dispatched before the next checkpoint begins; a crash costs their dispatch again."""
 
 _LOOK_S = 1.0

@@ -118,7 +118,6 @@ SAMPLE = {  # key: its field, where that is no common word
     "destroyMapedFileIntervalForcibly": "forced_delete_after_ms",
     "transientStorePoolSize": "transientStorePoolSize",
     "mapperFileSizeBatchConsumeQueue": "batch_file_size_bytes",
-    "flushIntervalConsumeQueue": "queue_sync_interval_ms",
     "deleteConsumeQueueFilesInterval": "queue_pause_ms",
     "maxOffsetMapSize": "offset_map_bytes",
     "messageIndexSafe": "messageIndexSafe",
