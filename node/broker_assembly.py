@@ -212,7 +212,7 @@ class Broker:
     async def _serve_metrics(self) -> None:
         """The page has everything from now on; RocketMQ's own is served beside it if that is wanted."""
         config = self._config
-        self._page = page = MetricsPage(config, self.registry, self.parts, self._address, wall_clock_ms)
+        self._page = page = MetricsPage(config, self.registry, self.parts, wall_clock_ms)
         if config.metrics_exporter is MetricsExporter.PROM:
             self._prometheus = HealthServer(page.theirs, self._ready)
             await self._prometheus.start(config.metrics_host or config.advertised_host, config.metrics_port)

@@ -116,11 +116,6 @@ class Statistics:
         found = self._found(name, key)
         return self._span(found, 0)["tps"] if found is not None else 0.0
 
-    def minute_sum(self, name: str, key: str) -> int:
-        """What was counted in the last minute."""
-        found = self._found(name, key)
-        return int(self._span(found, 0)["sum"]) if found is not None else 0
-
     def keys(self, name: str) -> list[str]:
         """The keys under a name."""
         return list(self._counters.get(name, ()))

@@ -9,6 +9,7 @@ from broker.pop.subsystem import PopSubsystem
 from broker.server import BrokerRequestHandler
 from ledgermq.remoting.refusal import Cause
 from ledgermq.remoting.server import RemotingServer
+from store.cleaning.disk_space import disk_space
 from telemetry.metrics import Histogram, Registry
 
 
@@ -92,6 +93,9 @@ def _register_positions(registry: Registry, parts: Parts) -> None:
     registry.gauge("ledgermq_log_min_offset_bytes", "Start of the log.").function(lambda: store.log.min_offset)
     registry.gauge("ledgermq_disk_full", "1 while messages are refused because the disk is full.").function(
         lambda: float(store.why_full() is not None)
+    )
+    registry.gauge("ledgermq_disk_used_ratio", "Share of the log's disk that is used, in whole percents.").function(
+        lambda: disk_space(store.log.directory).ratio
     )
     registry.counter("ledgermq_log_files_deleted_total", "Old files of the log that were dropped.").function(
         lambda: store.cleaner.deleted_files if store.cleaner is not None else 0

@@ -1,6 +1,6 @@
-"""How things stand, under the names that RocketMQ 5.x gives it: read from the broker's tables at the scrape.
+"""Gauges under the names of RocketMQ 5.x, read from the broker's tables at the scrape.
 
-Source: as `counted`, and apache/rocketmq `store/.../metrics/DefaultStoreMetricsManager.java`.
+Source: as `totals`, and apache/rocketmq `store/.../metrics/DefaultStoreMetricsManager.java`.
 """
 
 import shutil
@@ -27,8 +27,8 @@ _SLOTS_A_STEP: Final = 200
 _CHECKPOINTS_A_STEP: Final = 1000
 
 
-class Standing:
-    """Collects it.
+class Gauges:
+    """Collects them.
 
     Args:
         clock_ms: wall clock.

@@ -1,7 +1,7 @@
 """The page of /metrics, and RocketMQ's own page beside it where that is asked for.
 
-    own registry, RocketMQ's 5.x names, the exporter's names   -> healthPort (always)
-    RocketMQ's 5.x names                                       -> metricsPromExporterPort (metricsExporterType=PROM)
+    own registry, RocketMQ's 5.x names   -> healthPort (always)
+    RocketMQ's 5.x names                 -> metricsPromExporterPort (metricsExporterType=PROM)
 
 Rows are gathered on the loop, some a turn, and written in a thread, piece by piece; scrapes that come meanwhile get
 the same page.
@@ -13,12 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from broker.config import BrokerConfig
-from broker.metrics.exporter import ExporterSeries
-from broker.metrics.gauges import Standing
+from broker.metrics.gauges import Gauges
 from broker.metrics.groups import Groups
 from broker.metrics.replication import replication
-from broker.metrics.runtime import RuntimeSeries
-from broker.metrics.totals import counted
+from broker.metrics.totals import counter_families
 from broker.parts import Parts
 from telemetry.families import Collector, Labels, Writer
 from telemetry.metrics import Registry
@@ -28,29 +26,21 @@ SCOPE: Final = "broker-meter"
 
 
 class MetricsPage:
-    """Makes it.
+    """Makes the pages.
 
     Args:
         registry: what only we have.
-        address: `host:port` of this broker as clients dial it.
         clock_ms: wall clock.
     """
 
-    def __init__(
-        self, config: BrokerConfig, registry: Registry, parts: Parts, address: str, clock_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, config: BrokerConfig, registry: Registry, parts: Parts, clock_ms: Callable[[], int]) -> None:
         self._registry = registry
         self._parts = parts
         self._rows_max = config.metrics_label_sets_max + 1
-        self._standing = Standing(config, parts, clock_ms)
+        self._gauges = Gauges(config, parts, clock_ms)
         self._groups = Groups(parts, clock_ms)
-        self._exporter = ExporterSeries(config, parts, address, clock_ms)
-        self._runtime = RuntimeSeries(
-            lambda: parts.admin.runtime.table(parts.context.role.writable), config.cluster_name, address
-        )
         self._own_writer = Writer(tuple(registry.labels.items()))
         self._their_writer = Writer(common_labels(config), SCOPE)
-        self._exporter_writer = Writer()
         self._whole, self._theirs = SharedPage(self._make_whole), SharedPage(self._make_theirs)
 
     def whole(self) -> AsyncIterator[bytes]:
@@ -67,17 +57,14 @@ class MetricsPage:
             yield piece
         async for piece in self._make_theirs():
             yield piece
-        async for piece in self._section(self._exporter_writer, self._exporter.collect(), self._runtime.collect()):
-            yield piece
 
     def _make_theirs(self) -> AsyncIterator[bytes]:
-        collectors = self._standing.collect(), counted(self._parts.context.counting), self._groups.collect()
+        collectors = self._gauges.collect(), counter_families(self._parts.context.counting), self._groups.collect()
         return self._section(self._their_writer, *collectors)
 
     def _section(self, writer: Writer, *collectors: Collector) -> AsyncIterator[bytes]:
-        return pieces(
-            Section(collectors, writer, self._rows_max)
-        )  # as on RocketMQ's page, what has no row is not there
+        """Families as text; as on RocketMQ's page, one without rows is left out."""
+        return pieces(Section(collectors, writer, self._rows_max))
 
 
 def common_labels(config: BrokerConfig) -> Labels:

@@ -1,6 +1,6 @@
-"""What was counted, under the names that RocketMQ 5.x gives it.
+"""Counters and histograms under the names of RocketMQ 5.x.
 
-Source: the page of a broker 5.3.3 (`tests/broker/golden/rocketmq_page_5_3_3.json`), and
+Source: the page of a broker 5.3.3 (`tests/broker/metrics/golden_metrics_5_3_3.json`), and
 apache/rocketmq `broker/.../metrics/BrokerMetricsConstant.java`, `PopMetricsConstant.java`.
 """
 
@@ -23,8 +23,8 @@ def is_system(topic: str, group: str = "") -> str:
     return str(names.is_system_topic(topic) or group.lower().startswith(_SYSTEM_GROUP_PREFIX)).lower()
 
 
-def counted(counting: Counting) -> Collector:
-    """All of it; nothing of a metric of which nothing was counted."""
+def counter_families(counting: Counting) -> Collector:
+    """All families that have rows; a metric of which nothing was counted is left out."""
     while counting.arrivals.settle():
         yield None
     counting.calls.settle()

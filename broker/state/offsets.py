@@ -160,10 +160,6 @@ class ConsumerOffsets:
             merged[key] = {**merged.get(key, {}), **queues}
         return merged
 
-    def places(self) -> list[str]:
-        """`topic@group` of all that have offsets."""
-        return list({**self._state.offsets, **self._ahead})
-
     def topics_of_group(self, group: str) -> list[str]:
         """Topics in which the group has stored offsets."""
         ending = OFFSET_KEY_SEPARATOR + group

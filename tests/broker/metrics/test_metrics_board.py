@@ -65,8 +65,6 @@ async def pages(tmp_path: Path) -> dict[str, Any]:
         shown[name] = Shown(golden["type"], golden["help"], {tuple(labels) for labels in golden["labels"]})
     for name, label in _OF_A_RAFT_GROUP.items():
         shown[name] = Shown("gauge", "", {("broker", "cluster", "node", label)})
-    for name in ("rocketmq_group_diff", "rocketmq_send_back_nums"):
-        shown.setdefault(name, Shown("gauge", "", {("group", "topic")}))
     return shown
 
 

@@ -31,9 +31,6 @@ COMMIT, ROLLBACK = 8, 12
 GOLDEN = json.loads(Path(__file__).with_name("golden_metrics_5_3_3.json").read_text())
 """Names, types, help, labels and bounds on the page of a broker 5.3.3 that served the conformance suite."""
 
-EXPORTER = json.loads(Path(__file__).with_name("golden_exporter_series.json").read_text())
-"""Names and labels of the series that rocketmq-exporter 0.0.3 made from a broker of ours (the suite had run on it)."""
-
 RUNTIME = Path(__file__).with_name("golden_runtime_5_3_3.txt")
 """What such a broker answers to GET_BROKER_RUNTIME_INFO, without the ratio that has a path in its name."""
 
@@ -94,7 +91,7 @@ class Scraped:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.page = MetricsPage(desk.config, Registry(), desk.parts, "10.0.0.1:10911", wall_clock_ms)
+        self.page = MetricsPage(desk.config, Registry(), desk.parts, wall_clock_ms)
 
     async def theirs(self) -> dict[str, Shown]:
         return read_page(await text_of(self.page.theirs()))
@@ -267,37 +264,6 @@ async def test_label_sets_beyond_the_limit_are_counted_together(tmp_path: Path) 
     assert sum(shown.values.values()) == 10
     assert value(shown, otel_metric_overflow="true") == 6
     await desk.stop()
-
-
-async def test_the_exporters_series_are_there_with_its_labels(scraped: Scraped) -> None:
-    desk = scraped.desk
-    client = desk.client()
-    await do_everything(desk, client)
-    await make_topic(client, "%RETRY%g")
-    commits = [("T", "g"), ("%RETRY%g", "g")]
-    for topic, group in commits:
-        fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "0"}
-        assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == 0
-    first = next(record for record in desk.records() if record.topic == "T")
-    level = {
-        "group": "g",
-        "offset": str(first.physical_offset),
-        "delayLevel": "3",
-        "originTopic": "T",
-        "maxReconsumeTimes": "5",
-    }
-    assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, level)).code == 0
-    shown = await scraped.whole()
-    assert {name: shown[name].label_sets for name in EXPORTER} == {
-        name: {tuple(sorted(labels))} for name, labels in EXPORTER.items()
-    }
-    assert value(shown["rocketmq_producer_offset"], topic="T", broker="b") == 7
-    assert value(shown["rocketmq_group_diff"], topic="T", group="g", countOfOnlineConsumers="1", msgModel="1") == 7
-    assert value(shown["rocketmq_topic_dlq_offset"], group="g") == 1
-    assert value(shown["rocketmq_send_back_nums"], topic="T", group="g") == 1
-    assert value(shown["rocketmq_brokeruntime_putmessage_times_total"]) == sum(
-        shown["rocketmq_messages_in_total"].values.values()
-    )
 
 
 SHAPES = {

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from broker.context import wall_clock_ms
-from broker.metrics.exporter import ExporterSeries
 from broker.metrics.groups import Groups
 from broker.metrics.page import MetricsPage
 from ledgermq.remoting.codec.codes import RequestCode
@@ -62,27 +61,18 @@ def steps(collector: Collector) -> Iterator[Row | None]:
             yield from family.rows
 
 
-@pytest.mark.parametrize("which", ["exporter", "groups"])
-async def test_a_step_looks_at_one_queue(desk: Desk, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
-    series = {
-        "exporter": lambda: ExporterSeries(desk.config, desk.parts, "10.0.0.1:10911", wall_clock_ms).collect(),
-        "groups": lambda: Groups(desk.parts, wall_clock_ms).collect(),
-    }
+async def test_a_step_looks_at_one_queue(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, before = Looks(monkeypatch), 0
-    for _ in steps(series[which]()):
+    for _ in steps(Groups(desk.parts, wall_clock_ms).collect()):
         assert looks.count <= before + 1
         before = looks.count
-    assert looks.count >= (2 * TOPICS * QUEUES if which == "exporter" else QUEUES)
+    assert looks.count >= QUEUES
 
 
 async def test_a_whole_page_never_walks_over_all_queues_and_its_sums_are_right(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Looks(monkeypatch)
-    page = MetricsPage(desk.config, Registry(), desk.parts, "10.0.0.1:10911", wall_clock_ms)
+    page = MetricsPage(desk.config, Registry(), desk.parts, wall_clock_ms)
     shown = read_page(await text_of(page.whole()))
-    assert value(shown["rocketmq_producer_offset"], topic="T1") == QUEUES
-    assert value(shown["rocketmq_topic_retry_offset"], topic="%RETRY%g") == QUEUES
-    assert value(shown["rocketmq_group_diff"], topic="T1", group="g") == QUEUES
-    assert value(shown["rocketmq_group_retrydiff"], group="g") == QUEUES
     assert value(shown["rocketmq_consumer_lag_messages"], topic="T1", consumer_group="g") == QUEUES
