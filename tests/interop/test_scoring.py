@@ -7,8 +7,9 @@ import pytest
 
 from tests.interop.scoring.outcomes import Outcome, Result, Results, read_results
 from tests.interop.scoring.reference import Reference
-from tests.interop.scoring.runs import COUNTERPARTS, recorded, usual, whole
-from tests.interop.scoring.table import again, owed, side_by_side, summary
+from tests.interop.scoring.runs import COUNTERPARTS, ORDINARY, recorded, selects, usual, whole
+from tests.interop.scoring.suite import TIMED_OUT
+from tests.interop.scoring.table import again, owed, side_by_side, summary, with_missing
 
 
 @pytest.mark.parametrize("real", [Outcome.OK, Outcome.KNOWN])
@@ -69,3 +70,29 @@ def test_every_run_has_a_counterpart_that_was_recorded() -> None:
     assert {run.column for run in recorded()} <= columns.keys()
     assert {run.column for run in usual()} <= columns.keys()
     assert {run.cluster for run in whole()} == COUNTERPARTS.keys()
+
+
+def test_a_case_that_was_asked_for_and_did_not_run_is_owed() -> None:
+    real = {"send/sync": Outcome.OK, "send/async": Outcome.OK, "acl/login": Outcome.OK}
+    ours = with_missing({"send/sync": Result(Outcome.OK)}, real, ORDINARY)
+    assert owed(ours, real).keys() == {"send/async"}
+
+
+def test_patterns_select_as_the_suite_does() -> None:
+    assert selects("send,pull/one", "send/sync") and selects("send,pull/one", "pull/one")
+    assert not selects("send,pull/one", "pull/two")
+    assert selects("-acl,-tls", "send/sync") and not selects("-acl,-tls", "acl/login")
+    assert selects("send/batch*", "send/batch-large") and not selects("send/batch*", "send/sync")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_late"),
+    [
+        ("expected 10 messages within 10.0 s, got 9", True),
+        ("RemotingTimeoutException: wait response on the channel timeout 3000(ms)", True),
+        ("body: expected 10 bytes, got 9 bytes or other content", False),
+        ("expected 0 lost, got 1", False),
+    ],
+)
+def test_only_a_time_out_is_tried_again(text: str, is_late: bool) -> None:
+    assert bool(TIMED_OUT.search(text)) == is_late

@@ -11,6 +11,7 @@
 """
 
 import dataclasses
+import fnmatch
 
 CLIENTS = ("5.3.3", "4.9.8")
 WITH_ACL = "acl,send,pull,lite,query,requestreply,transaction,trace"
@@ -53,6 +54,18 @@ class Run:
 def cases_for(cluster: str) -> str:
     """The patterns of all that a cluster, ours or real, is there for."""
     return _CASES.get(cluster.rpartition("-")[2], ORDINARY)
+
+
+def selects(patterns: str, case: str) -> bool:
+    """Whether `--cases PATTERNS` runs this case, as the suite decides it: `*` is anything, a leading `-` excludes."""
+    wanted: list[str] = []
+    excluded: list[str] = []
+    for pattern in patterns.split(","):
+        glob = pattern.removeprefix("-")
+        (excluded if pattern.startswith("-") else wanted).append(glob if "/" in glob else glob + "/*")
+    if any(fnmatch.fnmatchcase(case, glob) for glob in excluded):
+        return False
+    return not wanted or any(fnmatch.fnmatchcase(case, glob) for glob in wanted)
 
 
 def usual() -> list[Run]:

@@ -2,10 +2,13 @@
 
 import asyncio
 import dataclasses
+import re
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TextIO
 
 from ledgermq.client.admin import Admin
 from ledgermq.client.errors import LedgerMQError
@@ -18,6 +21,8 @@ RUN = PROJECT / "tests" / "interop" / "run"
 SETTINGS = {"enablePropertyFilter": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
 REGISTER_LIMIT_S = 60.0
 AGAIN_MAX = 20  # so many time-outs are no accident of a busy machine
+TIMED_OUT = re.compile(r"within [\d.]+ s\b|time-?d? ?-?out", re.IGNORECASE)
+"""The reason of a case that waited in vain; a loss or wrong content is never asked for twice."""
 USER, SECRET = "interop", "interop-secret"
 
 
@@ -38,8 +43,8 @@ def fault_options(nodes: str, kill: str, restart: str) -> tuple[str, ...]:
     return ("--nodes-command", nodes, "--kill-command", kill, "--restart-command", restart)
 
 
-def run_suite(target: Target, client: str, options: list[str]) -> Results:
-    """Run it, its lines to standard output; further options as `tests/interop/run` takes them.
+def run_suite(target: Target, client: str, options: list[str], lines: TextIO = sys.stdout) -> Results:
+    """Run it, its lines to `lines`, a real file; further options as `tests/interop/run` takes them.
 
     Raises:
         NotRunError: it did not finish, whatever its cases did.
@@ -47,14 +52,15 @@ def run_suite(target: Target, client: str, options: list[str]) -> Results:
     with tempfile.TemporaryDirectory(prefix="ledgermq-scores.") as folder:
         file = Path(folder) / "results.json"
         words = [str(RUN), "--namesrv", target.namesrv, "--client", client, "--json", str(file), *target.options]
-        status = subprocess.run([*words, *options], cwd=PROJECT).returncode
+        lines.flush()
+        status = subprocess.run([*words, *options], cwd=PROJECT, stdout=lines).returncode
         if status not in (0, 1) or not file.exists():
             raise NotRunError(f"the suite ended with status {status}")
         return read_results(file)
 
 
-def run_fairly(target: Target, client: str, cases: str, options: list[str]) -> Results:
-    """As `run_suite`, but what failed is run once more, alone, on the same cluster, and that counts.
+def run_fairly(target: Target, client: str, cases: str, options: list[str], lines: TextIO = sys.stdout) -> Results:
+    """As `run_suite`, but a case that timed out is run once more, alone, on the same cluster, and that counts.
 
     A busy machine is not the broker's fault; a case that passes only then carries the first reason. A run with
     `--repeat` is strict.
@@ -62,11 +68,12 @@ def run_fairly(target: Target, client: str, cases: str, options: list[str]) -> R
     Raises:
         NotRunError: as `run_suite`.
     """
-    results = run_suite(target, client, ["--cases", cases, *options])
+    results = run_suite(target, client, ["--cases", cases, *options], lines)
     failed = [case for case, result in results.items() if result.outcome is Outcome.FAIL]
-    if failed and len(failed) <= AGAIN_MAX and "--repeat" not in options:
-        print(f"again, alone: {', '.join(failed)}", flush=True)
-        second = run_suite(target, client, ["--cases", ",".join(failed), "--jobs", "1"])
+    late = [case for case in failed if TIMED_OUT.search(results[case].text)]
+    if late and len(failed) <= AGAIN_MAX and "--repeat" not in options:
+        print(f"again, alone: {', '.join(late)}", file=lines, flush=True)
+        second = run_suite(target, client, ["--cases", ",".join(late), "--jobs", "1"], lines)
         results |= {case: dataclasses.replace(result, first=results[case].text) for case, result in second.items()}
     return results
 

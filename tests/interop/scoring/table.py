@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tests.interop.scoring.outcomes import Outcome, Result, Results, group_of
+from tests.interop.scoring.runs import selects
 
 Row = tuple[str, Results, Mapping[str, Outcome], float]  # title, ours, the real broker's, seconds
 
@@ -15,6 +16,12 @@ _EXPECTED = (Outcome.OK, Outcome.KNOWN)
 _SHOWN = (Outcome.OK, Outcome.FAIL, Outcome.SKIP)
 _HEADER = f"{'group':<14}{'cases':>6}   {'ours: passed':>12} {'failed':>7} {'skipped':>8}   "
 _HEADER += f"{'real: passed':>12} {'failed':>7} {'known':>6} {'skipped':>8}"
+
+
+def with_missing(ours: Results, real: Mapping[str, Outcome], patterns: str) -> Results:
+    """Ours, and as failed each case that the patterns select, the real broker was asked for, and ours did not run."""
+    missing = {case for case in real if case not in ours and selects(patterns, case)}
+    return ours | {case: Result(Outcome.FAIL, "did not run") for case in sorted(missing)}
 
 
 def owed(ours: Results, real: Mapping[str, Outcome]) -> Results:
