@@ -40,14 +40,20 @@ compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containe
 	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)'); \
 	status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status
 
-check: $(BIN)/.dev ## lint, formatting, types, direction of imports
+check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
 
-test: $(BIN)/.dev ## every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make strangers` has those with programs of others
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go"
+
+strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqadmin, Java brokers, nameservers, proxy, directories (Java 17, Maven, Go)
+	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "java or go"
+
+test-all: $(BIN)/.dev ## every test, the long ones too (Java 17, Maven, Go)
+	FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both ways: every order of stops and kills, every mode (Java 17, Maven)
 	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store
@@ -65,17 +71,17 @@ mqadmin: $(BIN)/.dev ## mqadmin's sub-commands on our clusters: standalone, Raft
 	MQADMIN_MODE=raft $(BIN)/python -m pytest tests/mqadmin
 	MQADMIN_USER=mqa:mqa-secret $(BIN)/python -m pytest tests/mqadmin
 
-sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed)
+sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX=s)
 	first=$${FIRST:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
-	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS)))
+	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
 fuzz: $(BIN)/.dev ## wrong input of every kind to decoders, a broker and a nameserver, from fresh seeds (MINUTES=n); and every planted fault
 	FUZZ=all $(BIN)/python -m pytest -q tests/fuzz
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
-crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode)
+crash-images: $(BIN)/.dev ## what a power cut may leave of a store, recovered and judged, over fresh seeds (IMAGES=seeds a mode, SECONDS_MAX=s a mode)
 	first=$$(od -An -N3 -tu4 /dev/urandom | tr -d ' '); for mode in classic-sync classic-async classic-queue classic-syncfs classic-index classic-pool raft; do \
-	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) || exit $$?; done
+	  echo "$$mode, seeds from $$first"; $(BIN)/python -m chaos.crash --mode $$mode --seeds $$first:$$((first + $(IMAGES))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) || exit $$?; done
 
 crash-loop: $(BIN)/.runtime ## kill -9 of a broker under load, a hundred times in each mode (ROUNDS=n)
 	$(BIN)/python -m chaos.crash.kill_loop --mode standalone --rounds $(ROUNDS)
@@ -103,4 +109,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: help install demo compose-demo check test java-store mqadmin-java mqadmin java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean
+.PHONY: help install demo compose-demo check test strangers test-all java-store mqadmin-java mqadmin java-client sim fuzz crash-images crash-loop interop interop-all race bench bench-store clean

@@ -1,4 +1,6 @@
-"""`python -m chaos.crash --mode M --seeds A:B`, or `--seed N [--image I]` to see one again.
+"""`python -m chaos.crash --mode M --seeds A:B [--seconds S]`, or `--seed N [--image I]` to see one again.
+
+`--seconds`: no further seed is begun after so long; at least one is run.
 
 Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2 bad arguments.
 """
@@ -6,6 +8,7 @@ Exit codes: 0 nothing found, 10 something lost, invented, or in contradiction, 2
 import argparse
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -26,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     which.add_argument("--seed", type=int)
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
     parser.add_argument("--image", type=int, help="with --seed: judge this one only")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
     parser.add_argument("--log", action="store_true", help="show what the store logs")
     options = parser.parse_args(arguments)
     before = logging.root.manager.disable
@@ -39,12 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _judge(options: argparse.Namespace, modes: Mapping[str, Workload]) -> int:
     effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
-    tally, began = Tally(), time.monotonic()
+    tally, began, count = Tally(), time.monotonic(), 0
     for seed in seeds:
         asyncio.run(run_seed(modes[options.mode], seed, effort, tally, options.image))
-        if tally.verdicts:
+        count += 1
+        if tally.verdicts or time.monotonic() - began > options.seconds:
             break
-    print(f"{tally.images} images of {tally.moments} moments in {time.monotonic() - began:.1f} s: {tally.per_chooser}")
+    seconds = time.monotonic() - began
+    print(f"{count} seeds, {tally.images} images of {tally.moments} moments in {seconds:.1f} s: {tally.per_chooser}")
     for verdict in tally.verdicts:
         print(verdict)
         print(

@@ -1,10 +1,14 @@
 """`python -m chaos.sim --seed N [--trace]` replays one seed; `--seeds A:B [--jobs J]` runs the seeds A up to B - 1.
 
+With `--seconds S` no further seed is begun after so long; at least one is run.
+
 Exit codes: 0 all clean, 10 safety, 11 liveness, 12 crash (see `chaos.sim.errors`), 2 bad arguments. The first
 failing seed is printed with everything that was drawn for it, and the command that replays it.
 """
 
 import argparse
+import itertools
+import math
 import os
 import sys
 import time
@@ -24,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     if options.seed is not None:
         return _run_one(options.seed, trace=options.trace)
-    return _run_many(options.seeds, options.jobs)
+    return _run_many(options.seeds, options.jobs, time.time() + options.seconds)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -34,6 +38,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     which.add_argument("--seeds", type=_seed_range, help="A:B, the seeds A up to B - 1")
     parser.add_argument("--trace", action="store_true", help="with --seed: one line per event, one column per node")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per CPU)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="with --seeds: begin none after so long")
     return parser.parse_args(arguments)
 
 
@@ -55,11 +60,17 @@ def _run_one(seed: int, *, trace: bool) -> int:
     return 0
 
 
-def _run_many(seeds: range, jobs: int) -> int:
+def _run_many(seeds: range, jobs: int, end: float) -> int:
+    """Run them until the clock of the day shows `end` (seconds), which all processes share."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
+    count = 0
+    ends = itertools.chain([math.inf], itertools.repeat(end))  # the first is run in any case
     with ProcessPoolExecutor(jobs) as pool:
-        for result, report, exit_code in pool.map(_run_guarded, seeds, chunksize=8):
+        for result, report, exit_code in pool.map(_run_guarded, seeds, ends, chunksize=8):
+            if result is None and not exit_code:
+                continue
+            count += 1
             if result is None:
                 print(report)
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -69,12 +80,14 @@ def _run_many(seeds: range, jobs: int) -> int:
             totals["entries committed"] += result.committed_count
             totals["batches acknowledged"] += result.acked_count
     seconds = time.monotonic() - began
-    print(f"{len(seeds)} seeds clean in {seconds:.1f} s")
+    print(f"{count} seeds clean in {seconds:.1f} s")
     print("\n".join(f"  {name}: {count}" for name, count in sorted(totals.items())))
     return 0
 
 
-def _run_guarded(seed: int) -> tuple[RunResult | None, str, int]:
+def _run_guarded(seed: int, end: float) -> tuple[RunResult | None, str, int]:
+    if time.time() > end:
+        return None, "", 0
     try:
         return run_seed(seed), "", 0
     except Exception as error:  # handed to the parent as a report

@@ -1,5 +1,6 @@
 """Clusters of real processes for tests: started by the command line, as a user would, and always stopped."""
 
+import contextlib
 import dataclasses
 import json
 import signal
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cli.cluster import control
+from node.errors import CommandError
 
 LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
 LIMIT_S = 60.0
@@ -63,12 +67,12 @@ class Cluster:
         return answer
 
     def nodes(self, role: str) -> list[dict[str, Any]]:
-        """The brokers of this role now."""
-        return [node for node in self.cluster("status")["nodes"] if node["role"] == role]
+        """The brokers of this role now; asked by the control socket, which costs no process."""
+        return [node for node in control.ask(self.directory, "status")["nodes"] if node["role"] == role]
 
     def has_roles(self, masters: int, slaves: int) -> bool:
         """Whether the nameserver shows so many of each now."""
-        roles = [node["role"] for node in self.cluster("status")["nodes"]]
+        roles = [node["role"] for node in control.ask(self.directory, "status")["nodes"]]
         return (roles.count("master"), roles.count("slave")) == (masters, slaves)
 
     def stop(self) -> int:
@@ -80,6 +84,31 @@ class Cluster:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     """Start a cluster: `start("--mode", "raft")`; in a folder of the test's own unless a `directory` is given."""
+    with clusters(tmp_path) as start_cluster:
+        yield start_cluster
+
+
+@pytest.fixture(scope="session")
+def shared_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Raft group for all tests that leave it whole; see `group`."""
+    with clusters(tmp_path_factory.mktemp("shared")) as start_cluster:
+        yield start_cluster("--mode", "raft")
+
+
+@pytest.fixture
+def group(shared_group: Cluster) -> Iterator[Cluster]:
+    """The shared Raft group, whole: a test may kill and pause its nodes, which are then started and resumed."""
+    assert shared_group.has_roles(masters=1, slaves=2)
+    yield shared_group
+    for verb, which in (("resume", "paused"), ("start", "dead")):
+        with contextlib.suppress(CommandError):  # none is
+            control.ask(shared_group.directory, verb, which)
+    wait_until(lambda: shared_group.has_roles(masters=1, slaves=2), "the shared group is whole again")
+
+
+@contextlib.contextmanager
+def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """A function that starts clusters, all stopped at the end."""
     running: list[subprocess.Popen[str]] = []
 
     def start_cluster(*words: str, directory: Path | None = None) -> Cluster:

@@ -27,10 +27,8 @@ async def reached(desk: Desk, count: int) -> list[Record]:
     return found
 
 
-async def test_what_waits_fires_once_though_leaders_die_meanwhile(
-    start: Start, eventually: Callable[..., None]
-) -> None:
-    cluster = await asyncio.to_thread(start, "--mode", "raft")
+async def test_what_waits_fires_once_though_leaders_die_meanwhile(group: Any, eventually: Callable[..., None]) -> None:
+    cluster = group
     desk = Desk(cluster)
     async with Admin(cluster.namesrv) as admin:
         await admin.create_topic(TOPIC, queue_count=QUEUES)

@@ -42,10 +42,8 @@ def test_a_standalone_broker_is_a_cluster_of_one_master(start: Start) -> None:
     assert cluster.stop() == 0
 
 
-def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(
-    start: Start, eventually: Callable[..., None]
-) -> None:
-    cluster = start("--mode", "raft")
+def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(group: Any, eventually: Callable[..., None]) -> None:
+    cluster = group
     [killed] = cluster.cluster("kill", "leader")["nodes"]
     assert (killed["role"], killed["state"], killed["pid"]) == ("down", "down", None)
     eventually(lambda: cluster.has_roles(masters=1, slaves=1), "another node leads")
@@ -55,8 +53,8 @@ def test_a_killed_leader_is_replaced_and_comes_back_as_a_follower(
     assert cluster.cluster("status")["nodes"][int(killed["name"][1:])]["role"] == "slave"
 
 
-def test_a_paused_leader_is_replaced_and_follows_when_resumed(start: Start, eventually: Callable[..., None]) -> None:
-    cluster = start("--mode", "raft")
+def test_a_paused_leader_is_replaced_and_follows_when_resumed(group: Any, eventually: Callable[..., None]) -> None:
+    cluster = group
     [paused] = cluster.cluster("pause", "leader")["nodes"]
     eventually(lambda: [n["name"] for n in cluster.nodes("master")] not in ([], [paused["name"]]), "another node leads")
     cluster.cluster("resume", "paused")
@@ -64,15 +62,15 @@ def test_a_paused_leader_is_replaced_and_follows_when_resumed(start: Start, even
     assert paused["name"] in [node["name"] for node in cluster.nodes("slave")]
 
 
-def test_leadership_moves_to_the_node_that_transfer_names(start: Start) -> None:
-    cluster = start("--mode", "raft")
+def test_leadership_moves_to_the_node_that_transfer_names(group: Any) -> None:
+    cluster = group
     target = cluster.nodes("slave")[0]
     [leader] = cluster.cluster("transfer", target["name"])["nodes"]
     assert (leader["name"], leader["role"]) == (target["name"], "master")
 
 
-def test_status_and_nodes_in_words_and_addresses(start: Start, command: Command) -> None:
-    cluster = start("--mode", "raft")
+def test_status_and_nodes_in_words_and_addresses(group: Any, command: Command) -> None:
+    cluster = group
     folder = ("--dir", str(cluster.directory))
     addresses = [node["address"] for node in cluster.description["nodes"]]
     assert command("cluster", "status", "--addresses", *folder).stdout.split() == addresses
@@ -120,8 +118,8 @@ def test_a_folder_of_somebody_else_is_not_touched(command: Command, tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_the_logs_of_all_nodes_have_one_digest(start: Start) -> None:
-    cluster = start("--mode", "raft")
+def test_the_logs_of_all_nodes_have_one_digest(group: Any) -> None:
+    cluster = group
     digests = cluster.cluster("digest")["nodes"]
     assert [digest["name"] for digest in digests] == ["n0", "n1", "n2"]
     assert len({(digest["end"], digest["sha256"]) for digest in digests}) == 1

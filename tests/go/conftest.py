@@ -16,6 +16,12 @@ SOURCE = Path(__file__).resolve().parent
 BUILD_LIMIT_S = 600
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SOURCE in item.path.parents:
+            item.add_marker(pytest.mark.go)
+
+
 @pytest.fixture(scope="session")
 def go_client() -> Path:
     """The program's path. Go's own caches make a second build short; the lock keeps workers from building twice."""

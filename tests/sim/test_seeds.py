@@ -12,7 +12,7 @@ from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan
 from chaos.sim.run import run_seed
 
-SEEDS, CHUNK = 200, 25
+SEEDS, CHUNK = 80, 20
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -8,7 +8,7 @@ import pytest
 from chaos.crash.kill_loop import run_loop
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-ROUNDS = 5
+ROUNDS = 2
 
 
 @pytest.mark.parametrize("mode", ["standalone", "raft"])
