@@ -3,9 +3,10 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
 # The dependencies first: they change seldom, the sources often.
 COPY pyproject.toml README.md ./
+COPY server server
 RUN mkdir ledgermq && touch ledgermq/__init__.py \
- && python -m venv /opt/ledgermq && /opt/ledgermq/bin/pip install --no-cache-dir . \
- && /opt/ledgermq/bin/pip uninstall -q -y ledgermq && rm -r ledgermq
+ && python -m venv /opt/ledgermq && /opt/ledgermq/bin/pip install --no-cache-dir . ./server \
+ && /opt/ledgermq/bin/pip uninstall -q -y ledgermq ledgermq-server && rm -r ledgermq build server/build
 COPY ledgermq ledgermq
 COPY telemetry telemetry
 COPY store store
@@ -16,7 +17,7 @@ COPY node node
 COPY doctor doctor
 COPY chaos chaos
 COPY cli cli
-RUN /opt/ledgermq/bin/pip install --no-cache-dir --no-deps .
+RUN /opt/ledgermq/bin/pip install --no-cache-dir --no-deps . ./server
 
 FROM python:3.11-slim-bookworm
 COPY --from=build /opt/ledgermq /opt/ledgermq

@@ -23,12 +23,12 @@ $(BIN)/python:
 	@$(PYTHON3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON3" >&2; exit 2; }
 	$(PYTHON3) -m venv $(VENV)
 
-$(BIN)/.runtime: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check -e .
+$(BIN)/.runtime: pyproject.toml server/pyproject.toml | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check -e . -e server
 	@touch $@
 
-$(BIN)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+$(BIN)/.dev: pyproject.toml server/pyproject.toml | $(BIN)/python
+	$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]' -e server
 	@touch $@ $(BIN)/.runtime
 
 demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader killed in mid-stream, everything verified (INPUT=file)

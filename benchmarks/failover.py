@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 # what is under way to a paused leader is given up after seconds: acknowledgements must still flow then
 SECONDS = {"kill": 6.0, "pause": 12.0}
 MEND = {"kill": ("start", "dead"), "pause": ("resume", "paused")}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 

@@ -39,6 +39,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)  # a folder that cannot be written, ...
+        return 1
 
 
 def build_parser() -> argparse.ArgumentParser:

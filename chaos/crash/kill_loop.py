@@ -25,7 +25,7 @@ from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
 from ledgermq.client.core.route import MessageQueue
 
-_LEDGERMQ = (sys.executable, "-P", "-m", "cli")
+_LEDGERMQ = (sys.executable, "-P", "-m", "ledgermq_server")
 _SENDERS = 16
 _LIMIT_S = 60.0
 _FOUND = 10

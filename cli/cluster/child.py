@@ -18,7 +18,7 @@ from pathlib import Path
 def our_argv(*words: str) -> list[str]:
     """The command line of `ledgermq WORDS` as a child tied to this process, run by this interpreter."""
     # -P: the user's current folder must not shadow our packages
-    return [sys.executable, "-P", "-m", "cli", "--die-with-parent", str(os.getpid()), *words]
+    return [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid()), *words]
 
 
 class ChildState(enum.StrEnum):

@@ -155,7 +155,17 @@ class Supervisor:
         }
 
     def _command(self, *words: str) -> str:
-        here = [sys.executable, "-P", "-m", "cli", "cluster", *words, "--dir", str(self._plan.directory), "--json"]
+        here = [
+            sys.executable,
+            "-P",
+            "-m",
+            "ledgermq_server",
+            "cluster",
+            *words,
+            "--dir",
+            str(self._plan.directory),
+            "--json",
+        ]
         return shlex.join(here)
 
     # ---- verbs of the control socket

@@ -110,7 +110,7 @@ def test_a_child_dies_with_its_parent_even_when_the_parent_is_killed(tmp_path: P
 
 
 def test_a_child_whose_parent_is_already_gone_refuses_to_run() -> None:
-    words = [sys.executable, "-m", "cli", "--die-with-parent", "1", "config", "explain", "listenPort"]
+    words = [sys.executable, "-m", "ledgermq_server", "--die-with-parent", "1", "config", "explain", "listenPort"]
     done = subprocess.run(words, capture_output=True, text=True)
     if os.getpid() == 1 or os.getppid() == 1:
         pytest.skip("the parent really is process 1")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.main import main
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -79,7 +80,7 @@ async def test_a_nameserver_holds_more_connections_than_the_soft_limit_of_descri
     settings = {"listenPort": port, "healthPort": "off", "kvConfigPath": tmp_path / "kv.json"}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "cli", "nameserver", *words],
+        [sys.executable, "-P", "-m", "ledgermq_server", "nameserver", *words],
         stdout=subprocess.DEVNULL,
         preexec_fn=_few_descriptors,
     )
@@ -104,3 +105,21 @@ async def _answers(client: RemotingClient, port: int) -> None:
             await client.request(f"127.0.0.1:{port}", Command(RequestCode.GET_BROKER_CLUSTER_INFO), 5)
             return
         await asyncio.sleep(0.05)
+
+
+def test_a_cluster_in_a_folder_that_cannot_be_written_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["cluster", "up", "--dir", "/proc/ledgermq"]) == 1
+    assert capsys.readouterr().err == "error: /proc/ledgermq: No such file or directory\n"
+
+
+def test_a_cluster_on_a_read_only_file_system_is_refused_in_one_line(tmp_path: Path) -> None:
+    """As a process of its own, in a mount namespace where the folder is read-only."""
+    command = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", command, "sh", sys.executable, "-P", "-m", "ledgermq_server"]
+    done = subprocess.run([*words, "cluster", "up"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "Read-only file system" in done.stderr

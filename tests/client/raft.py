@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 LIMIT_S = 60
 
 

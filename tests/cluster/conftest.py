@@ -16,7 +16,7 @@ import pytest
 from cli.cluster import control
 from node.errors import CommandError
 
-LEDGERMQ = [sys.executable, "-P", "-m", "cli"]
+LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
 LIMIT_S = 60.0
 SMALL_FILES = ("--conf", "mappedFileSizeCommitLog=16777216")
 

@@ -117,7 +117,9 @@ class NodePair:
 
     servers = "BBBBN"
 
-    def __init__(self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "cli")) -> None:
+    def __init__(
+        self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "ledgermq_server")
+    ) -> None:
         self.folder = folder
         self._conf = conf or {}
         self._start = [sys.executable, "-P", *python]
@@ -243,7 +245,9 @@ class Group(NodePair):
 
     servers = "BBBBBFN"
 
-    def __init__(self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "cli")) -> None:
+    def __init__(
+        self, folder: Path, conf: dict[str, str] | None = None, python: Sequence[str] = ("-m", "ledgermq_server")
+    ) -> None:
         super().__init__(folder, conf, python)
         self.ports: list[int] = []
         self._leader = 0

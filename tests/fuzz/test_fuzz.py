@@ -52,7 +52,7 @@ def test_no_input_makes_a_node_fail_hang_or_grow(tmp_path: Path, seed: int, conf
     if failures:
         raise FuzzError(failures)
     assert [node.process.returncode for node in pair.nodes] == [0, 0]
-    check = [sys.executable, "-P", "-m", "cli", "store", "check", str(tmp_path / "store")]
+    check = [sys.executable, "-P", "-m", "ledgermq_server", "store", "check", str(tmp_path / "store")]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

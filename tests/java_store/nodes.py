@@ -72,7 +72,11 @@ class Seat:
         """Start `java` or `ours`; returns at once."""
         assert self._process is None
         self.who = who
-        argv = self._java() if who == "java" else [sys.executable, "-P", "-m", "cli", "broker", "-c", str(self.conf)]
+        argv = (
+            self._java()
+            if who == "java"
+            else [sys.executable, "-P", "-m", "ledgermq_server", "broker", "-c", str(self.conf)]
+        )
         with (self.home / f"console-{who}.log").open("ab") as out:
             self._process = subprocess.Popen(argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
@@ -152,7 +156,7 @@ class Group:
     def start(self, who: str) -> None:
         """Start three of a kind; returns at once. Java's followers learn from a nameserver whose tables to copy."""
         if self._nameserver is None:
-            argv = [sys.executable, "-P", "-m", "cli", "nameserver", "--set", f"listenPort={self._namesrv}"]
+            argv = [sys.executable, "-P", "-m", "ledgermq_server", "nameserver", "--set", f"listenPort={self._namesrv}"]
             with (self._home / "nameserver.log").open("wb") as out:
                 self._nameserver = subprocess.Popen(argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
         for seat in self.seats:

@@ -207,7 +207,7 @@ def _broker(name: str, port: int, home: Path, namesrv: Node, conf: Conf) -> dict
 
 
 def _ours(role: str, home: Path, conf: Conf) -> list[str]:
-    return [sys.executable, "-P", "-m", "cli", role, "-c", str(_written(home, conf))]
+    return [sys.executable, "-P", "-m", "ledgermq_server", role, "-c", str(_written(home, conf))]
 
 
 def _java(jars: Path, home: Path, main: str, conf: Conf) -> list[str]:

@@ -81,7 +81,19 @@ def _ours(folder: Path) -> Iterator[tuple[str, str]]:
         settings += ["authenticationEnabled=true", "authorizationEnabled=true"]
         settings.append(f"initAuthenticationUser={json.dumps({'username': name, 'password': secret})}")
     words = [word for setting in settings for word in ("--conf", setting)]
-    argv = [sys.executable, "-P", "-m", "cli", "cluster", "up", "--mode", MODE, "--dir", str(folder / "c"), "--json"]
+    argv = [
+        sys.executable,
+        "-P",
+        "-m",
+        "ledgermq_server",
+        "cluster",
+        "up",
+        "--mode",
+        MODE,
+        "--dir",
+        str(folder / "c"),
+        "--json",
+    ]
     with (folder / "up.log").open("wb") as log:
         up = subprocess.Popen([*argv, *words], stdout=subprocess.PIPE, stderr=log, text=True, cwd=PROJECT)
     try:

@@ -1,0 +1,19 @@
+"""The server of LedgerMQ as one importable name. Its rooms (`store`, `broker`, ...) lie inside; in a checkout, beside.
+
+They import each other as top-level modules. `main` puts their folder first on the path, so that a user's own module
+called `broker` or `cli` neither breaks the server nor is hidden from any other program.
+"""
+
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+_ROOMS = _HERE if (_HERE / "cli").is_dir() else _HERE.parents[1]
+
+
+def main() -> int:
+    """Run the command `ledgermq`; the exit code."""
+    sys.path.insert(0, str(_ROOMS))
+    from cli.main import main as run
+
+    return run()
