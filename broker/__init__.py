@@ -1,18 +1,17 @@
-"""The broker: what clients ask of it, on a log of which it knows the seam only (`node.log_choice` chooses one).
+"""The broker: what clients ask of it, on a log of which it knows the protocol only (`store.replicated_log`).
 
-    node.broker_assembly   what starts in which order, and how it ends
-      |- log_follower                 what stands on the log before the first record goes by
-      '- parts                        everything else, made and tied together
-           |- server, request_table, auth/    a request -> may it? -> who serves it
-           |- in     send, send_batches, send_back, request_reply -> appender -> send_answers
-           |         (send_target: whether it is taken, and where it goes)
-           |- out    pull, long_polling, subscription, sql/, filter_turns, cold_data, query;    pop/
-           |- later  delay, timer_*, transaction_*, all through timer_deliveries
-           |- state  metadata, offsets -> state_log -> the log -> state     state_files: RocketMQ's config/*.json
-           |- who    clients, locks, client_requests
-           |- tools  topic_, group_, broker_, offset_, replica_requests, consumer_admin, offset_moves, cleaning
-           |- role, leadership, registration    who leads, what begins and ends with it, who is told
-           '- metrics/
+    log_follower             makes the parts on a recovered store, before the first record is dispatched
+      '- parts               the subsystems, in the order in which they hear of what happens
+           |- server         a request -> may it (auth.guard)? -> the subsystem that serves its code
+           |- subsystem      what each subsystem offers
+           |- leadership     begins and ends what only the leader does
+           '- context        what all subsystems stand on
+                |- append    into the log: target -> drafts -> appender -> answers; state_log
+                |- state     tables that the log carries: metadata, offsets -> tables -> files (config/*.json)
+                |- counting  what is counted
+                '- role, forwarding    who may write; requests that only the leader can serve
 
-Reading order: `server`, `send`, `appender`, `pull`, `state`, `state_log`, `leadership`, `parts`, `assembly`.
+Subsystems: admin, auth, counting, delay, groups, pop, pull, send, state, transactions, each with its `subsystem.py`.
+Reading order: `server`, `send.processor`, `append.appender`, `pull.processor`, `state.tables`, `append.state_log`,
+`leadership`, `parts`.
 """

@@ -3,7 +3,7 @@
     send with DELAY=n ---> SCHEDULE_TOPIC_XXXX, queue n-1, REAL_TOPIC and REAL_QID kept
     leader: head due? ---> the same message into its real topic and queue; the queue's progress rides in the log as a
                            consumer offset, so a new leader goes on where the old one was; what that one delivered
-                           behind its last progress is found by `timer_deliveries`
+                           behind its last progress is found by `delay.deliveries`
 
 Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 """

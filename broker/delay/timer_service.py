@@ -4,7 +4,7 @@
     state of the log: read time, queue offset <------------ progress, once a slot with deliveries ----'
 
 Progress says: timers below the queue offset whose slot lies before the read time have been delivered. A new leader goes
-on from there; what the one before delivered behind its last progress is found by `timer_deliveries`.
+on from there; what the one before delivered behind its last progress is found by `delay.deliveries`.
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (5.3.3). Ours: a timer fires at its exact time,
 upstream when its second is over; and once, upstream again after a change of leaders.

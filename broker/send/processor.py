@@ -1,7 +1,7 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): the hot path.
 
     frame -> fields -> target (one look-up) -> limits -> draft -> batch of this turn     nothing stored yet
-                                                                       '- commit -> `send_answers`
+                                                                       '- commit -> `append.answers`
 
 Per message: dict look-ups, a few searches in the properties' text (in bytes they cost several times as much), one
 draft, one tuple. No task, no future. What a plain message does not need (retry topics, other spellings of the header)

@@ -5,7 +5,7 @@
     END_TRANSACTION --decide---------------------'  commit: message and op record; rollback: op record
 
 Progress rides as consumer offsets of CID_RMQ_SYS_TRANS, as upstream; what was committed behind it is found by
-`timer_deliveries`, so that a commit is stored once.
+`delay.deliveries`, so that a commit is stored once.
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (check),
 `DefaultTransactionalMessageCheckListener.java` (5.3.3). Ours: a message with a long immunity stays where it is.
