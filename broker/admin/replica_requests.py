@@ -13,11 +13,11 @@ from ledgermq.remoting.codec.fields import I64_MAX, long, text
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.replicated_log import ReplicatedLog
+from store.replicated_log import LogRole, ReplicatedLog
 
 
 class ReplicaRequests:
-    """Serves them, of a broker whose replicas are a Raft group, or who has none."""
+    """Serves them, of whichever mode of replication the log has."""
 
     def __init__(self, config: BrokerConfig, role: Role, log: ReplicatedLog) -> None:
         self._config = config
@@ -26,8 +26,20 @@ class ReplicaRequests:
 
     def status(self, connection: Connection, command: Command) -> None:
         """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
-        if not self._role.is_alone:
+        role, end = self._log.state.role, self._log.max_offset
+        if role in (LogRole.LEADER, LogRole.FOLLOWER):
             raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
+        slaves = [
+            {
+                "addr": slave.address,
+                "diff": end - slave.received_offset,
+                "inSync": slave.in_sync,
+                "slaveAckOffset": slave.received_offset,
+                "transferFromWhere": slave.received_offset,
+                "transferredByteInSecond": 0,
+            }
+            for slave in self._log.replicas()
+        ]
         client = {
             "lastReadTimestamp": 0,
             "lastWriteTimestamp": 0,
@@ -37,10 +49,10 @@ class ReplicaRequests:
         }
         body = {
             "haClientRuntimeInfo": client,
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": True,
-            "masterCommitLogMaxOffset": self._log.max_offset,
+            "haConnectionInfo": slaves,
+            "inSyncSlaveNums": sum(slave["inSync"] is True for slave in slaves),
+            "master": role is not LogRole.SLAVE,
+            "masterCommitLogMaxOffset": end,
         }
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
