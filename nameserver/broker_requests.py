@@ -100,9 +100,7 @@ class BrokerRequests:
             ha_address=ext.get("haServerAddr", ""),
             term=long(ext, "term", 0, low=0),
             confirm_offset=long(ext, "confirmOffset", -1, low=-1),
-            heartbeat_timeout_ms=long(
-                ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms, low=1
-            ),
+            heartbeat_timeout_ms=long(ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms),
             acting_master=optional_boolean(ext, "enableActingMaster"),
             zone=ext.get("__ZONE_NAME"),
             table=_table(connection, command, name, self._config().max_registration_size_bytes),

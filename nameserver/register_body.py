@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ledgermq.remoting.codec.fields import I32_MIN
 from ledgermq.remoting.codec.json_body import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.core.model import DataVersion, QueueData, TopicTable
@@ -26,7 +27,6 @@ INFLATED_MAX: Final = 16 << 20
 """Bytes; a hundred thousand topics take six million."""
 
 _QUEUES_MAX = 65_536
-_PERM_MAX = 15
 _DEFLATE = 0x78
 _I32 = struct.Struct(">i")
 
@@ -99,10 +99,8 @@ def _topic_queues(name: str, config: Any, broker_name: str) -> QueueData:
         perm, flag = config.get("perm"), config.get("topicSysFlag")
         if (
             type(read) is type(write) is type(perm) is type(flag) is int
-            and 0 <= read <= _QUEUES_MAX
-            and 0 <= write <= _QUEUES_MAX
-            and 0 <= perm <= _PERM_MAX
-            and flag >= 0
+            and I32_MIN <= read <= _QUEUES_MAX
+            and I32_MIN <= write <= _QUEUES_MAX
         ):
             return QueueData(broker_name, read, write, perm, flag)
     if not isinstance(config, Mapping):
@@ -113,10 +111,10 @@ def _topic_queues(name: str, config: Any, broker_name: str) -> QueueData:
 def _queues(config: Mapping[str, Any], broker_name: str, what: str) -> QueueData:
     return QueueData(
         broker_name,
-        read_queues=_integer(config, "readQueueNums", 16, what, _QUEUES_MAX),
-        write_queues=_integer(config, "writeQueueNums", 16, what, _QUEUES_MAX),
-        perm=_integer(config, "perm", 6, what, _PERM_MAX),
-        sys_flag=_integer(config, "topicSysFlag", 0, what),
+        read_queues=_integer(config, "readQueueNums", 16, what, I32_MIN, _QUEUES_MAX),
+        write_queues=_integer(config, "writeQueueNums", 16, what, I32_MIN, _QUEUES_MAX),
+        perm=_integer(config, "perm", 6, what, I32_MIN),
+        sys_flag=_integer(config, "topicSysFlag", 0, what, I32_MIN),
     )
 
 
@@ -140,10 +138,12 @@ def _object(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _integer(document: Mapping[str, Any], name: str, default: int, what: str, limit: int = (1 << 63) - 1) -> int:
+def _integer(
+    document: Mapping[str, Any], name: str, default: int, what: str, low: int = 0, high: int = (1 << 63) - 1
+) -> int:
     value = document.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
-        raise bad_body(f"{what}: {name}", value, f"a number from 0 to {limit}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise bad_body(f"{what}: {name}", value, f"a number from {low} to {high}")
     return value
 
 

@@ -15,13 +15,13 @@ from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
-from broker.state.settings import DataVersion, TopicConfig
+from broker.state.settings import QUEUES_MAX, DataVersion, TopicConfig
 from broker.state.tables import ChangeDone, ReplicatedState
 from broker.timers import Spawn
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import I32_MAX, Fields, boolean, integer, text
+from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
 from ledgermq.remoting.codec.java_json import QueueId, dumps, queue_map
 from ledgermq.remoting.codec.json_body import listed_json
 from ledgermq.remoting.connection import Connection
@@ -192,11 +192,11 @@ def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicC
         )
     return TopicConfig(
         name=name,
-        read_queues=integer(fields, "readQueueNums", low=0, high=65536),
-        write_queues=integer(fields, "writeQueueNums", low=0, high=65536),
-        perm=integer(fields, "perm", low=0, high=7),
+        read_queues=integer(fields, "readQueueNums", high=QUEUES_MAX),
+        write_queues=integer(fields, "writeQueueNums", high=QUEUES_MAX),
+        perm=integer(fields, "perm"),
         filter_type=filter_type,
-        sys_flag=integer(fields, "topicSysFlag", 0, low=0, high=I32_MAX),
+        sys_flag=integer(fields, "topicSysFlag", 0),
         order=boolean(fields, "order"),
         attributes=_attributes_from(fields.get("attributes", ""), before),
         extra=before.extra if before is not None else {},

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from broker.config import BrokerConfig
-from broker.counting.statistics import GROUP_GET_NUMS, Statistics
+from broker.counting.counting import Counting
+from broker.counting.statistics import GROUP_GET_NUMS
 from broker.groups.clients import Client, ClientTable
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
@@ -46,7 +47,7 @@ class ConsumerAdmin:
         offsets: ConsumerOffsets,
         clients: ClientTable,
         store: MessageStore,
-        statistics: Statistics,
+        counting: Counting,
         spawn: Spawn,
     ) -> None:
         self._config = config
@@ -55,7 +56,7 @@ class ConsumerAdmin:
         self._offsets = offsets
         self._clients = clients
         self._store = store
-        self._statistics = statistics
+        self._statistics, self._departures = counting.statistics, counting.departures
         self._spawn = spawn
 
     # ---- asking clients
@@ -205,7 +206,7 @@ class ConsumerAdmin:
                 "brokerOffset": queue.max_offset if queue else 0,
                 "consumerOffset": offset,
                 "lastTimestamp": max(0, self._store.store_time(queue, offset - 1)) if queue else 0,
-                "pullOffset": offset,
+                "pullOffset": max(offset, self._departures.pulled_to(topic.name, group, queue_id)),
             }
             yield QueueId(topic.name, self._config.broker_name, queue_id), row
 
@@ -213,11 +214,10 @@ class ConsumerAdmin:
         """321: units of a consume queue."""
         fields = command.ext
         topic, queue_id = text(fields, "topic"), integer(fields, "queueId")
-        index, count = long(fields, "index"), integer(fields, "count", low=0)
+        index, count = long(fields, "index"), integer(fields, "count")
         queue = self._store.queues.find(topic, queue_id)
-        if queue is None:
-            raise Refusal(Cause.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-        body: dict[str, Any] = {"maxQueueIndex": queue.max_offset, "minQueueIndex": queue.min_offset}
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
         group_name = fields.get("consumerGroup")
         if group_name is not None:
             group = self._clients.consumer_group(group_name)
@@ -227,8 +227,8 @@ class ConsumerAdmin:
             else:
                 body |= {"filterData": "null", "subscriptionData": subscription.to_json()}
         remark = None
-        if queue.min_offset <= index < queue.max_offset:
-            body["queueData"] = _units(queue, index, min(count, _UNITS_MAX))
+        if queue is not None and low <= index < high:
+            body["queueData"] = _units(queue, index, max(0, min(count, _UNITS_MAX)))
         else:
             remark = f"Index {index} of {queue_id}@{topic} is not exist!"
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body), remark=remark)

@@ -14,7 +14,7 @@ from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.fields import I64_MAX, Fields, boolean, integer, long, text
+from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.codec.java_json import dumps, number_map, text_map
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -50,8 +50,8 @@ class OffsetRequests:
         Who waits for the answer hears of success when the offset is committed, so that no failover takes it back.
         """
         fields = command.ext
-        group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId", low=0)
-        offset = integer(fields, "commitOffset", low=0, high=I64_MAX)
+        group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")
+        offset = long(fields, "commitOffset")
         self._role.check_writable()
         if self._metadata.topic(topic) is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")

@@ -32,9 +32,7 @@ class GroupSubsystem(Subsystem):
             config, metadata, context.new_topics, self.clients, self.locks, role, store, spawn
         )
         self._group_requests = GroupRequests(context.state, metadata, offsets, role)
-        self._consumers = ConsumerAdmin(
-            config, metadata, offsets, self.clients, store, context.counting.statistics, spawn
-        )
+        self._consumers = ConsumerAdmin(config, metadata, offsets, self.clients, store, context.counting, spawn)
         self.offset_requests = OffsetRequests(metadata, offsets, role, store)
 
     def requests(self) -> Mapping[int, Serve]:

@@ -100,7 +100,7 @@ class PopReader:
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
         """Where the group reads on in a queue, or would begin."""
         offset = self._offsets.get(topic, group, queue.queue_id)
-        if offset is not None:
+        if offset is not None and offset >= 0:
             return offset
         if not at_end or is_retry_topic(topic):
             return self._store.min_offset(queue)
@@ -225,7 +225,7 @@ class PopReader:
         )
         found = decode_record(record, check_crc=False)
         properties = decode_properties(found.properties)
-        properties.setdefault(POP_CK, handle_text(handle, queue.topic, found.queue_offset))
+        properties[POP_CK] = handle_text(handle, queue.topic, found.queue_offset)
         encoded, topic = encode_properties(properties), taking.topic.encode()
         is_v2 = needs_v2(topic)
         size = record_size(len(found.body), len(topic), len(encoded), found.sys_flag, is_v2)

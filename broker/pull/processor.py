@@ -240,6 +240,7 @@ class PullProcessor:
             pull.connection.refuse(pull.command, refusal_of(error))
             return True
         status = result.status
+        pull.given.next_offset = result.next_offset
         if status is GetStatus.FOUND:
             self.found += 1
             self.messages_out += result.count
@@ -377,9 +378,10 @@ class PullProcessor:
         return wanted
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
-        count = integer(fields, "maxMsgNums", low=1)
-        size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes, low=1)
-        return min(count, self._config.max_pull_count), min(size, self._config.max_pull_bytes)
+        """Most messages and bytes of an answer; the first message is given whatever the client allows, as upstream."""
+        count = integer(fields, "maxMsgNums")
+        size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes)
+        return max(1, min(count, self._config.max_pull_count)), max(1, min(size, self._config.max_pull_bytes))
 
     def _hold_seconds(self, fields: Fields) -> float:
         asked = min(long(fields, "suspendTimeoutMillis"), _SUSPEND_MAX_MS)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from broker.append.target import SendTarget
 from broker.config import BrokerConfig
 from ledgermq.message.flags import INNER_BATCH
+from ledgermq.message.pop_handle import POP_CK
 from ledgermq.message.properties import INNER_NUM, find_property
 from ledgermq.remoting.codec.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -15,6 +16,8 @@ from store.queues.queue_kinds import LIGHT_PREFIX
 TELLS_MAX_RECONSUME_TIMES = 121
 """Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
 
+_SET_BY_BROKERS = frozenset((b"MSG_REGION", b"TRACE_ON", b"CLUSTER", POP_CK.encode()))
+
 
 def stamp(config: BrokerConfig) -> bytes:
     """What the broker adds to every message's properties: Java's consumers trace by it, requests are answered by it."""
@@ -22,12 +25,15 @@ def stamp(config: BrokerConfig) -> bytes:
     return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
 
 
-def missing_of(mark: bytes, properties: bytes) -> bytes:
-    """The part of the stamp whose names a message (one that is sent again, for example) does not have yet."""
-    entries = mark.removesuffix(b"\x02").split(b"\x02")
-    return b"".join(
-        entry + b"\x02" for entry in entries if find_property(properties, entry.partition(b"\x01")[0]) is None
-    )
+def needs_new_stamp(properties: bytes) -> bool:
+    """Whether a message comes with properties that only a broker may set: it was received before and is sent on."""
+    return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties
+
+
+def with_new_stamp(mark: bytes, properties: bytes) -> bytes:
+    """The properties with this broker's stamp, without an earlier one and without the handle of an earlier POP."""
+    kept = [entry for entry in properties.split(b"\x02") if entry.partition(b"\x01")[0] not in _SET_BY_BROKERS]
+    return b"".join(entry + b"\x02" for entry in kept if entry) + mark
 
 
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:

@@ -27,9 +27,10 @@ from broker.send.fields import (
     check_inner_batch,
     check_key,
     check_light_names,
-    missing_of,
+    needs_new_stamp,
     shortened,
     stamp,
+    with_new_stamp,
 )
 from broker.state import names
 from broker.state.metadata import Metadata
@@ -213,7 +214,7 @@ class SendProcessor:
         for (flag, start, end), properties in messages:
             if properties and properties[-1] != 2:
                 properties += b"\x02"
-            properties += mark if b"CLUSTER\x01" not in properties else missing_of(mark, properties)
+            properties = with_new_stamp(mark, properties) if needs_new_stamp(properties) else properties + mark
             if b"DELAY\x01" in properties or b"TRAN_MSG\x01" in properties or b"TIMER_DEL" in properties:
                 refuse_in_batch(properties)
             if target.needs_key:
@@ -244,7 +245,8 @@ class SendProcessor:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"the batch has {len(messages)} messages, {limit}")
         properties = fields["i"].encode()
         properties += b"" if properties[-1] == 2 else b"\x02"
-        properties += self._stamp if b"CLUSTER\x01" not in properties else missing_of(self._stamp, properties)
+        mark = self._stamp
+        properties = with_new_stamp(mark, properties) if needs_new_stamp(properties) else properties + mark
         key = find_property(properties, b"UNIQ_KEY") or b""
         properties += b"%b\x01%d\x02" % (INNER_NUM.encode(), len(messages))
         born = _born_host(connection)
@@ -265,7 +267,10 @@ class SendProcessor:
         properties = text.encode()
         if properties and properties[-1] != 2:
             properties += b"\x02"
-        properties += self._stamp if "CLUSTER\x01" not in text else missing_of(self._stamp, properties)
+        if "CLUSTER\x01" in text or "POP_CK\x01" in text:
+            properties = with_new_stamp(self._stamp, properties)
+        else:
+            properties += self._stamp
         at = properties.rfind(_UNIQ_KEY)
         if at == 0 or (at > 0 and properties[at - 1] == 2):
             key = properties[at + 9 : properties.find(b"\x02", at)]
@@ -367,7 +372,7 @@ class SendProcessor:
         if fields.get("l"):
             integer(fields, "l")
         sys_flag = integer(fields, "f") & ~(HOST_MASK | TRANSACTION_MASK)
-        numbers = (sys_flag, integer(fields, "j", 0, low=0), integer(fields, "h"))
+        numbers = (sys_flag, integer(fields, "j", 0), integer(fields, "h"))
         if len(self._read_numbers) >= _NUMBERS_MAX:
             self._read_numbers.clear()
         if words:

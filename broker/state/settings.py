@@ -14,7 +14,7 @@ PERM_WRITE = 2
 PERM_READ = 4
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 
-_QUEUES_MAX = 65536
+QUEUES_MAX = 65536
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
@@ -89,9 +89,9 @@ class TopicConfig:
             raise reader.bad("topicFilterType", filter_type, f"one of {', '.join(_FILTER_TYPES)}")
         return cls(
             name=reader.text("topicName"),
-            read_queues=reader.integer("readQueueNums", 16, low=0, high=_QUEUES_MAX),
-            write_queues=reader.integer("writeQueueNums", 16, low=0, high=_QUEUES_MAX),
-            perm=reader.integer("perm", PERM_READ_WRITE, low=0, high=15),
+            read_queues=reader.integer("readQueueNums", 16, high=QUEUES_MAX),
+            write_queues=reader.integer("writeQueueNums", 16, high=QUEUES_MAX),
+            perm=reader.integer("perm", PERM_READ_WRITE),
             filter_type=filter_type,
             sys_flag=reader.integer("topicSysFlag", 0),
             order=reader.boolean("order", False),
@@ -160,7 +160,7 @@ class GroupConfig:
             consume_enable=reader.boolean("consumeEnable", True),
             consume_broadcast_enable=reader.boolean("consumeBroadcastEnable", True),
             notify_consumer_ids_changed=reader.boolean("notifyConsumerIdsChangedEnable", True),
-            retry_queues=reader.integer("retryQueueNums", 1, low=0, high=_QUEUES_MAX),
+            retry_queues=reader.integer("retryQueueNums", 1, high=QUEUES_MAX),
             retry_max_times=reader.integer("retryMaxTimes", 16),
             broker_id=reader.integer("brokerId", 0),
             broker_id_when_slow=reader.integer("whichBrokerWhenConsumeSlowly", 1),

@@ -94,7 +94,8 @@ def _fault(case: Case, answer: Answer | None, java: int | None) -> str | None:
         return None  # not served, see docs/compatibility.md
     if case.name in _EXCEPTIONS:
         return None if answer.code == _EXCEPTIONS[case.name][0] else f"not {_EXCEPTIONS[case.name]}"
-    refused_not_guessed = java in _WENT_ON and answer.code in (1, 29)
+    # a negative number is a number: what Java does with it, it does on no guess
+    refused_not_guessed = java in _WENT_ON and answer.code in (1, 29) and case.fault != "negative"
     if answer.code != java and not refused_not_guessed and not (java in _WENT_ON and answer.code in _WENT_ON):
         return f"Java answers {java}"
     is_unreadable = case.fault in ("missing", "text", "beyond") and case.place != "body"

@@ -339,7 +339,7 @@ BROKER = {"clusterName": "c", "brokerName": "b", "brokerAddr": "h:1", "brokerId"
         (103, BROKER | {"brokerAddr": "h:65536"}, b"", 1, "field brokerAddr is not host:port"),
         (103, BROKER | {"term": "-3"}, b"", 1, "field term is out of range: -3"),
         (103, BROKER | {"enableActingMaster": "yes"}, b"", 1, "field enableActingMaster is not true or false: 'yes'"),
-        (103, BROKER | {"heartbeatTimeoutMillis": "0"}, b"", 1, "field heartbeatTimeoutMillis is out of range: 0"),
+        (103, BROKER | {"heartbeatTimeoutMillis": "x"}, b"", 1, "field heartbeatTimeoutMillis is not a number"),
         (103, BROKER | {"bodyCrc32": "1"}, b"{}", 1, "crc32 not match: body has"),
         (103, BROKER, b"{", 1, "registration: no JSON at character 1"),
         (103, BROKER, b"[]", 1, "registration is '[]', not a JSON object"),

@@ -90,14 +90,21 @@ async def test_a_group_that_never_stored_one_starts_at_0_unless_it_asks_otherwis
     assert answer.remark
 
 
+async def test_negative_offsets_and_queues_are_stored_as_they_come(client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    for queue, offset in (("0", "-1"), ("-3", "5")):
+        assert (await client.ask(UPDATE, key(queueId=queue, commitOffset=offset))).code == 0
+        assert (await client.ask(QUERY, key(queueId=queue))).ext["offset"] == offset
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "part"),
     [
         ({"topic": "none"}, 17, "none"),
         ({"consumerGroup": "none"}, 26, "none"),
-        ({"commitOffset": "-1"}, 1, "commitOffset"),
         ({"commitOffset": "x"}, 29, "commitOffset"),
-        ({"queueId": "-3"}, 1, "queueId"),
+        ({"queueId": "x"}, 1, "queueId"),
     ],
 )
 async def test_an_offset_that_cannot_be_stored_is_refused(

@@ -16,6 +16,7 @@ from tests.broker.conftest import (
     pull_fields,
     send,
     send_fields,
+    topic_fields,
 )
 
 PULL = RequestCode.PULL_MESSAGE
@@ -102,7 +103,6 @@ async def test_a_tag_filter_passes_over_what_it_does_not_want(client: MemoryClie
         ({"queueId": -1}, 29, "queueId[-1] is illegal"),
         ({"queueId": "zero"}, 1, "field queueId is not a number: 'zero'"),
         ({"queueOffset": None}, 1, "field queueOffset is missing"),
-        ({"maxMsgNums": 0}, 1, "field maxMsgNums is out of range"),
         ({"consumerGroup": None}, 1, "field consumerGroup is missing"),
         ({"consumerGroup": "a.b"}, 29, "illegal characters"),
         ({"subscription": "||"}, 23, "subscription failed"),
@@ -118,6 +118,39 @@ async def test_a_pull_that_cannot_be_served_is_refused_with_its_cause(
     answer = await client.ask(PULL, pull_fields(**changes))
     assert answer.code == code
     assert part in (answer.remark or "")
+
+
+@pytest.mark.parametrize("limits", [{"maxMsgNums": 0}, {"maxMsgNums": -1}, {"maxMsgBytes": 0}, {"maxMsgBytes": -1}])
+async def test_one_message_is_given_whatever_the_client_allows(client: MemoryClient, limits: dict[str, int]) -> None:
+    await make_topic(client)
+    for body in (b"first", b"second"):
+        await send(client, body)
+    answer = await client.ask(PULL, pull_fields(**limits))
+    assert [record.body for record in decode_records(answer.body)] == [b"first"]
+    assert answer.ext["nextBeginOffset"] == "1"
+
+
+async def test_negative_queue_counts_and_permissions_are_kept(desk: Desk, client: MemoryClient) -> None:
+    fields = topic_fields("T") | {"readQueueNums": "-1", "writeQueueNums": "-1", "perm": "-1", "topicSysFlag": "-1"}
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+    assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(queue=-1), b"x")).code == 29
+    await desk.stop()
+    await desk.start()
+    topic = desk.parts.context.state.topics["T"]
+    assert (topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag) == (-1, -1, -1, -1)
+
+
+async def test_progress_tells_how_far_a_group_has_pulled(client: MemoryClient) -> None:
+    await make_topic(client)
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName":"g"}')).code == 0
+    for _ in range(3):
+        await send(client)
+    fields = {"topic": "T", "consumerGroup": "g", "queueId": "0"}
+    await client.ask(PULL, pull_fields(offset=1))
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": "1"})
+    stats = await client.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "T"})
+    assert b'"consumerOffset":1' in bytes(stats.body)
+    assert b'"pullOffset":3' in bytes(stats.body)
 
 
 async def test_a_disabled_group_gets_nothing(client: MemoryClient) -> None:

@@ -173,7 +173,7 @@ async def test_a_producer_cannot_ask_for_more_queues_than_the_template_has(desk:
         (send_fields(g="now"), b"x", 1, "field g (bornTimestamp) is not a number"),
         (send_fields(g=str(2**63)), b"x", 1, "field g (bornTimestamp) is out of range"),
         (send_fields(h="1e3"), b"x", 1, "field h (flag) is not a number"),
-        (send_fields(j="-1"), b"x", 1, "field j (reconsumeTimes) is out of range"),
+        (send_fields(j="x"), b"x", 1, "field j (reconsumeTimes) is not a number"),
         ({"b": "T"}, b"x", 1, "field e (queueId) is missing"),
         ({}, b"x", 1, "field b (topic) is missing"),
         (send_fields(), b"x" * 100_001, 13, "100001 bytes, the limit is 100000"),
@@ -276,11 +276,16 @@ async def test_a_topic_that_is_being_removed_takes_nothing_and_starts_anew(desk:
     assert (await send(client, b"anew")).ext["queueOffset"] == "0"
 
 
-async def test_a_message_that_was_stamped_before_keeps_one_stamp(desk: Desk, client: MemoryClient) -> None:
+@pytest.mark.parametrize(
+    "other", ["CLUSTER\x01Other\x02TRACE_ON\x01false\x02", "POP_CK\x010 1 2 3 0 b 0 0\x02", "TAGS\x01a\x02POP_CK\x01x"]
+)
+async def test_what_only_brokers_set_is_replaced_in_a_message_that_is_sent_on(
+    desk: Desk, client: MemoryClient, other: str
+) -> None:
     await make_topic(client)
-    stamped = "UNIQ_KEY\x0101\x02CLUSTER\x01Other\x02TRACE_ON\x01false\x02"
-    await send(client, i=stamped)
-    assert desk.records()[-1].properties == stamped.encode() + b"MSG_REGION\x01DefaultRegion\x02"
+    await send(client, i=f"UNIQ_KEY\x0101\x02{other}")
+    tag = {"TAGS": "a"} if "TAGS" in other else {}
+    assert desk.records()[-1].property_map == {"UNIQ_KEY": "01", **tag, **STAMP}
 
 
 @pytest.mark.parametrize("desk", [{"region_id": "R2", "trace_on": False}], indirect=True)

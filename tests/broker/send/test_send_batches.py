@@ -28,6 +28,7 @@ async def send_batch(client: MemoryClient, *messages: BatchMessage, header_type:
         b"UNIQ_KEY\x01K\x02TAGS\x01old\x02TAGS\x01new",
         b"TAGS\x01\x02UNIQ_KEY\x01K\x02XTAGS\x01no\x02",
         b"UNIQ_KEY\x01K\x02CLUSTER\x01elsewhere\x02",
+        b"UNIQ_KEY\x01K\x02POP_CK\x010 1 2\x02",
         b"UNIQ_KEY\x01K\x02DELAY\x010\x02",
         b"UNIQ_KEY\x01K\x02__SHARDINGKEY\x01s\x02",
     ],

@@ -126,7 +126,7 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     assert saved.applied_offset == durable  # at once: the log grows past what the files said
 
 
-@pytest.mark.parametrize("desk", [{"flush_least_pages": 0}], indirect=True)
+@pytest.mark.parametrize("desk", [{"flushCommitLogLeastPages": 0}], indirect=True)
 async def test_the_read_time_of_timers_waits_for_their_deliveries_to_be_durable(desk: Desk) -> None:
     index, log = open_index(desk.config, lambda: 0), desk.store.log
     delivery_files = DeliveryFiles(desk.config, index, open_counts(desk.config, lambda: 0), desk.store)

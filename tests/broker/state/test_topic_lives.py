@@ -184,7 +184,7 @@ async def test_stale_units_of_a_trimmed_queue_do_not_move_the_new_lifes_numbers(
 
 
 async def test_an_install_ends_the_life_before_of_a_topic_made_again(desk: Desk, tmp_path: Path) -> None:
-    other = Desk(small_config(tmp_path / "other", compaction_enable=True))
+    other = Desk(small_config(tmp_path / "other"))
     await other.start()
     for each in (desk, other):
         await make_topic(each.client(), queues=2)
