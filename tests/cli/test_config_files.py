@@ -50,3 +50,11 @@ def test_saying_the_defaults_changes_nothing(name: str, tmp_path: Path) -> None:
     spoken.write_text(said)
     plain, explicit = load(CONF / name), load(spoken)
     assert plain[1] == explicit[1]
+
+
+@pytest.mark.parametrize("name", ["broker.conf", "broker-raft.conf", "namesrv.conf"])
+def test_each_key_is_described_by_the_sentence_of_its_declaration(name: str) -> None:
+    keys = NAMESRV_KEYS if name == "namesrv.conf" else BROKER_KEYS
+    described = re.findall(r"^# (.*)\n#?([\w.]+)=", (CONF / name).read_text(), re.MULTILINE)
+    assert len(described) > 10
+    assert [(key, sentence) for sentence, key in described if sentence != keys[key].help] == []
