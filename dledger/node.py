@@ -135,7 +135,11 @@ class RaftNode:
         self._run()
 
     def on_message(self, peer: str, message: Message) -> None:
-        """A message of the member `peer` arrived, from it and whole."""
+        """A message of the member `peer` arrived, from it and whole.
+
+        Raises:
+            ImplausibleMessageError: no member of a sound group says that; nothing was changed.
+        """
         if self._waiting is not None:
             return
         try:

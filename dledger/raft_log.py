@@ -305,7 +305,7 @@ class RaftLog:
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
         yield from metrics_of(self._node.status())
-        explanation = "Connections refused, by either side: another cluster, group, membership or version."
+        explanation = "Connections of peers refused (cluster, group, members, version) or closed for what they said."
         yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self._transport.refused_count)])
 
     # ---- for tests and the pulse of the group

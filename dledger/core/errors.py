@@ -4,6 +4,7 @@ RaftError
 |-- MembershipError         the caller's fault: a group that cannot be (equal peers, self not a peer)
 |-- NotLeaderError          not now: propose elsewhere; carries who leads, when known
 |-- TransferRefusedError    not now: that peer cannot take over, and why
+|-- ImplausibleMessageError a peer's fault: no member of a sound group says that
 '-- InvariantError          a bug, or a peer whose log denies what was committed: the node must stop
 """
 
@@ -32,6 +33,10 @@ class TransferRefusedError(RaftError):
         super().__init__(f"cannot transfer leadership to {target!r}: {reason}")
         self.target = target
         self.reason = reason
+
+
+class ImplausibleMessageError(RaftError):
+    """A peer said what no member of a sound group says. Nothing was changed."""
 
 
 class InvariantError(RaftError):

@@ -78,14 +78,17 @@ class Follower:
             self._recover()
 
     def on_install(self, request: InstallRequest) -> None:
-        """Start the log anew where the leader's begins, unless this one is known to reach that far."""
+        """Start the log anew where the leader's begins, unless this one reaches that far and is equal up to there."""
         state = self._state
         known = max(state.commit_index, self.matched_index)
-        is_needed = request.first_index - 1 > known
+        last_missing = request.first_index - 1
+        if last_missing > known and state.terms.holds(last_missing, request.prev_term):
+            known = last_missing
+        is_needed = last_missing > known
         if is_needed:
             state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, request.state))
             state.terms.reset(request.first_index, request.prev_term)
-            state.durable_index = known = request.first_index - 1
+            state.durable_index = known = last_missing
             state.commit_to(known)
             self._pending = None
         self.matched_index = max(self.matched_index, known)

@@ -20,6 +20,8 @@ from typing import NamedTuple
 NO_INDEX = -1
 NO_TERM = -1
 TERM_RUNS_MAX = 64
+TERM_LEAP_MAX = 1 << 32
+"""A message whose term is further ahead is refused: terms rise by one an election, and must not run out of 63 bits."""
 
 
 class TermRun(NamedTuple):

@@ -13,13 +13,14 @@ Source: Raft dissertation (Ongaro 2014); the shape (step, tick, ready) is etcd r
 
 from collections.abc import Callable
 
-from dledger.core.errors import NotLeaderError, TransferRefusedError
+from dledger.core.errors import ImplausibleMessageError, NotLeaderError, TransferRefusedError
 from dledger.core.handover import Handover, best_successor, check_target, preferred_successor
 from dledger.core.leader import Leader
 from dledger.core.member import Member
 from dledger.core.messages import (
     NO_INDEX,
     NO_TERM,
+    TERM_LEAP_MAX,
     AppendRequest,
     AppendResponse,
     HardState,
@@ -153,7 +154,13 @@ class Raft(Member):
 
         Raises:
             InvariantError: a leader's log denies what is committed here.
+            ImplausibleMessageError: its term is more than `TERM_LEAP_MAX` ahead.
         """
+        if message.term - self.state.term > TERM_LEAP_MAX:
+            self.ignored_count += 1
+            raise ImplausibleMessageError(
+                f"{peer} speaks of term {message.term}, this node is in term {self.state.term}"
+            )
         if self.is_halted or peer not in self.settings.peers or peer == self.settings.node_id:
             self.ignored_count += 1
             return

@@ -41,6 +41,10 @@ class TermRuns:
             return self.prev_term if index == self.first_index - 1 else None
         return self._terms[bisect_right(firsts, index) - 1] if firsts else None
 
+    def holds(self, index: int, term: int) -> bool:
+        """Whether the entry `index` is kept, and of `term`: then this log equals, up to it, any other that holds it."""
+        return self.first_index <= index and self.term_at(index) == term
+
     def extend(self, term: int, last_index: int) -> None:
         """Entries up to `last_index` follow, all of `term`, which is not below the last one's."""
         assert term >= self.last_term, (term, self.last_term)

@@ -7,6 +7,7 @@ joined, lost  --> who is connected, copies asked for, node, the role's listeners
 from collections.abc import Callable
 
 from dledger.background import CopyFetcher
+from dledger.core.errors import ImplausibleMessageError
 from dledger.core.messages import AppendRequest
 from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.log.entry_log import EntryLog
@@ -47,7 +48,7 @@ class PeerInbox:
         """A peer's message, whole; a span is checked before the core hears of it.
 
         Raises:
-            PeerProtocolError: the span is no chain of entries.
+            PeerProtocolError: the span is no chain of entries, or no member of a sound group says that.
         """
         if isinstance(message, CopyRequest):
             self._copies.on_request(peer_id, message)
@@ -61,6 +62,8 @@ class PeerInbox:
                     raise PeerProtocolError(f"{peer_id} sent a bad span: {error}") from error
             try:
                 self._node.on_message(peer_id, message)
+            except ImplausibleMessageError as error:
+                raise PeerProtocolError(str(error)) from error
             except EntryFormatError as error:  # the log and the core disagree: neither is to be believed
                 self._node.on_disk_failed(error)
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from dledger.config import PeerAddress
-from dledger.errors import ListenError, PeerError, StrangerError
+from dledger.errors import ListenError, PeerError
 from dledger.peers.hello import Hello
 from dledger.peers.link import Accepted, Dialed, Link
 from dledger.peers.wire import Encoder, PeerMessage, decode
@@ -110,8 +110,8 @@ class Transport:
     # ---- used by the connections
 
     def complain(self, error: PeerError) -> None:
-        """Log what a peer did wrong, once for each text; count those that are strangers."""
-        self.refused_count += isinstance(error, StrangerError)
+        """Log what a peer did wrong, once for each text, and count it."""
+        self.refused_count += 1
         text = str(error)
         if text not in self._complained and len(self._complained) < _COMPLAINTS_MAX:
             self._complained.add(text)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from dledger.core.messages import InstallRequest, VoteRequest
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import RecordUnavailableError
 from store.replicated_log import AppendReceipt
@@ -257,6 +258,27 @@ async def test_a_batch_that_fits_into_no_file_is_refused_and_the_log_goes_on(raf
     assert refused.value.cause is Cause.MESSAGE_ILLEGAL
     assert cluster.logs[leader].max_offset == before
     assert isinstance(await cluster.append(leader, b"next"), AppendReceipt)
+
+
+async def test_a_term_far_ahead_is_refused_counted_and_told(
+    raft_cluster: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    mad, other = followers(cluster, leader)
+    term = cluster.logs[leader].status().soft.term
+    for last_term in (2**63 - 1, 2**62):
+        for peer in (leader, other):
+            cluster.logs[mad]._transport.send(peer, VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True))
+            cluster.logs[mad]._transport.send(peer, InstallRequest(last_term, mad, 10**6, 0, 1, b"", 1))
+        told = f"{mad} speaks of term {last_term}"
+        while told not in caplog.text:
+            await asyncio.sleep(0.01)
+        await until(lambda: cluster.leader() and cluster.logs[mad].status().soft.leader_id, "a leader that all follow")
+    assert all(log.status().soft.term < term + 100 for log in cluster.logs.values())
+    assert sum(log._transport.refused_count for log in cluster.logs.values()) >= 2
+    assert isinstance(await cluster.append(await cluster.elected(), b"goes on"), AppendReceipt)
 
 
 async def test_bytes_that_are_not_confirmed_are_not_read_by_their_offset(raft_cluster: Make) -> None:

@@ -2,10 +2,11 @@
 
 import pytest
 
-from dledger.core.errors import InvariantError, NotLeaderError
+from dledger.core.errors import ImplausibleMessageError, InvariantError, NotLeaderError
 from dledger.core.messages import (
     NO_INDEX,
     NO_TERM,
+    TERM_LEAP_MAX,
     AppendRequest,
     AppendResponse,
     HardState,
@@ -368,3 +369,36 @@ def test_a_pre_vote_moves_no_term_on_either_side() -> None:
     [answer] = answers(save(raft), VoteResponse)
     assert isinstance(answer, VoteResponse) and answer.granted
     assert (raft.state.term, raft.state.voted_for) == (1, "")
+
+
+@pytest.mark.parametrize("term", [4 + TERM_LEAP_MAX, 2**63 - 1])
+def test_a_message_of_a_term_far_ahead_changes_nothing(term: int) -> None:
+    raft = make_raft([1, 3], commit_index=1)
+    save(raft)
+    requests: tuple[Message, ...] = (
+        AppendRequest(term, "n2", 1, 3, None, 0, 0, 1),
+        VoteRequest(term, "n2", 9, term, pre_vote=False),
+        InstallRequest(term, "n2", 100, 5000, 3, b"", 1),
+    )
+    for number, request in enumerate(requests, 1):
+        with pytest.raises(ImplausibleMessageError, match="this node is in term 3"):
+            raft.step("n2", request)
+        assert raft.ignored_count == number
+    assert raft.state.term == 3 and raft.state.terms.last_index == 1 and raft.ready() is None
+
+
+def test_the_farthest_plausible_term_is_taken() -> None:
+    raft = make_raft([1, 3])
+    raft.step("n2", VoteRequest(3 + TERM_LEAP_MAX, "n2", 1, 3, pre_vote=False))
+    assert raft.state.term == 3 + TERM_LEAP_MAX
+
+
+def test_an_install_drops_nothing_where_the_log_holds_the_entry_before_the_leaders_first() -> None:
+    raft = make_raft([1, 1, 2, 2, 2], term=3)
+    raft.step("n2", InstallRequest(3, "n2", 4, 64, 2, b"", 1))
+    ready = raft.ready()
+    assert ready is not None and not ready.writes, "entries 0 to 3 equal the leader's: there is nothing to drop"
+    assert raft.state.terms.last_index == 4
+    raft.step("n2", InstallRequest(3, "n2", 4, 64, 1, b"", 1))
+    ready = raft.ready()
+    assert raft.follower.matched_index == 3 and ready is not None and not ready.writes
