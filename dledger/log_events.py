@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from dledger.config import RaftConfig
-from dledger.core.roles import Role, SoftState
+from dledger.core.roles import RaftRole, SoftState
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
@@ -49,7 +49,7 @@ class LogEvents:
         self._told: LogState | None = None
         self.batches = WaitingBatches()
         self.listeners: list[LogListener] = []
-        self.soft = SoftState(Role.FOLLOWER, 0, None, False, False)
+        self.soft = SoftState(RaftRole.FOLLOWER, 0, None, False, False)
         self.refusal: Refusal | None = Refusal(Cause.RECOVERING, "the Raft log is not started yet", retry_after_ms=100)
         self.confirm_offset = log.first_position
 
@@ -69,7 +69,7 @@ class LogEvents:
     def state(self) -> LogState:
         """What the node may do, in the seam's terms."""
         soft = self.soft
-        role = LogRole.LEADER if soft.role is Role.LEADER else LogRole.FOLLOWER
+        role = LogRole.LEADER if soft.role is RaftRole.LEADER else LogRole.FOLLOWER
         refusal = None if self.is_writable else self.why_not_writable()
         return LogState(role, soft.term, self._peers.hint(soft.leader_id), refusal)
 
@@ -78,7 +78,7 @@ class LogEvents:
         soft = self.soft
         if self.refusal is not None:
             return self.refusal
-        if soft.role is not Role.LEADER:
+        if soft.role is not RaftRole.LEADER:
             return not_leader(self._self_id, soft.term, self._peers.hint(soft.leader_id))
         if self._log.care.first_blocking is not None:
             remark = f"waits for a peer's copy of {self._log.care.damages[0]}"
@@ -96,7 +96,7 @@ class LogEvents:
     def on_role(self, state: SoftState) -> None:
         """Batches of a leader that is one no more are refused; they may survive all the same."""
         self.soft = state
-        if state.role is not Role.LEADER:
+        if state.role is not RaftRole.LEADER:
             hint = self._peers.hint(state.leader_id)
             self.batches.refuse_after(-1, lambda: leader_changed(self._self_id, state.term, hint))
         elif state.may_miss_after is not None:

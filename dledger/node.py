@@ -80,7 +80,7 @@ class RaftNode:
 
     @property
     def soft_state(self) -> SoftState:
-        """Role, term, leader; what `NodeListener.on_role` was or will be told."""
+        """RaftRole, term, leader; what `NodeListener.on_role` was or will be told."""
         return self.raft.soft_state
 
     @property

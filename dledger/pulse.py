@@ -14,7 +14,7 @@ from typing import Any
 from dledger.background import Checkpointer, CopyFetcher, Scrubber
 from dledger.config import RaftConfig
 from dledger.core.errors import TransferRefusedError
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 from dledger.log.entry_log import EntryLog
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
@@ -116,7 +116,7 @@ class Pulse:
         if care.damages:
             for peer_id in sorted(self._peers.joined):
                 self._copies.ask(peer_id)
-        if care.first_blocking is None or self._node.soft_state.role is not Role.LEADER:
+        if care.first_blocking is None or self._node.soft_state.role is not RaftRole.LEADER:
             self._blocked_since = None
         elif self._blocked_since is None:
             self._blocked_since = now

@@ -5,12 +5,13 @@ Each node cleans itself; what a leader is told its followers are not.
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 from broker.append.target import SendTargets
 from broker.state import names
 from broker.state.metadata import Metadata
+from broker.timers import Spawn
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
@@ -33,7 +34,7 @@ class CleaningRequests:
         metadata: Metadata,
         targets: SendTargets,
         store: MessageStore,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Spawn,
     ) -> None:
         self._metadata = metadata
         self._targets = targets

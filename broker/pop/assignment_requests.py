@@ -7,7 +7,7 @@ MessageRequestModeManager.java`.
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from broker.config import BrokerConfig
@@ -18,6 +18,7 @@ from broker.role import Role
 from broker.state.metadata import Metadata
 from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
+from broker.timers import Spawn
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
@@ -48,7 +49,7 @@ class AssignmentRequests:
         clients: ClientTable,
         role: Role,
         propose: Propose,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Spawn,
     ) -> None:
         self._config = config
         self._state = state

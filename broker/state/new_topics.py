@@ -6,9 +6,9 @@ A client that hears of a topic before its route is there would ask for it in vai
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
+from broker.timers import Spawn
 from ledgermq.remoting.refusal import Refusal
 
 
@@ -26,7 +26,7 @@ class NewTopics:
     def __init__(
         self,
         announce: Callable[[], Awaitable[None]],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Spawn,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._announce = announce

@@ -45,7 +45,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.core.raft import Raft
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 
 
 class Observer:
@@ -120,7 +120,7 @@ class Observer:
         if before.recovering and not after.recovering:
             voted = max((term for voter, term in self._votes if voter == name), default=0)
             self._expect(after.term >= voted, "R18", f"{name} is sound in term {after.term}, and voted in term {voted}")
-        if after.role is Role.LEADER and before.role is not Role.LEADER:
+        if after.role is RaftRole.LEADER and before.role is not RaftRole.LEADER:
             self._begins_to_lead(name, raft)
         if after.commit_index != before.commit_index:
             self._commits(name, raft)
@@ -162,7 +162,7 @@ class Observer:
 
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index
-        if raft.role is Role.LEADER:
+        if raft.role is RaftRole.LEADER:
             self._commits_by_counting(name, raft)
         known = len(self.committed) - 1
         shared = min(index, known)
@@ -223,7 +223,7 @@ class Observer:
     def truncates(self, name: str, raft: Raft, last_index: int) -> None:
         """Entries above `last_index` are about to go."""
         disk = self._disks[name]
-        self._expect(raft.role is not Role.LEADER, "R4", f"leader {name} truncates after {last_index}")
+        self._expect(raft.role is not RaftRole.LEADER, "R4", f"leader {name} truncates after {last_index}")
         self._expect(
             last_index >= self._seen[name].commit_index,
             "R10",
@@ -330,7 +330,7 @@ class Observer:
         self.acked_index = max(self.acked_index, index)
         self.acked_count += 1
         for other, raft in rafts.items():
-            if raft.role is Role.LEADER and raft.state.term > term and index >= raft.state.terms.first_index:
+            if raft.role is RaftRole.LEADER and raft.state.term > term and index >= raft.state.terms.first_index:
                 self._expect(
                     self._disks[other].chain_at(index) == chain,
                     "R13",

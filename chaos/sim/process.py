@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chaos.sim.disk import SimHardStates, SimLog
 from dledger.core.messages import AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
-from dledger.core.roles import Role, SoftState
+from dledger.core.roles import RaftRole, SoftState
 from dledger.node import RaftNode
 from store.errors import DiskFullError
 
@@ -99,16 +99,16 @@ class SimProcess:
         self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
         while waiting and waiting[0][0] <= commit_index:
             index, term = waiting.pop(0)
-            if raft.role is Role.LEADER and raft.state.term == term:
+            if raft.role is RaftRole.LEADER and raft.state.term == term:
                 self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
 
     def on_role(self, state: SoftState) -> None:
         before, self.soft = self.soft, state
         if state.writable and (before is None or not before.writable):
             self.next_queue_offset = self._cluster.observer.message_count(self.node.commit_index)
-        if state.role is not Role.LEADER:
+        if state.role is not RaftRole.LEADER:
             self.waiting.clear()
-        elif before is not None and before.role is not Role.LEADER:
+        elif before is not None and before.role is not RaftRole.LEADER:
             self._cluster.mark("leader elected")
             if self.raft.leader is not None and self.raft.leader.is_salvage:
                 self._cluster.mark("leader elected by salvage")

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from dledger.core.errors import InvariantError
 from dledger.core.raft import Raft
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 
 _IMPOSSIBLE_EDGES = {
-    (Role.FOLLOWER, Role.LEADER),
-    (Role.PRE_CANDIDATE, Role.LEADER),
-    (Role.LEADER, Role.PRE_CANDIDATE),
-    (Role.LEADER, Role.CANDIDATE),
+    (RaftRole.FOLLOWER, RaftRole.LEADER),
+    (RaftRole.PRE_CANDIDATE, RaftRole.LEADER),
+    (RaftRole.LEADER, RaftRole.PRE_CANDIDATE),
+    (RaftRole.LEADER, RaftRole.CANDIDATE),
 }
 
 
@@ -26,7 +26,7 @@ class View(NamedTuple):
 
     term: int
     voted_for: str
-    role: Role
+    role: RaftRole
     leader_id: str | None
     first_index: int
     last_index: int
@@ -59,9 +59,9 @@ def check(before: View, raft: Raft) -> View:
     ends_are_in_order(raft)
     term_covers_the_log(raft)
     role_has_its_parts(raft)
-    if raft.role is Role.CANDIDATE or raft.role is Role.LEADER:
+    if raft.role is RaftRole.CANDIDATE or raft.role is RaftRole.LEADER:
         contender_voted_for_itself(raft)
-    if raft.role is Role.LEADER:
+    if raft.role is RaftRole.LEADER:
         leader_knows_no_more_than_it_has(raft)
     if before != after:
         nothing_falls(before, after)
@@ -88,8 +88,8 @@ def term_covers_the_log(raft: Raft) -> None:
 
 def role_has_its_parts(raft: Raft) -> None:
     """A leader has progress of its peers, a candidate a ballot, and nobody has the other's."""
-    is_asking = raft.role is Role.PRE_CANDIDATE or raft.role is Role.CANDIDATE
-    _expect((raft.leader is not None) == (raft.role is Role.LEADER), "leader's part", raft, raft.leader)
+    is_asking = raft.role is RaftRole.PRE_CANDIDATE or raft.role is RaftRole.CANDIDATE
+    _expect((raft.leader is not None) == (raft.role is RaftRole.LEADER), "leader's part", raft, raft.leader)
     _expect((raft.ballot is not None) == is_asking, "ballot", raft, raft.ballot)
     _expect(raft.handover is None or raft.leader is not None, "handover", raft, raft.handover)
 
@@ -97,7 +97,7 @@ def role_has_its_parts(raft: Raft) -> None:
 def contender_voted_for_itself(raft: Raft) -> None:
     """Who campaigns or leads gave itself the vote of the term; a leader is sound, its log ends in its own term."""
     _expect(raft.state.voted_for == raft.settings.node_id, "own vote", raft, raft.state.voted_for)
-    if raft.role is Role.LEADER:
+    if raft.role is RaftRole.LEADER:
         _expect(not raft.state.recovering, "leader is sound", raft, None)
         _expect(raft.state.terms.last_term == raft.state.term, "leader's entry", raft, raft.state.terms.last_term)
 
@@ -139,7 +139,7 @@ def vote_and_leader_are_set_once(before: View, after: View) -> None:
 
 def leader_only_appends(before: View, after: View) -> None:
     """A leader's log never shrinks."""
-    is_leading = before.role is Role.LEADER and after.role is Role.LEADER
+    is_leading = before.role is RaftRole.LEADER and after.role is RaftRole.LEADER
     _expect_step(not is_leading or after.last_index >= before.last_index, "leader's log", before, after)
 
 

@@ -18,7 +18,7 @@ from dledger.core.handover import Handover
 from dledger.core.leader import Leader
 from dledger.core.messages import NO_INDEX, HardState, TransferRequest, VoteCause, VoteRequest, VoteResponse
 from dledger.core.ready import TermStart
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 from dledger.core.settings import RaftSettings
 from dledger.core.state import LogSource, NodeState
 from dledger.core.voting import decide_vote
@@ -48,7 +48,7 @@ class Member:
         self.settings = settings
         self.state = NodeState(settings, hard_state, source, commit_index, snapshot, jitter)
         self.state.now_ms = now_ms
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
         self.follower = Follower(self.state, None)
         self.clock = ElectionClock(self.state)
         self.leader: Leader | None = None
@@ -61,9 +61,9 @@ class Member:
     @property
     def leader_id(self) -> str | None:
         """Who leads, as far as this node knows; None while nobody is known."""
-        if self.role is Role.LEADER:
+        if self.role is RaftRole.LEADER:
             return self.settings.node_id
-        return self.follower.leader_id if self.role is Role.FOLLOWER else None
+        return self.follower.leader_id if self.role is RaftRole.FOLLOWER else None
 
     # -- who leads
 
@@ -72,7 +72,7 @@ class Member:
         if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
             self.ignored_count += 1
             return False
-        if term > self.state.term or self.role is not Role.FOLLOWER:
+        if term > self.state.term or self.role is not RaftRole.FOLLOWER:
             self._become_follower(term, peer)
         elif self.follower.leader_id is None:
             self.follower.leader_id = peer
@@ -96,7 +96,7 @@ class Member:
     def _has_leader(self) -> bool:
         if self.leader is not None:
             return self.leader.is_followed()
-        return self.role is Role.FOLLOWER and self.follower.hears_leader()
+        return self.role is RaftRole.FOLLOWER and self.follower.hears_leader()
 
     # -- votes
 
@@ -126,7 +126,7 @@ class Member:
     def _make_way(self, request: VoteRequest) -> None:
         """The candidate may win: vote, and do not campaign against it before it had its time."""
         if request.pre_vote:
-            if self.role is Role.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
+            if self.role is RaftRole.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
                 self._become_follower(self.state.term, None)  # two that ask at once must not split the votes
             self.clock.make_way(self.settings.heartbeat_ms)
             return
@@ -141,7 +141,7 @@ class Member:
 
     def _on_transfer_request(self, peer: str, request: TransferRequest) -> None:
         is_fit = not self.state.recovering and not self.state.stalled
-        is_waiting = self.role in (Role.FOLLOWER, Role.PRE_CANDIDATE)
+        is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
         if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
             self._become_candidate(is_transfer=True)
 
@@ -177,28 +177,28 @@ class Member:
     # -- roles: every transition is here
 
     def _become_follower(self, term: int, leader_id: str | None) -> None:
-        if self.role is Role.LEADER:
+        if self.role is RaftRole.LEADER:
             self.clock.restart()
-        elif self.role is not Role.FOLLOWER:
+        elif self.role is not RaftRole.FOLLOWER:
             self.clock.back_off()
         self._leave_role()
         if term > self.state.term:
             self.state.enter_term(term)
-        self.role = Role.FOLLOWER
+        self.role = RaftRole.FOLLOWER
         self.follower = Follower(self.state, leader_id)
 
     def _become_pre_candidate(self) -> None:
         self._leave_role()
-        self.role = Role.PRE_CANDIDATE
+        self.role = RaftRole.PRE_CANDIDATE
         self.clock.attempt()
         self._ask_for_votes(self._vote_request(self.state.term + 1, pre_vote=True))
         assert self.ballot is not None
         self._act_on(self.ballot.outcome())
 
     def _become_candidate(self, *, is_transfer: bool = False, is_salvage: bool = False) -> None:
-        assert self.role is not Role.LEADER, self.state.term
+        assert self.role is not RaftRole.LEADER, self.state.term
         self._leave_role()
-        self.role = Role.CANDIDATE
+        self.role = RaftRole.CANDIDATE
         self.state.enter_term(self.state.term + 1)
         self.state.vote_for(self.settings.node_id)
         self.clock.restart()
@@ -207,12 +207,12 @@ class Member:
         )
 
     def _become_leader(self, ballot: Ballot) -> None:
-        assert self.role is Role.CANDIDATE, self.role
+        assert self.role is RaftRole.CANDIDATE, self.role
         state, last_index = self.state, self.state.terms.last_index
         is_salvage = ballot.request.salvage
         is_new_group = last_index == NO_INDEX and not ballot.any_member_has_entries() and not ballot.missing()
         self._leave_role()
-        self.role = Role.LEADER
+        self.role = RaftRole.LEADER
         state.become_sound(self.settings.node_id)
         # what lies behind the known commit index may be a tail that lost to entries which the others have forgotten
         may_miss_after = state.commit_index if is_salvage and not is_new_group else None

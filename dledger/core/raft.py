@@ -33,7 +33,7 @@ from dledger.core.messages import (
     sender_term,
 )
 from dledger.core.ready import Ready
-from dledger.core.roles import Role, SoftState
+from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
 from dledger.core.state import LogSource
 
@@ -181,7 +181,7 @@ class Raft(Member):
             self.leader.link_changed(peer, is_up=False)
             if len(self.settings.peers) - len(self.state.lost_links) < self.settings.quorum:
                 self._become_follower(self.state.term, None)  # the others have lost their leader, and know it
-        elif self.role is Role.FOLLOWER and self.follower.leader_id == peer:
+        elif self.role is RaftRole.FOLLOWER and self.follower.leader_id == peer:
             self.clock.hasten(0, without=peer)
 
     def peer_joined(self, peer: str) -> None:
@@ -192,7 +192,7 @@ class Raft(Member):
             self._ask_for_term(peer)
         if self.leader is not None and peer in self.leader.peers:
             self.leader.link_changed(peer, is_up=True)
-        elif self.role is Role.FOLLOWER and self.leader_id is None:
+        elif self.role is RaftRole.FOLLOWER and self.leader_id is None:
             needed = len(self.settings.peers) if self.state.recovering else self.settings.quorum
             if len(self._joined) + 1 >= needed:
                 self.clock.hasten(self.settings.heartbeat_ms, without=None)
@@ -204,7 +204,7 @@ class Raft(Member):
         self.state.persisted(hard_state)
         self._asked_save = None
         ballot = self.ballot
-        if self.role is Role.CANDIDATE and ballot is not None and not self.state.unsaved:
+        if self.role is RaftRole.CANDIDATE and ballot is not None and not self.state.unsaved:
             ballot.own_vote = True
             self._act_on(ballot.outcome())
 
@@ -217,7 +217,7 @@ class Raft(Member):
         state.durable_index = index
         if self.leader is not None:
             self.leader.advance_commit()
-        elif self.role is Role.FOLLOWER:
+        elif self.role is RaftRole.FOLLOWER:
             self.follower.on_durable()
 
     def refused(self) -> None:

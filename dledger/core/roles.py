@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Role(StrEnum):
+class RaftRole(StrEnum):
     """Raft roles. A pre-candidate asks whether it could win; no term moves until a quorum says yes."""
 
     FOLLOWER = "follower"
@@ -28,7 +28,7 @@ class SoftState:
             index it knew, may be gone or replaced by a tail that was never committed. It stays set as long as it leads.
     """
 
-    role: Role
+    role: RaftRole
     term: int
     leader_id: str | None
     writable: bool

@@ -11,7 +11,7 @@ import pytest
 
 from dledger.config import RaftConfig, parse_peers
 from dledger.core.messages import HardState
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 from dledger.errors import RaftConfigError, WrongDirectoryError
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.hard_state import read_hard_state, write_hard_state
@@ -101,7 +101,7 @@ async def test_a_leader_that_cannot_send_a_rotten_entry_waits_for_a_copy(raft_cl
     damage(data_file(cluster, leader), offset + 10, lambda raw: raw.__setitem__(0, raw[0] ^ 1))
     await cluster.start(leader, lagging)
     log = cluster.logs[leader]
-    await until(lambda: log.status().soft.role is Role.LEADER, "elected by the one that lags")
+    await until(lambda: log.status().soft.role is RaftRole.LEADER, "elected by the one that lags")
     await until(lambda: log.damages, "found")
     assert log.damages[0].file_offset == offset - HEADER_SIZE
     assert not log.state.writable

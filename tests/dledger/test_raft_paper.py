@@ -19,7 +19,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
-from dledger.core.roles import Role
+from dledger.core.roles import RaftRole
 from tests.dledger.core_strategies import elect, make_raft, save, span
 
 
@@ -40,7 +40,7 @@ def answers(sent: list[tuple[str, Message]], kind: type[Message]) -> list[Messag
 
 def test_servers_start_as_followers() -> None:
     """Section 3.3."""
-    assert make_raft().role is Role.FOLLOWER
+    assert make_raft().role is RaftRole.FOLLOWER
 
 
 @pytest.mark.parametrize("role", ["follower", "candidate", "leader"])
@@ -54,7 +54,7 @@ def test_a_later_term_makes_a_follower_of_anyone(role: str) -> None:
         raft._become_candidate()
     save(raft)
     raft.step("n2", append(9, (1, 0)))
-    assert (raft.role, raft.state.term, raft.leader_id) == (Role.FOLLOWER, 9, "n2")
+    assert (raft.role, raft.state.term, raft.leader_id) == (RaftRole.FOLLOWER, 9, "n2")
 
 
 def test_a_message_of_an_earlier_term_is_refused() -> None:
@@ -81,10 +81,10 @@ def test_a_follower_that_hears_nobody_starts_an_election() -> None:
     """Section 3.4, with the pre-vote of 9.6: it asks first, and raises its term only when a quorum agrees."""
     raft = make_raft([1])
     raft.tick(raft.settings.election_max_ms)
-    assert (raft.role, raft.state.term) == (Role.PRE_CANDIDATE, 1)
+    assert (raft.role, raft.state.term) == (RaftRole.PRE_CANDIDATE, 1)
     save(raft)
     raft.step("n3", VoteResponse(2, True, True, VoteCause.GRANTED, 0, 1))
-    assert (raft.role, raft.state.term, raft.state.voted_for) == (Role.CANDIDATE, 2, "n1")
+    assert (raft.role, raft.state.term, raft.state.voted_for) == (RaftRole.CANDIDATE, 2, "n1")
 
 
 def test_a_candidate_wins_with_the_votes_of_a_majority_of_the_full_cluster() -> None:
@@ -138,7 +138,7 @@ def test_a_candidate_that_hears_a_leader_of_its_term_follows() -> None:
     raft._become_candidate()
     save(raft)
     raft.step("n2", append(2, (1, 0)))
-    assert (raft.role, raft.leader_id) == (Role.FOLLOWER, "n2")
+    assert (raft.role, raft.leader_id) == (RaftRole.FOLLOWER, "n2")
 
 
 def test_election_time_outs_are_spread_over_the_interval() -> None:
@@ -343,7 +343,7 @@ def test_a_leader_without_a_quorum_steps_down() -> None:
     raft = make_raft()
     elect(raft)
     raft.tick(raft.state.now_ms + raft.settings.election_max_ms + 1)
-    assert raft.role is Role.FOLLOWER
+    assert raft.role is RaftRole.FOLLOWER
 
 
 def test_a_read_index_waits_for_a_round_of_heartbeats_and_for_an_entry_of_the_term() -> None:
