@@ -123,9 +123,14 @@ class Parts:
         self.context.store.add_listener(self)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
-        for subsystem in self.subsystems:
-            subsystem.on_dispatched(queues)
+        """These queues have new messages. The hot path: only those that read queues are told."""
+        self.pull.on_dispatched(queues)
+        self.pop.on_dispatched(queues)
+        for queue in queues:
+            if queue.topic in names.WAITING_TOPICS:
+                self.delay.on_parked(queues)
+                self.transactions.on_parked(queues)
+                break
 
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         """A change of the tables is committed."""

@@ -1,10 +1,9 @@
 """What a subsystem of the broker offers: the requests that it serves, and what it does when something happens."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
-from store.queues.consume_queue import ConsumeQueue
 
 Serve = Callable[[Connection, Command], None]
 """Serves a request: answers now or later, or raises a `Refusal`."""
@@ -32,9 +31,6 @@ class Subsystem:
 
     def stop(self) -> None:
         """The broker stops soon: deliver nothing more; what is under way is recorded if this node still may."""
-
-    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
 
     def forget_topic(self, topic: str) -> None:
         """The topic is removed."""

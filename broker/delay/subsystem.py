@@ -12,7 +12,6 @@ from broker.delay.parking import Parking
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_requests import TimerRequests
 from broker.delay.timer_service import TimerService
-from broker.state import names
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
 from store.queues.consume_queue import ConsumeQueue
@@ -58,11 +57,10 @@ class DelaySubsystem(Subsystem):
         """Write the timer index to disk."""
         return ((self._flush_seconds, self.timer.sync),)
 
-    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """Look at what has come into the topics in which messages wait."""
-        if any(queue.topic in names.WAITING_TOPICS for queue in queues):
-            self.levels.wake(queues)
-            self.timer.follower.wake(queues)
+    def on_parked(self, queues: Collection[ConsumeQueue]) -> None:
+        """Among these queues with new messages are some in which messages wait."""
+        self.levels.wake(queues)
+        self.timer.follower.wake(queues)
 
     def resume(self) -> None:
         """Deliver what is due."""

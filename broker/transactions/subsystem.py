@@ -6,7 +6,6 @@ from broker.context import BrokerContext
 from broker.delay.deliveries import Deliveries
 from broker.delay.parking import Parking
 from broker.groups.clients import ClientTable
-from broker.state import names
 from broker.subsystem import Serve, Subsystem
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.requests import TransactionRequests
@@ -59,10 +58,9 @@ class TransactionSubsystem(Subsystem):
             code.RESUME_CHECK_HALF_MESSAGE: self._requests.resume,
         }
 
-    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """Look at what has come into the half topic."""
-        if any(queue.topic in names.WAITING_TOPICS for queue in queues):
-            self.service.wake(queues)
+    def on_parked(self, queues: Collection[ConsumeQueue]) -> None:
+        """Among these queues with new messages are some in which messages wait."""
+        self.service.wake(queues)
 
     def lead(self) -> None:
         """Answer no decision before it is known what was decided."""
