@@ -104,7 +104,7 @@ async def test_negative_offsets_and_queues_are_stored_as_they_come(client: Memor
         ({"topic": "none"}, 17, "none"),
         ({"consumerGroup": "none"}, 26, "none"),
         ({"commitOffset": "x"}, 29, "commitOffset"),
-        ({"queueId": "x"}, 1, "queueId"),
+        ({"queueId": "x"}, 29, "queueId"),
     ],
 )
 async def test_an_offset_that_cannot_be_stored_is_refused(
