@@ -20,6 +20,8 @@ from store.compaction.sparse_file import SparseFile
 from store.compaction.unit import END_UNIT, QUEUE_OFFSET_AT, UNIT_SIZE, Unit, pack_unit, unpack_unit
 
 _LONG = struct.Struct(">q")
+_SIZE = struct.Struct(">i")
+_UNITS_READ_AT_ONCE = 1000
 _BLANK = struct.Struct(">ii")
 _PHYSICAL_OFFSET_AT = 28
 
@@ -96,10 +98,15 @@ class Segment:
     # ---- reading
 
     def index_of(self, queue_offset: int) -> int:
-        """Number of the first unit at or past a queue offset; `count` when all are before it."""
+        """Number of the first unit at or past a queue offset; `count` when all are before it.
+
+        Raises:
+            DiskReadError: a unit cannot be read.
+        """
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
+            self._units.ensure_readable(middle * UNIT_SIZE, (middle + 1) * UNIT_SIZE)
             (found,) = _LONG.unpack_from(self._units.view, middle * UNIT_SIZE + QUEUE_OFFSET_AT)
             if found < queue_offset:
                 low = middle + 1
@@ -108,16 +115,28 @@ class Segment:
         return low
 
     def units(self, index: int = 0) -> Iterator[Unit]:
-        """The units from number `index` on."""
-        view = self._units.view
+        """The units from number `index` on.
+
+        Raises:
+            DiskReadError: the next one cannot be read.
+        """
+        view, readable = self._units.view, index
         for number in range(index, self.count):
+            if number == readable:
+                readable += _UNITS_READ_AT_ONCE
+                self._units.ensure_readable(number * UNIT_SIZE, readable * UNIT_SIZE)
             unit = unpack_unit(view, number * UNIT_SIZE)
             if unit is not None:
                 yield unit
 
     def record(self, unit: Unit) -> memoryview:
-        """The record of a unit of this segment, without a copy."""
+        """The record of a unit of this segment, without a copy.
+
+        Raises:
+            DiskReadError: it cannot be read.
+        """
         position = unit[0] - self.start_offset
+        self._log.ensure_readable(position, position + unit[1])
         return self._log.view[position : position + unit[1]]
 
     @property
@@ -131,6 +150,7 @@ class Segment:
         """Find the end: by the units when they can be trusted and their last one is right, else by the records.
 
         Raises:
+            DiskReadError: a unit or a record cannot be read.
             DiskFullError, DiskFailedError: what does not belong there cannot be cleared.
         """
         if not (is_trusted and self._recover_by_units()):
@@ -157,7 +177,7 @@ class Segment:
 
     def _recover_by_units(self) -> bool:
         count = self._count_units()
-        last = unpack_unit(self._units.view, (count - 1) * UNIT_SIZE) if count else None
+        last = self._unit(count - 1) if count else None
         if last is None:
             return False
         start = last[0] - self.start_offset
@@ -167,11 +187,15 @@ class Segment:
         self.is_sealed = self._is_blank_at(self.position)
         return True
 
+    def _unit(self, number: int) -> Unit | None:
+        self._units.ensure_readable(number * UNIT_SIZE, (number + 1) * UNIT_SIZE)
+        return unpack_unit(self._units.view, number * UNIT_SIZE)
+
     def _count_units(self) -> int:
         low, high = 0, self._units.size_bytes // UNIT_SIZE
         while low < high:
             middle = (low + high) // 2
-            if unpack_unit(self._units.view, middle * UNIT_SIZE) is not None:
+            if self._unit(middle) is not None:
                 low = middle + 1
             else:
                 high = middle
@@ -183,6 +207,7 @@ class Segment:
         while (unit := self._record_at(self.position, self.end_offset - 1)) is not None:
             expected = pack_unit(*unit)
             at = self.count * UNIT_SIZE
+            self._units.ensure_readable(at, at + UNIT_SIZE)
             if self._units.view[at : at + UNIT_SIZE] != expected:
                 self._units.write(at, expected)
             self._count_in(unit[1], unit[4])
@@ -196,6 +221,9 @@ class Segment:
     def _record_at(self, position: int, behind: int) -> Unit | None:
         """The unit of the valid record at a position, its queue offset above `behind`; None when none is there."""
         view, limit = self._log.view, self._log.size_bytes
+        if 0 <= position <= limit - BLANK_SIZE_MIN:
+            self._log.ensure_readable(position, position + BLANK_SIZE_MIN)
+            self._log.ensure_readable(position, position + max(_SIZE.unpack_from(view, position)[0], 0))
         try:
             size = check_record(view, position, limit, check_crc=True) if 0 <= position < limit else BLANK
         except CorruptRecordError:
@@ -210,4 +238,5 @@ class Segment:
 
     def _is_blank_at(self, position: int) -> bool:
         room = self._log.size_bytes - position
+        self._log.ensure_readable(position, position + BLANK_SIZE_MIN)
         return room >= BLANK_SIZE_MIN and _BLANK.unpack_from(self._log.view, position) == (room, BLANK_MAGIC)

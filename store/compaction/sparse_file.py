@@ -9,7 +9,8 @@ import mmap
 import os
 from pathlib import Path
 
-from store.errors import DiskFailedError, DiskFullError, StoreFormatError
+from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
+from store.files import pages
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -19,14 +20,15 @@ class SparseFile:
 
     Attributes:
         path: where it is; the owner changes it when it has moved the file.
-        view: all of it, to be read; slices keep the mapping alive whatever becomes of the file.
+        view: all of it, to be read where `ensure_readable` was asked; slices keep the mapping alive whatever becomes
+            of the file.
 
     Raises:
         StoreFormatError: the file exists with another length.
         DiskFailedError: it cannot be made or opened.
     """
 
-    __slots__ = ("_fd", "path", "size_bytes", "view")
+    __slots__ = ("_buffer", "_fd", "path", "size_bytes", "view")
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
@@ -37,10 +39,29 @@ class SparseFile:
             raise DiskFailedError(path, f"cannot be opened: {error}") from error
         try:
             self._check_length()
-            self.view = memoryview(mmap.mmap(self._fd, size_bytes, access=mmap.ACCESS_READ))
+            self._buffer = mmap.mmap(self._fd, size_bytes)
+            self.view = memoryview(self._buffer).toreadonly()
         except BaseException:
             os.close(self._fd)
             raise
+
+    def ensure_readable(self, start: int, end: int) -> None:
+        """Have the pages of `[start, end)` in memory, as far as the file goes.
+
+        Raises:
+            DiskReadError: the disk cannot read one of them; a touch of it would have killed the process.
+        """
+        start, end = start & -mmap.PAGESIZE, min(end, self.size_bytes)
+        if end <= start or pages.populate(self._buffer, start, end):
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise DiskReadError(self.path, start, str(error)) from error
+        try:
+            pages.read_through(descriptor, self.path, start, end)
+        finally:
+            os.close(descriptor)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Put bytes in their place.
@@ -62,8 +83,10 @@ class SparseFile:
         """Make everything at or past `position` read as zeros.
 
         Raises:
+            DiskReadError: what is there cannot be read.
             DiskFullError, DiskFailedError: as `write`.
         """
+        self.ensure_readable(position, self.size_bytes)
         with self.view[position:] as rest:
             dirty = len(bytes(rest).rstrip(b"\0"))
         if dirty:

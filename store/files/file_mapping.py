@@ -10,6 +10,7 @@ met in `ensure_readable`, which whoever reads bytes that may have left the memor
 import contextlib
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -26,6 +27,8 @@ CHUNK_BYTES = 1 << CHUNK_SHIFT
 WINDOW_BYTES = 4 * CHUNK_BYTES
 _FRAME_BYTES = 64
 _NOTHING = memoryview(b"")
+_CLOSING = threading.Lock()
+"""A sync's thread that unpins a file, and the loop that closes it, must not both close its descriptor."""
 
 
 @cache
@@ -194,13 +197,19 @@ class FileMapping:
     # -- closing
 
     def pin(self) -> None:
-        """Keep a descriptor open across a sync, even when the file is closed or deleted meanwhile."""
+        """Keep a descriptor open across a sync, even when the file is closed or deleted meanwhile.
+
+        Raises:
+            DiskFailedError: the file cannot be opened; it is not pinned.
+        """
         self._descriptor()
-        self._pins += 1
+        with _CLOSING:
+            self._pins += 1
 
     def unpin(self) -> None:
-        """Undo one `pin`."""
-        self._pins -= 1
+        """Undo one `pin`; in any thread."""
+        with _CLOSING:
+            self._pins -= 1
         if self._is_closed:
             self._close_descriptor()
 
@@ -246,6 +255,8 @@ class FileMapping:
         return self.fd
 
     def _close_descriptor(self) -> None:
-        if self._pins == 0 and self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        with _CLOSING:
+            if self._pins or self.fd < 0:
+                return
+            descriptor, self.fd = self.fd, -1
+        os.close(descriptor)

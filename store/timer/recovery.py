@@ -9,6 +9,7 @@ Only the units behind the last flush are walked, unless the wheel had to be made
 import logging
 from typing import NamedTuple
 
+from store.errors import DiskReadError
 from store.timer.timer_log import MAGIC_DELETE, NO_POSITION, UNIT_SIZE, TimerLog, TimerUnit
 from store.timer.wheel import Slot, TimerWheel
 
@@ -36,12 +37,15 @@ def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Re
         DiskFullError, DiskFailedError: the disk refused.
     """
     flushed = min(flushed_position, timer_log.end)
-    if wheel.was_made or timer_log.unit(max(flushed - UNIT_SIZE, 0)) is None:
+    if wheel.was_made or not _has_unit(timer_log, max(flushed - UNIT_SIZE, 0)):
         flushed = timer_log.min_position  # nothing says what is in the wheel, or that the flushed part is good
     end, last = flushed, None
-    for position, unit in timer_log.units_from(flushed):
-        _link(wheel, position, unit)
-        end, last = position + UNIT_SIZE, unit
+    try:
+        for position, unit in timer_log.units_from(flushed):
+            _link(wheel, position, unit)
+            end, last = position + UNIT_SIZE, unit
+    except DiskReadError as error:  # what follows is taken again from the timer topic
+        log.error("the timer log ends at %d: %s", end, error)
     timer_log.truncate_to(end)
     lost = wheel.slots_beyond(end)
     if lost:
@@ -50,6 +54,14 @@ def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Re
         log.info("timer log recovered up to %d (flushed: %d), %d slots mended", end, flushed, len(lost))
     has_lost_units = end < flushed_position or end == timer_log.min_position
     return Recovered(end, has_lost_units, is_dirty=last is not None or bool(lost))
+
+
+def _has_unit(timer_log: TimerLog, position: int) -> bool:
+    try:
+        return timer_log.unit(position) is not None
+    except DiskReadError as error:
+        log.error("the timer log is read from its beginning: %s", error)
+        return False
 
 
 def _link(wheel: TimerWheel, position: int, unit: TimerUnit) -> None:

@@ -8,6 +8,7 @@ Which slot a timer goes to is decided by `store.timer.placing`.
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (doEnqueue, recover, prepareTimerCheckPoint), 5.3.3.
 """
 
+import contextlib
 import logging
 import shutil
 import time
@@ -236,15 +237,17 @@ class TimerIndex:
 
         The units come first, then the wheel that points to them, then the checkpoint that says so. After a failed sync
         no checkpoint is written any more: the last good one stands, and what came behind it is linked again.
+
+        Raises:
+            DiskFailedError: a file cannot be opened; nothing was noted.
         """
         wheel, timer_log = self._wheel, self._log
         end = timer_log.end if timer_log is not None else 0
         files = timer_log.queue.unflushed(self._check.log_position, end) if timer_log is not None else []
+        _pin(files)  # before anything counts as noted
         is_dirty, self._is_dirty = self._is_dirty, False
         check = self._next_check(end, self.read_ms if read_ms is None else read_ms)
         counts = self._next_counts()
-        for file in files:
-            file.pin()
 
         def flush() -> None:
             try:
@@ -309,6 +312,19 @@ class TimerIndex:
         found = queue_offset_of(last.physical_offset) if last is not None else None
         behind_last = found + 1 if found is not None else 0
         self.queue_offset = behind_last if self._has_lost_units else max(behind_last, self._check.queue_offset)
+
+
+def _pin(files: list[MappedFile]) -> None:
+    """Pin all files, or none.
+
+    Raises:
+        DiskFailedError: one cannot be opened.
+    """
+    with contextlib.ExitStack() as pinned:
+        for file in files:
+            file.pin()
+            pinned.callback(file.unpin)
+        pinned.pop_all()
 
 
 def _sync(files: list[MappedFile]) -> None:

@@ -109,18 +109,28 @@ class TimerLog:
         return file.start_offset + position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at `position`, or None when there is none."""
+        """The unit at `position`, or None when there is none.
+
+        Raises:
+            DiskReadError: the disk cannot read it.
+        """
         try:
             return _decode(self._queue.slice(position, UNIT_SIZE))
         except RecordUnavailableError:
             return None
 
     def units_from(self, position: int) -> Iterator[tuple[int, TimerUnit]]:
-        """`(position, unit)` of every good unit from the one at `position` on, up to the first bad one."""
+        """`(position, unit)` of every good unit from the one at `position` on, up to the first bad one.
+
+        Raises:
+            DiskReadError: the disk cannot read the file behind the last unit that came.
+        """
         file = self._queue.file_at(position)
         while file is not None:
-            at = position - file.start_offset
+            at, readable_end = position - file.start_offset, 0
             while at + UNIT_SIZE <= file.write_position:
+                if at + UNIT_SIZE > readable_end:
+                    readable_end = file.ensure_window(at, file.write_position, at + UNIT_SIZE)
                 unit = _decode(file.view[at : at + UNIT_SIZE])
                 if unit is None:
                     if not _is_blank(file.view, at):

@@ -14,6 +14,7 @@ full disk is an exception here and never a SIGBUS.
 Source: apache/rocketmq `store/.../timer/TimerWheel.java`, `Slot.java` (5.3.3).
 """
 
+import logging
 import mmap
 import os
 import struct
@@ -22,7 +23,8 @@ from typing import Final, NamedTuple
 
 import numpy
 
-from store.errors import DiskFailedError, StoreFormatError
+from store.errors import DiskFailedError, DiskReadError, StoreFormatError
+from store.files import pages
 from store.files.mapped_file import allocate, sync_directory
 
 SLOTS_A_WEEK: Final = 7 * 86400
@@ -31,6 +33,9 @@ SLOT_COUNT: Final = 2 * SLOTS_A_WEEK
 _SLOT = struct.Struct(">qqqii")
 _BLANK = bytes(_SLOT.size)
 _SKIPPED_MAX: Final = 4096  # 128 KiB of slots: well below a slice of the loop
+
+
+log = logging.getLogger(__name__)
 
 
 class Slot(NamedTuple):
@@ -50,7 +55,7 @@ class TimerWheel:
         slot_count: of the whole wheel.
 
     Attributes:
-        was_made: the file was not there.
+        was_made: the file was not there, or could not be read and was made anew.
 
     Raises:
         StoreFormatError: the file has another length.
@@ -62,17 +67,12 @@ class TimerWheel:
         self._precision_ms = precision_ms
         self._slot_count = slot_count
         size = slot_count * _SLOT.size
-        self.was_made = not path.exists() or path.stat().st_size == 0
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._allocate(size)
-            self._buffer = mmap.mmap(self.fd, size)
-            self._buffer.madvise(mmap.MADV_RANDOM)  # read-ahead at the first touch of a page would hold up the loop
-        except BaseException:
-            os.close(self.fd)
-            if self.was_made:
-                path.unlink(missing_ok=True)
-            raise
+            self._open(size)
+        except DiskReadError as error:
+            log.error("the timer wheel is made anew from the timer log: %s", error)
+            path.unlink()
+            self._open(size)
 
     def get(self, time_ms: int) -> Slot | None:
         """The slot of a time, or None while it is empty."""
@@ -122,6 +122,22 @@ class TimerWheel:
         """Let go of the file."""
         self._buffer.close()
         os.close(self.fd)
+
+    def _open(self, size: int) -> None:
+        """Open and map the file, its pages in memory: a touch of one that the disk cannot read would be a SIGBUS."""
+        path = self._path
+        self.was_made = not path.exists() or path.stat().st_size == 0
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._allocate(size)
+            self._buffer = mmap.mmap(self.fd, size)
+            pages.read_data(self.fd, path, self._buffer)
+            self._buffer.madvise(mmap.MADV_RANDOM)  # read-ahead at the first touch of a page would hold up the loop
+        except BaseException:
+            os.close(self.fd)
+            if self.was_made:
+                path.unlink(missing_ok=True)
+            raise
 
     def _allocate(self, size: int) -> None:
         status = os.fstat(self.fd)

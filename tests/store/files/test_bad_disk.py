@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.compaction.sparse_file import SparseFile
 from store.errors import DiskReadError, StoreError
 from store.files import pages
 from store.files.mapped_file import MappedFile, file_name
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
 from store.queues.queue_file import QueueFile
+from store.timer.recovery import recover
+from store.timer.timer_log import NO_POSITION, TimerLog, TimerUnit
+from store.timer.wheel import Slot, TimerWheel
 from tests.store.files.conftest import MEBIBYTE, Disk
 from tests.store.support import Outcomes, eventually, open_classic, put_all, queued
 
@@ -135,3 +139,58 @@ def test_a_device_mapper_s_error_target_is_met_like_any_bad_disk(make_disk: Make
     finally:
         subprocess.run(["dmsetup", "remove", "ledgermq-test"], check=True)
         file.close()
+
+
+def test_a_compacted_file_that_cannot_be_read_is_named(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    file = SparseFile(disk.mount / file_name(0), FILE_SIZE)
+    file.write(0, os.urandom(FILE_SIZE))
+    file.sync()
+    lost = disk.lose_end_of(file.path)
+    file.ensure_readable(0, lost)
+    file.close()  # as a sealed one, which is still read
+    with pytest.raises(DiskReadError, match="Input/output error") as caught:
+        file.ensure_readable(lost - 10, FILE_SIZE)
+    assert (caught.value.file, caught.value.position) == (file.path, lost)
+    with pytest.raises(DiskReadError):
+        file.clear_from(lost)
+
+
+def test_a_timer_wheel_that_cannot_be_read_is_made_anew(make_disk: MakeDisk) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    slots = FILE_SIZE // 32
+    path = disk.mount / "timerwheel"
+    wheel = TimerWheel(path, 1000, slots)
+    wheel.put(1000, Slot(0, 0, 1))
+    wheel.close()
+    with path.open("r+b") as file:
+        file.seek(FILE_SIZE // 2)
+        file.write(os.urandom(FILE_SIZE // 2))
+    disk.lose_end_of(path)
+    wheel = TimerWheel(path, 1000, slots)
+    assert wheel.was_made
+    assert wheel.slots_beyond(0) == {}
+    wheel.close()
+
+
+def test_a_timer_log_that_cannot_be_read_ends_there_and_says_what_is_lost(make_disk: MakeDisk, tmp_path: Path) -> None:
+    disk = make_disk(40 * MEBIBYTE)
+    timer_log = TimerLog(disk.mount / "timerlog", FILE_SIZE)
+    timer_log.load()
+    units = [TimerUnit(NO_POSITION, 1, 0, 1000 * number, number, 100, 0) for number in range(1, 200_000)]
+    for unit in units:
+        timer_log.append(unit)
+    end = timer_log.end
+    timer_log.queue.files[0].sync()
+    timer_log.close()
+    lost = disk.lose_end_of(disk.mount / "timerlog" / file_name(0))
+    assert lost < end
+    timer_log = TimerLog(disk.mount / "timerlog", FILE_SIZE)
+    timer_log.load()
+    wheel = TimerWheel(tmp_path / "timerwheel", 1000, 1 << 18)
+    found = recover(wheel, timer_log, end)
+    assert found.has_lost_units
+    assert 0 < found.end <= lost
+    assert wheel.get(1000) is not None
+    timer_log.close()
+    wheel.close()

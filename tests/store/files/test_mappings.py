@@ -1,6 +1,7 @@
 """A log larger than what may be mapped: idle files give way, reads go on, descriptors stay few."""
 
 import mmap
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,28 @@ def test_what_is_not_flushed_keeps_its_descriptor(tmp_path: Path) -> None:
     file.map()
     file.unmap()
     assert file.fd < 0
+
+
+def test_a_descriptor_is_closed_once_by_a_sync_s_thread_and_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = make_queue(tmp_path, 1, 2).files[0]
+    file.pin()
+    closed: list[int] = []
+
+    def close_meanwhile(descriptor: int) -> None:
+        closed.append(descriptor)
+        if len(closed) == 1:
+            file._close_descriptor()  # the other thread, while this one waits for the system without the GIL
+
+    descriptor = file.fd
+    with monkeypatch.context() as patch:
+        patch.setattr("os.close", close_meanwhile)
+        file.close()
+        assert closed == []  # pinned
+        file.unpin()
+    assert closed == [descriptor]
+    os.close(descriptor)
 
 
 def test_a_chunk_is_asked_for_once_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,33 @@ def test_after_a_failed_sync_no_checkpoint_counts_its_units(tmp_path: Path, monk
     assert read_check(tmp_path / "config/timercheck").log_position == 5 * UNIT_SIZE
 
 
+def test_a_file_that_cannot_be_opened_leaves_the_flush_to_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = opened(tmp_path)
+    fill(index, 5)
+
+    def refused(file: MappedFile) -> None:
+        raise DiskFailedError(file.path, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "pin", refused)
+        with pytest.raises(DiskFailedError, match="too many open files"):
+            index.prepare_flush()
+    synced: list[str] = []
+    sync = MappedFile.sync
+
+    def noting(file: MappedFile) -> None:
+        synced.append(file.path.name)
+        sync(file)
+
+    monkeypatch.setattr(MappedFile, "sync", noting)
+    index.prepare_flush()()
+    assert len(synced) == 1
+    assert read_check(tmp_path / "config/timercheck").log_position == 5 * UNIT_SIZE
+    index.close()
+
+
 def test_slots_whose_last_units_are_lost_keep_the_others(tmp_path: Path) -> None:
     index = opened(tmp_path)
     fill(index, 9)
