@@ -90,7 +90,7 @@ class RaftNode:
 
     def copies(self, index: int) -> tuple[int, int]:
         """On how many members, this one included, the entry lies now: (received, durable). (0, 0) when not leading."""
-        leader = self.raft.leader
+        leader = self.raft.member.leader
         return leader.copies(index) if leader is not None else (0, 0)
 
     def status(self) -> NodeStatus:

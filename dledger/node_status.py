@@ -55,7 +55,7 @@ class NodeStatus:
 
 def status_of(raft: Raft) -> NodeStatus:
     """What is true of a member now."""
-    state, leader = raft.state, raft.leader
+    state, leader = raft.state, raft.member.leader
     return NodeStatus(
         soft=raft.soft_state,
         first_index=state.terms.first_index,
@@ -64,7 +64,7 @@ def status_of(raft: Raft) -> NodeStatus:
         commit_index=state.commit_index,
         has_lease=leader is not None and leader.has_lease(),
         waits_for=raft.waits_for,
-        ignored_count=raft.ignored_count,
+        ignored_count=raft.member.ignored_count,
         peers=() if leader is None else tuple(_peer_status(peer, leader.peers[peer]) for peer in leader.peers),
     )
 

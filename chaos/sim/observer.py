@@ -127,7 +127,7 @@ class Observer:
 
     def _begins_to_lead(self, name: str, raft: Raft) -> None:
         self._has_tables(name, raft)
-        term, leader = raft.state.term, raft.leader
+        term, leader = raft.state.term, raft.member.leader
         other = self.leaders.setdefault(term, name)
         self._expect(other == name, "R1", f"{other} and {name} lead term {term}")
         if leader is not None and leader.is_salvage:
@@ -162,7 +162,7 @@ class Observer:
 
     def _commits(self, name: str, raft: Raft) -> None:
         disk, index = self._disks[name], raft.state.commit_index
-        if raft.role is RaftRole.LEADER:
+        if raft.member.role is RaftRole.LEADER:
             self._commits_by_counting(name, raft)
         known = len(self.committed) - 1
         shared = min(index, known)
@@ -223,7 +223,7 @@ class Observer:
     def truncates(self, name: str, raft: Raft, last_index: int) -> None:
         """Entries above `last_index` are about to go."""
         disk = self._disks[name]
-        self._expect(raft.role is not RaftRole.LEADER, "R4", f"leader {name} truncates after {last_index}")
+        self._expect(raft.member.role is not RaftRole.LEADER, "R4", f"leader {name} truncates after {last_index}")
         self._expect(
             last_index >= self._seen[name].commit_index,
             "R10",
@@ -330,7 +330,7 @@ class Observer:
         self.acked_index = max(self.acked_index, index)
         self.acked_count += 1
         for other, raft in rafts.items():
-            if raft.role is RaftRole.LEADER and raft.state.term > term and index >= raft.state.terms.first_index:
+            if raft.member.role is RaftRole.LEADER and raft.state.term > term and index >= raft.state.terms.first_index:
                 self._expect(
                     self._disks[other].chain_at(index) == chain,
                     "R13",

@@ -99,7 +99,7 @@ class SimProcess:
         self._cluster.observer.after(self.name, raft)  # what is acknowledged below must be known to be committed
         while waiting and waiting[0][0] <= commit_index:
             index, term = waiting.pop(0)
-            if raft.role is RaftRole.LEADER and raft.state.term == term:
+            if raft.member.role is RaftRole.LEADER and raft.state.term == term:
                 self._cluster.observer.acknowledged(self.name, term, index, self._cluster.rafts())
 
     def on_role(self, state: SoftState) -> None:
@@ -110,7 +110,7 @@ class SimProcess:
             self.waiting.clear()
         elif before is not None and before.role is not RaftRole.LEADER:
             self._cluster.mark("leader elected")
-            if self.raft.leader is not None and self.raft.leader.is_salvage:
+            if self.raft.member.leader is not None and self.raft.member.leader.is_salvage:
                 self._cluster.mark("leader elected by salvage")
         if before is not None and before.recovering and not state.recovering:
             self._cluster.mark("member brought up to date")

@@ -121,7 +121,7 @@ class Run:
     def _differs(self, process: SimProcess, leader: SimProcess) -> str:
         if process.failure is not None:
             raise SafetyViolation("R10", f"{process.name} left the group: {process.failure}")
-        if process.raft.leader_id != leader.name:
+        if process.raft.member.leader_id != leader.name:
             return "follows another leader"
         if process.raft.state.recovering:
             return "is still recovering"
@@ -144,10 +144,10 @@ class Run:
 
 def _column(process: SimProcess) -> str:
     state, raft = process.raft.state, process.raft
-    role = {"follower": "F", "pre_candidate": "P", "candidate": "C", "leader": "L"}[raft.role]
+    role = {"follower": "F", "pre_candidate": "P", "candidate": "C", "leader": "L"}[raft.member.role]
     mark = "?" if state.recovering else ""
     log = f"[{state.terms.first_index}..{state.terms.last_index}] d{state.durable_index} c{state.commit_index}"
-    return f"{process.name} {role}{mark} t{state.term} {log} ({raft.leader_id or '-'})"
+    return f"{process.name} {role}{mark} t{state.term} {log} ({raft.member.leader_id or '-'})"
 
 
 def run_seed(seed: int, trace: Trace | None = None) -> RunResult:

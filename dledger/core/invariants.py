@@ -40,8 +40,8 @@ def view(raft: Raft) -> View:
     return View(
         state.term,
         state.voted_for,
-        raft.role,
-        raft.leader_id,
+        raft.member.role,
+        raft.member.leader_id,
         terms.first_index,
         terms.last_index,
         state.commit_index,
@@ -59,9 +59,9 @@ def check(before: View, raft: Raft) -> View:
     ends_are_in_order(raft)
     term_covers_the_log(raft)
     role_has_its_parts(raft)
-    if raft.role is RaftRole.CANDIDATE or raft.role is RaftRole.LEADER:
+    if raft.member.role is RaftRole.CANDIDATE or raft.member.role is RaftRole.LEADER:
         contender_voted_for_itself(raft)
-    if raft.role is RaftRole.LEADER:
+    if raft.member.role is RaftRole.LEADER:
         leader_knows_no_more_than_it_has(raft)
     if before != after:
         nothing_falls(before, after)
@@ -88,25 +88,26 @@ def term_covers_the_log(raft: Raft) -> None:
 
 def role_has_its_parts(raft: Raft) -> None:
     """A leader has progress of its peers, a candidate a ballot, and nobody has the other's."""
-    is_asking = raft.role is RaftRole.PRE_CANDIDATE or raft.role is RaftRole.CANDIDATE
-    _expect((raft.leader is not None) == (raft.role is RaftRole.LEADER), "leader's part", raft, raft.leader)
-    _expect((raft.ballot is not None) == is_asking, "ballot", raft, raft.ballot)
-    _expect(raft.handover is None or raft.leader is not None, "handover", raft, raft.handover)
+    member = raft.member
+    is_asking = member.role is RaftRole.PRE_CANDIDATE or member.role is RaftRole.CANDIDATE
+    _expect((member.leader is not None) == (member.role is RaftRole.LEADER), "leader's part", raft, member.leader)
+    _expect((member.ballot is not None) == is_asking, "ballot", raft, member.ballot)
+    _expect(member.handover is None or member.leader is not None, "handover", raft, member.handover)
 
 
 def contender_voted_for_itself(raft: Raft) -> None:
     """Who campaigns or leads gave itself the vote of the term; a leader is sound, its log ends in its own term."""
     _expect(raft.state.voted_for == raft.settings.node_id, "own vote", raft, raft.state.voted_for)
-    if raft.role is RaftRole.LEADER:
+    if raft.member.role is RaftRole.LEADER:
         _expect(not raft.state.recovering, "leader is sound", raft, None)
         _expect(raft.state.terms.last_term == raft.state.term, "leader's entry", raft, raft.state.terms.last_term)
 
 
 def leader_knows_no_more_than_it_has(raft: Raft) -> None:
     """For every peer durable <= received < next, and nobody received what the leader does not have."""
-    assert raft.leader is not None, raft.role
+    assert raft.member.leader is not None, raft.member.role
     last_index = raft.state.terms.last_index
-    for peer, progress in raft.leader.peers.items():
+    for peer, progress in raft.member.leader.peers.items():
         ends = (progress.durable_index, progress.received_index, progress.next_index)
         is_known = progress.durable_index <= progress.received_index < progress.next_index
         _expect(is_known and progress.received_index <= last_index, f"progress of {peer}", raft, ends)

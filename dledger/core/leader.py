@@ -36,6 +36,7 @@ class Leader:
         is_salvage: elected from members that may have forgotten entries; its own log is the truth from now on.
         may_miss_after: see `SoftState`.
         peers: progress of the other members.
+        prefer_due_ms: when this leader looks next for a member of greater priority.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Leader:
         "is_salvage",
         "may_miss_after",
         "peers",
+        "prefer_due_ms",
         "term_start_index",
     )
 
@@ -58,6 +60,7 @@ class Leader:
         self.may_miss_after = may_miss_after
         self.term_start_index = self._settle_index = state.terms.last_index + 1
         self.peers = {peer: Progress(self.term_start_index, state.now_ms) for peer in state.settings.others}
+        self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
         self._sequence = 1
         self._rounds = deque([(1, state.now_ms)])
         self._quorum_ms = state.now_ms

@@ -6,57 +6,49 @@
         |  '--- leader heard, gave way -----'--------- refused, later term --'                         |
         '----------- later term, quorum silent, disk stalled or failed, handed over ------------------'
 
-Every transition is one of the four `_become_*` methods. A TransferRequest skips the pre-vote.
+Every transition is one of the four methods named after the role that begins. A TransferRequest skips the pre-vote.
 """
-
-from collections.abc import Callable
 
 from dledger.core.ballot import Ballot, Outcome
 from dledger.core.election_clock import ElectionClock
 from dledger.core.follower import Follower
 from dledger.core.handover import Handover
 from dledger.core.leader import Leader
-from dledger.core.messages import NO_INDEX, HardState, TransferRequest, VoteCause, VoteRequest, VoteResponse
+from dledger.core.messages import NO_INDEX, TransferRequest, VoteCause, VoteRequest, VoteResponse
 from dledger.core.ready import TermStart
 from dledger.core.roles import RaftRole
-from dledger.core.settings import RaftSettings
-from dledger.core.state import LogSource, NodeState
+from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
 
 
 class Member:
-    """One member of a group in its present role. `Raft` adds the inputs, the log's messages and the output.
+    """One member of a group in its present role: all that elections decide. `Raft` brings it inputs and time.
+
+    Args:
+        state: what outlives a change of role; shared with `Raft`.
 
     Attributes:
-        state: what outlives a change of role.
-        role: the present one. `leader` is there when it leads, `ballot` when it asks for votes, `handover` when it
-            leads and is handing over; `follower` is always there, and is listened to when it follows.
-        clock: when it asks for votes.
+        role: the present one.
+        follower: always there; meaningful while the role is FOLLOWER.
+        leader: there exactly while the role is LEADER.
+        ballot: there exactly while the role is PRE_CANDIDATE or CANDIDATE.
+        handover: there only while this node leads and hands over; no entry is proposed then.
+        clock: when this node asks for votes, unless it leads.
         ignored_count: messages of strangers, of another leader of the term, or without sense.
+        allow_missing: an operator said that a member is gone for good; until a leader is heard, a quorum may salvage.
     """
 
-    def __init__(
-        self,
-        settings: RaftSettings,
-        hard_state: HardState,
-        source: LogSource,
-        snapshot: Callable[[], bytes],
-        jitter: Callable[[int], int],
-        commit_index: int = NO_INDEX,
-        now_ms: int = 0,
-    ) -> None:
-        self.settings = settings
-        self.state = NodeState(settings, hard_state, source, commit_index, snapshot, jitter)
-        self.state.now_ms = now_ms
+    def __init__(self, state: NodeState) -> None:
+        self.settings = state.settings
+        self.state = state
         self.role = RaftRole.FOLLOWER
-        self.follower = Follower(self.state, None)
-        self.clock = ElectionClock(self.state)
+        self.follower = Follower(state, None)
+        self.clock = ElectionClock(state)
         self.leader: Leader | None = None
         self.ballot: Ballot | None = None
         self.handover: Handover | None = None
         self.ignored_count = 0
-        self._allow_missing = False
-        self._prefer_due_ms = 0
+        self.allow_missing = False
 
     @property
     def leader_id(self) -> str | None:
@@ -67,13 +59,13 @@ class Member:
 
     # -- who leads
 
-    def _follows(self, peer: str, leader_id: str, term: int) -> bool:
+    def follows(self, peer: str, leader_id: str, term: int) -> bool:
         """Whether `peer` leads this node in `term`; it does from now on, if nobody did."""
         if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
             self.ignored_count += 1
             return False
         if term > self.state.term or self.role is not RaftRole.FOLLOWER:
-            self._become_follower(term, peer)
+            self.become_follower(term, peer)
         elif self.follower.leader_id is None:
             self.follower.leader_id = peer
         elif self.follower.leader_id != peer:
@@ -86,11 +78,12 @@ class Member:
         self.follower.heard_ms = self.state.now_ms
         self.state.lost_links.discard(peer)  # heard means: there is a connection
         self.clock.leader_heard()
-        self._allow_missing = False
+        self.allow_missing = False
 
-    def _is_of_this_term(self, term: int) -> bool:
+    def is_of_this_term(self, term: int) -> bool:
+        """Whether a message of `term` is of the present one; a later term is entered, and is present then."""
         if term > self.state.term:
-            self._become_follower(term, None)
+            self.become_follower(term, None)
         return term == self.state.term
 
     def _has_leader(self) -> bool:
@@ -100,14 +93,15 @@ class Member:
 
     # -- votes
 
-    def _on_vote_request(self, peer: str, request: VoteRequest) -> None:
+    def on_vote_request(self, peer: str, request: VoteRequest) -> None:
+        """Answer a candidate; its term is entered unless this node has a leader."""
         state = self.state
         if request.candidate_id != peer:
             self.ignored_count += 1
             return
         has_leader = self._has_leader()
         if not request.pre_vote and request.term > state.term and (request.transfer or not has_leader):
-            self._become_follower(request.term, None)
+            self.become_follower(request.term, None)
             has_leader = False
         cause = decide_vote(state, request, has_leader=has_leader)
         is_granted = cause is VoteCause.GRANTED
@@ -127,35 +121,39 @@ class Member:
         """The candidate may win: vote, and do not campaign against it before it had its time."""
         if request.pre_vote:
             if self.role is RaftRole.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
-                self._become_follower(self.state.term, None)  # two that ask at once must not split the votes
+                self.become_follower(self.state.term, None)  # two that ask at once must not split the votes
             self.clock.make_way(self.settings.heartbeat_ms)
             return
         self.state.vote_for(request.candidate_id)
         self.clock.restart()
 
-    def _on_vote_response(self, peer: str, response: VoteResponse) -> None:
+    def on_vote_response(self, peer: str, response: VoteResponse) -> None:
+        """Count an answer, if this node is asking; a later term ends the asking."""
         if response.term > self.state.term and not (response.pre_vote and response.granted):
-            self._become_follower(response.term, None)
+            self.become_follower(response.term, None)
         elif self.ballot is not None:
-            self._act_on(self.ballot.record(peer, response))
+            self.act_on(self.ballot.record(peer, response))
 
-    def _on_transfer_request(self, peer: str, request: TransferRequest) -> None:
+    def on_transfer_request(self, peer: str, request: TransferRequest) -> None:
+        """The leader hands over: ask for votes at once, without a pre-vote, unless this node is not fit to lead."""
         is_fit = not self.state.recovering and not self.state.stalled
         is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
         if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
             self._become_candidate(is_transfer=True)
 
-    def _campaign_if_fit(self) -> None:
+    def campaign_if_fit(self) -> None:
+        """It is time to ask for votes; a node whose disk does not answer waits for the next time."""
         if self.state.stalled:
             self.clock.restart()
         else:
             self._become_pre_candidate()
 
-    def _act_on(self, outcome: Outcome) -> None:
+    def act_on(self, outcome: Outcome) -> None:
+        """Do what the answers of the ballot come to by now."""
         ballot = self.ballot
         assert ballot is not None
         if outcome is Outcome.LOST:
-            self._become_follower(self.state.term, None)
+            self.become_follower(self.state.term, None)
         elif outcome is Outcome.SALVAGE:
             self._become_candidate(is_salvage=True)
         elif outcome is Outcome.WON and ballot.request.pre_vote:
@@ -164,7 +162,7 @@ class Member:
             self._become_leader(ballot)
 
     def _ask_for_votes(self, request: VoteRequest) -> None:
-        self.ballot = Ballot(self.state, request, allow_missing=self._allow_missing)
+        self.ballot = Ballot(self.state, request, allow_missing=self.allow_missing)
         for peer in self.settings.others:
             self.state.send(peer, request)
 
@@ -176,7 +174,8 @@ class Member:
 
     # -- roles: every transition is here
 
-    def _become_follower(self, term: int, leader_id: str | None) -> None:
+    def become_follower(self, term: int, leader_id: str | None) -> None:
+        """Follow `leader_id` (None: nobody yet) in `term`, which is not below the present one."""
         if self.role is RaftRole.LEADER:
             self.clock.restart()
         elif self.role is not RaftRole.FOLLOWER:
@@ -193,7 +192,7 @@ class Member:
         self.clock.attempt()
         self._ask_for_votes(self._vote_request(self.state.term + 1, pre_vote=True))
         assert self.ballot is not None
-        self._act_on(self.ballot.outcome())
+        self.act_on(self.ballot.outcome())
 
     def _become_candidate(self, *, is_transfer: bool = False, is_salvage: bool = False) -> None:
         assert self.role is not RaftRole.LEADER, self.state.term
@@ -217,8 +216,7 @@ class Member:
         # what lies behind the known commit index may be a tail that lost to entries which the others have forgotten
         may_miss_after = state.commit_index if is_salvage and not is_new_group else None
         self.leader = Leader(state, is_salvage=is_salvage, may_miss_after=may_miss_after)
-        self._prefer_due_ms = state.now_ms + self.settings.prefer_interval_ms
-        self._allow_missing = False
+        self.allow_missing = False
         state.terms.extend(state.term, last_index + 1)
         state.writes.append(TermStart(last_index + 1, state.term))
 

@@ -35,10 +35,10 @@ from dledger.core.messages import (
 from dledger.core.ready import Ready
 from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
-from dledger.core.state import LogSource
+from dledger.core.state import LogSource, NodeState
 
 
-class Raft(Member):
+class Raft:
     """One member of a Raft group.
 
     Call `ready()` after each input, carry it out from the top down, and report back with `persisted`, `proposed` and
@@ -65,7 +65,10 @@ class Raft(Member):
         commit_index: int = NO_INDEX,
         now_ms: int = 0,
     ) -> None:
-        super().__init__(settings, hard_state, source, snapshot, jitter, commit_index, now_ms)
+        self.settings = settings
+        self.state = NodeState(settings, hard_state, source, commit_index, snapshot, jitter)
+        self.state.now_ms = now_ms
+        self.member = Member(self.state)
         self.is_halted = False
         self._joined: set[str] = set()
         self._told_commit = self.state.commit_index
@@ -76,11 +79,11 @@ class Raft(Member):
         self._handlers: dict[type[Message], Callable[..., None]] = {
             AppendResponse: self._on_append_response,
             AppendRequest: self._on_append_request,
-            VoteRequest: self._on_vote_request,
-            VoteResponse: self._on_vote_response,
+            VoteRequest: self.member.on_vote_request,
+            VoteResponse: self.member.on_vote_response,
             InstallRequest: self._on_install_request,
             InstallResponse: self._on_install_response,
-            TransferRequest: self._on_transfer_request,
+            TransferRequest: self.member.on_transfer_request,
         }
 
     # -- what others may ask
@@ -88,12 +91,12 @@ class Raft(Member):
     @property
     def soft_state(self) -> SoftState:
         """See `SoftState`."""
-        leader = self.leader
+        leader = self.member.leader
         return SoftState(
-            self.role,
+            self.member.role,
             self.state.term,
-            self.leader_id,
-            leader is not None and leader.is_writable and self.handover is None,
+            self.member.leader_id,
+            leader is not None and leader.is_writable and self.member.handover is None,
             self.state.recovering,
             leader.may_miss_after if leader is not None else None,
         )
@@ -101,7 +104,7 @@ class Raft(Member):
     @property
     def waits_for(self) -> tuple[str, ...]:
         """Members whose answer an election still lacks; empty when none is held."""
-        return self.ballot.missing() if self.ballot is not None else ()
+        return self.member.ballot.missing() if self.member.ballot is not None else ()
 
     # -- inputs: proposals
 
@@ -114,8 +117,8 @@ class Raft(Member):
         Raises:
             NotLeaderError: this node does not lead, or is handing over.
         """
-        if self.leader is None or self.handover is not None:
-            hint = self.handover.target if self.handover is not None else self.leader_id
+        if self.member.leader is None or self.member.handover is not None:
+            hint = self.member.handover.target if self.member.handover is not None else self.member.leader_id
             raise NotLeaderError(self.state.term, hint)
         first_index = self.state.terms.last_index + 1
         self.state.terms.extend(self.state.term, first_index + count - 1)
@@ -127,8 +130,8 @@ class Raft(Member):
 
     def proposed(self) -> None:
         """The claimed entries lie in the log: replicate them."""
-        if self.leader is not None:
-            self.leader.replicate()
+        if self.member.leader is not None:
+            self.member.leader.replicate()
 
     # -- inputs: time, messages, links
 
@@ -144,10 +147,10 @@ class Raft(Member):
             self._ask_terms_due_ms = state.now_ms + self.settings.heartbeat_ms
             for peer in sorted(state.unheard - state.lost_links):
                 self._ask_for_term(peer)
-        if self.leader is not None:
-            self._tick_leader(self.leader)
-        elif self.clock.is_due:
-            self._campaign_if_fit()
+        if self.member.leader is not None:
+            self._tick_leader(self.member.leader)
+        elif self.member.clock.is_due:
+            self.member.campaign_if_fit()
 
     def step(self, peer: str, message: Message) -> None:
         """A message of a member arrived.
@@ -157,12 +160,12 @@ class Raft(Member):
             ImplausibleMessageError: its term is more than `TERM_LEAP_MAX` ahead.
         """
         if message.term - self.state.term > TERM_LEAP_MAX:
-            self.ignored_count += 1
+            self.member.ignored_count += 1
             raise ImplausibleMessageError(
                 f"{peer} speaks of term {message.term}, this node is in term {self.state.term}"
             )
         if self.is_halted or peer not in self.settings.peers or peer == self.settings.node_id:
-            self.ignored_count += 1
+            self.member.ignored_count += 1
             return
         self._handlers[type(message)](peer, message)
         if self.state.unheard:
@@ -177,12 +180,12 @@ class Raft(Member):
         """
         self._joined.discard(peer)
         self.state.lost_links.add(peer)
-        if self.leader is not None and peer in self.leader.peers:
-            self.leader.link_changed(peer, is_up=False)
+        if self.member.leader is not None and peer in self.member.leader.peers:
+            self.member.leader.link_changed(peer, is_up=False)
             if len(self.settings.peers) - len(self.state.lost_links) < self.settings.quorum:
-                self._become_follower(self.state.term, None)  # the others have lost their leader, and know it
-        elif self.role is RaftRole.FOLLOWER and self.follower.leader_id == peer:
-            self.clock.hasten(0, without=peer)
+                self.member.become_follower(self.state.term, None)  # the others have lost their leader, and know it
+        elif self.member.role is RaftRole.FOLLOWER and self.member.follower.leader_id == peer:
+            self.member.clock.hasten(0, without=peer)
 
     def peer_joined(self, peer: str) -> None:
         """A connection to a member stands (again)."""
@@ -190,12 +193,12 @@ class Raft(Member):
         self.state.lost_links.discard(peer)
         if peer in self.state.unheard:
             self._ask_for_term(peer)
-        if self.leader is not None and peer in self.leader.peers:
-            self.leader.link_changed(peer, is_up=True)
-        elif self.role is RaftRole.FOLLOWER and self.leader_id is None:
+        if self.member.leader is not None and peer in self.member.leader.peers:
+            self.member.leader.link_changed(peer, is_up=True)
+        elif self.member.role is RaftRole.FOLLOWER and self.member.leader_id is None:
             needed = len(self.settings.peers) if self.state.recovering else self.settings.quorum
             if len(self._joined) + 1 >= needed:
-                self.clock.hasten(self.settings.heartbeat_ms, without=None)
+                self.member.clock.hasten(self.settings.heartbeat_ms, without=None)
 
     # -- inputs: the disk
 
@@ -203,10 +206,10 @@ class Raft(Member):
         """`hard_state` is durable."""
         self.state.persisted(hard_state)
         self._asked_save = None
-        ballot = self.ballot
-        if self.role is RaftRole.CANDIDATE and ballot is not None and not self.state.unsaved:
+        ballot = self.member.ballot
+        if self.member.role is RaftRole.CANDIDATE and ballot is not None and not self.state.unsaved:
             ballot.own_vote = True
-            self._act_on(ballot.outcome())
+            self.member.act_on(ballot.outcome())
 
     def durable(self, index: int) -> None:
         """The log is flushed up to `index` (of its present generation)."""
@@ -215,10 +218,10 @@ class Raft(Member):
         if index <= state.durable_index or self.is_halted:
             return
         state.durable_index = index
-        if self.leader is not None:
-            self.leader.advance_commit()
-        elif self.role is RaftRole.FOLLOWER:
-            self.follower.on_durable()
+        if self.member.leader is not None:
+            self.member.leader.advance_commit()
+        elif self.member.role is RaftRole.FOLLOWER:
+            self.member.follower.on_durable()
 
     def refused(self) -> None:
         """The log had no room for a span: what the core took for written is not.
@@ -232,7 +235,7 @@ class Raft(Member):
         state.commit_index = min(state.commit_index, last_index)
         self._told_commit, self._told_soft = self._told_before
         state.held.clear()  # it may hold the acknowledgement; who is not answered asks again
-        self.follower.on_refused()
+        self.member.follower.on_refused()
 
     def trimmed(self) -> None:
         """The log deleted its oldest entries, none of them above the commit index."""
@@ -243,7 +246,7 @@ class Raft(Member):
 
     def needed_index(self) -> int | None:
         """The first entry that a follower within reach lacks; None while this node does not lead."""
-        return self.leader.needed_index() if self.leader is not None else None
+        return self.member.leader.needed_index() if self.member.leader is not None else None
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
         """A flush does not return: do not lead as long as that is so, and name a successor."""
@@ -260,12 +263,12 @@ class Raft(Member):
 
     def step_down(self) -> None:
         """Stop leading now; who holds most is told to campaign at once."""
-        if self.leader is None:
+        if self.member.leader is None:
             return
-        successor = best_successor(self.state, self.leader)
+        successor = best_successor(self.state, self.member.leader)
         if successor is not None:
             self.state.send(successor, TransferRequest(self.state.term, self.settings.node_id))
-        self._become_follower(self.state.term, None)
+        self.member.become_follower(self.state.term, None)
 
     def transfer(self, target: str | None = None) -> str:
         """Hand leadership to `target`, or to the member that holds most.
@@ -280,17 +283,17 @@ class Raft(Member):
             NotLeaderError: this node does not lead.
             TransferRefusedError: nobody could take over, or `target` could not, or another transfer is under way.
         """
-        if self.leader is None:
-            raise NotLeaderError(self.state.term, self.leader_id)
-        chosen = target or best_successor(self.state, self.leader)
+        if self.member.leader is None:
+            raise NotLeaderError(self.state.term, self.member.leader_id)
+        chosen = target or best_successor(self.state, self.member.leader)
         if chosen is None:
             raise TransferRefusedError("(any)", "no member could take over")
-        if self.handover is not None:
-            raise TransferRefusedError(chosen, f"leadership is on its way to {self.handover.target}")
-        check_target(self.state, self.leader, chosen)
-        self.leader.settle()
-        self.handover = Handover(self.state, chosen)
-        self.handover.proceed(self.leader)
+        if self.member.handover is not None:
+            raise TransferRefusedError(chosen, f"leadership is on its way to {self.member.handover.target}")
+        check_target(self.state, self.member.leader, chosen)
+        self.member.leader.settle()
+        self.member.handover = Handover(self.state, chosen)
+        self.member.handover.proceed(self.member.leader)
         return chosen
 
     def read_index(self, token: int) -> None:
@@ -299,16 +302,16 @@ class Raft(Member):
         Raises:
             NotLeaderError: this node does not lead.
         """
-        if self.leader is None:
-            raise NotLeaderError(self.state.term, self.leader_id)
-        self.leader.read_index(token)
+        if self.member.leader is None:
+            raise NotLeaderError(self.state.term, self.member.leader_id)
+        self.member.leader.read_index(token)
 
     def allow_missing(self) -> None:
         """An operator says that a member is gone for good: until a leader is heard, a quorum may salvage.
 
         A node that forgot its votes does not wait for the term of that member any more.
         """
-        self._allow_missing = True
+        self.member.allow_missing = True
         self.state.unheard.clear()
 
     # -- output
@@ -335,12 +338,12 @@ class Raft(Member):
         return self._asked_save
 
     def _soft_state_to_tell(self) -> SoftState | None:
-        state, leader = self.state, self.leader
+        state, leader = self.state, self.member.leader
         # asked after every input: a tuple is compared faster than a SoftState is made
         if leader is None:
-            key: tuple[object, ...] = (self.role, state.term, self.follower.leader_id, state.recovering)
+            key: tuple[object, ...] = (self.member.role, state.term, self.member.follower.leader_id, state.recovering)
         else:
-            key = (self.role, state.term, leader.is_writable and self.handover is None)
+            key = (self.member.role, state.term, leader.is_writable and self.member.handover is None)
         if key == self._told_soft or state.unsaved:
             return None
         self._told_soft = key
@@ -349,21 +352,21 @@ class Raft(Member):
     # -- messages
 
     def _on_append_request(self, peer: str, request: AppendRequest) -> None:
-        if not self._follows(peer, request.leader_id, request.term):
+        if not self.member.follows(peer, request.leader_id, request.term):
             if request.term < self.state.term:
                 self._tell_term(peer, request)
             return
-        self.follower.on_append(request)
+        self.member.follower.on_append(request)
 
     def _on_install_request(self, peer: str, request: InstallRequest) -> None:
-        if not self._follows(peer, request.leader_id, request.term):
+        if not self.member.follows(peer, request.leader_id, request.term):
             if request.term < self.state.term:
                 state = self.state
                 state.send(peer, InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering))
         elif request.first_index < 1 or request.prev_term > request.term:
-            self.ignored_count += 1  # no log can begin there
+            self.member.ignored_count += 1  # no log can begin there
         else:
-            self.follower.on_install(request)
+            self.member.follower.on_install(request)
 
     def _ask_for_term(self, peer: str) -> None:
         """Ask for a pre-vote in a term below all others: the answer is never a yes, and tells the member's term."""
@@ -387,36 +390,36 @@ class Raft(Member):
         )
 
     def _on_append_response(self, peer: str, response: AppendResponse) -> None:
-        if self._is_of_this_term(response.term) and self.leader is not None:
-            self.leader.on_append_response(peer, response)
-            if self.handover is not None:
-                self.handover.proceed(self.leader)
+        if self.member.is_of_this_term(response.term) and self.member.leader is not None:
+            self.member.leader.on_append_response(peer, response)
+            if self.member.handover is not None:
+                self.member.handover.proceed(self.member.leader)
 
     def _on_install_response(self, peer: str, response: InstallResponse) -> None:
-        if self._is_of_this_term(response.term) and self.leader is not None:
-            self.leader.on_install_response(peer, response)
+        if self.member.is_of_this_term(response.term) and self.member.leader is not None:
+            self.member.leader.on_install_response(peer, response)
 
     # -- time
 
     def _tick_leader(self, leader: Leader) -> None:
         if not leader.tick():
-            self._become_follower(self.state.term, None)
+            self.member.become_follower(self.state.term, None)
             return
-        if self.handover is not None and self.handover.is_overdue:
-            self.handover = None
-        if self.state.now_ms >= self._prefer_due_ms:
-            self._prefer_due_ms = self.state.now_ms + self.settings.prefer_interval_ms
+        if self.member.handover is not None and self.member.handover.is_overdue:
+            self.member.handover = None
+        if self.state.now_ms >= leader.prefer_due_ms:
+            leader.prefer_due_ms = self.state.now_ms + self.settings.prefer_interval_ms
             self._prefer(leader)
 
     def _prefer(self, leader: Leader) -> None:
-        if self.handover is None and leader.is_writable:
+        if self.member.handover is None and leader.is_writable:
             target = preferred_successor(self.state, leader)
             if target is not None:
-                self._prefer_due_ms = self.state.now_ms + 10 * self.settings.election_max_ms
+                leader.prefer_due_ms = self.state.now_ms + 10 * self.settings.election_max_ms
                 self.transfer(target)
 
     def _forgive(self, stall_ms: int) -> None:
-        if self.leader is not None:
-            self.leader.forgive(stall_ms)
+        if self.member.leader is not None:
+            self.member.leader.forgive(stall_ms)
         else:
-            self.clock.forgive(stall_ms)
+            self.member.clock.forgive(stall_ms)

@@ -107,7 +107,7 @@ def elect(raft: Raft) -> None:
         for peer in raft.settings.others:
             raft.step(peer, VoteResponse(term, True, pre_vote, VoteCause.GRANTED, NO_INDEX, NO_TERM))
         save(raft)
-    assert raft.leader is not None, raft.role
+    assert raft.member.leader is not None, raft.member.role
 
 
 log_terms = st.lists(st.integers(0, 6), max_size=12).map(sorted)

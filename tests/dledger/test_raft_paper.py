@@ -40,7 +40,7 @@ def answers(sent: list[tuple[str, Message]], kind: type[Message]) -> list[Messag
 
 def test_servers_start_as_followers() -> None:
     """Section 3.3."""
-    assert make_raft().role is RaftRole.FOLLOWER
+    assert make_raft().member.role is RaftRole.FOLLOWER
 
 
 @pytest.mark.parametrize("role", ["follower", "candidate", "leader"])
@@ -51,10 +51,10 @@ def test_a_later_term_makes_a_follower_of_anyone(role: str) -> None:
         elect(raft)
     elif role == "candidate":
         raft.tick(5_000)
-        raft._become_candidate()
+        raft.member._become_candidate()
     save(raft)
     raft.step("n2", append(9, (1, 0)))
-    assert (raft.role, raft.state.term, raft.leader_id) == (RaftRole.FOLLOWER, 9, "n2")
+    assert (raft.member.role, raft.state.term, raft.member.leader_id) == (RaftRole.FOLLOWER, 9, "n2")
 
 
 def test_a_message_of_an_earlier_term_is_refused() -> None:
@@ -81,34 +81,34 @@ def test_a_follower_that_hears_nobody_starts_an_election() -> None:
     """Section 3.4, with the pre-vote of 9.6: it asks first, and raises its term only when a quorum agrees."""
     raft = make_raft([1])
     raft.tick(raft.settings.election_max_ms)
-    assert (raft.role, raft.state.term) == (RaftRole.PRE_CANDIDATE, 1)
+    assert (raft.member.role, raft.state.term) == (RaftRole.PRE_CANDIDATE, 1)
     save(raft)
     raft.step("n3", VoteResponse(2, True, True, VoteCause.GRANTED, 0, 1))
-    assert (raft.role, raft.state.term, raft.state.voted_for) == (RaftRole.CANDIDATE, 2, "n1")
+    assert (raft.member.role, raft.state.term, raft.state.voted_for) == (RaftRole.CANDIDATE, 2, "n1")
 
 
 def test_a_candidate_wins_with_the_votes_of_a_majority_of_the_full_cluster() -> None:
     """Section 3.4."""
     raft = make_raft(peers=("n1", "n2", "n3", "n4", "n5"))
-    raft._become_candidate()
+    raft.member._become_candidate()
     save(raft)
     raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
     raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
-    assert raft.leader is None
+    assert raft.member.leader is None
     raft.step("n4", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
-    assert raft.leader is not None
+    assert raft.member.leader is not None
 
 
 def test_a_candidate_does_not_count_its_own_vote_before_it_is_durable() -> None:
     """Section 3.8: servers persist term and vote before answering."""
     raft = make_raft()
-    raft._become_candidate()
+    raft.member._become_candidate()
     ready = raft.ready()
     assert ready is not None and ready.hard_state == HardState(1, "n1") and not ready.messages
     raft.step("n2", VoteResponse(1, True, False, VoteCause.GRANTED, NO_INDEX, NO_TERM))
-    assert raft.leader is None
+    assert raft.member.leader is None
     raft.persisted(HardState(1, "n1"))
-    assert raft.leader is not None
+    assert raft.member.leader is not None
 
 
 @pytest.mark.parametrize(("voted_for", "cause"), [("n2", VoteCause.GRANTED), ("n3", VoteCause.VOTED_OTHER)])
@@ -135,10 +135,10 @@ def test_a_vote_leaves_only_when_it_is_durable() -> None:
 def test_a_candidate_that_hears_a_leader_of_its_term_follows() -> None:
     """Section 3.4."""
     raft = make_raft([1])
-    raft._become_candidate()
+    raft.member._become_candidate()
     save(raft)
     raft.step("n2", append(2, (1, 0)))
-    assert (raft.role, raft.leader_id) == (RaftRole.FOLLOWER, "n2")
+    assert (raft.member.role, raft.member.leader_id) == (RaftRole.FOLLOWER, "n2")
 
 
 def test_election_time_outs_are_spread_over_the_interval() -> None:
@@ -147,14 +147,14 @@ def test_election_time_outs_are_spread_over_the_interval() -> None:
     for share in (0.0, 0.5, 0.999):
         raft = make_raft()
         raft.state.jitter = lambda limit, share=share: int(limit * share)  # type: ignore[misc]  # bound now
-        raft.clock.restart()
-        assert settings.election_min_ms <= raft.clock.deadline_ms <= settings.election_max_ms
+        raft.member.clock.restart()
+        assert settings.election_min_ms <= raft.member.clock.deadline_ms <= settings.election_max_ms
 
 
 def test_a_new_leader_opens_its_term_with_an_entry() -> None:
     """Section 6.4: a leader commits a blank entry at the start of its term."""
     raft = make_raft([1, 1])
-    raft._become_candidate()
+    raft.member._become_candidate()
     save(raft)
     raft.step("n2", VoteResponse(2, True, False, VoteCause.GRANTED, 1, 1))
     ready = raft.ready()
@@ -343,7 +343,7 @@ def test_a_leader_without_a_quorum_steps_down() -> None:
     raft = make_raft()
     elect(raft)
     raft.tick(raft.state.now_ms + raft.settings.election_max_ms + 1)
-    assert raft.role is RaftRole.FOLLOWER
+    assert raft.member.role is RaftRole.FOLLOWER
 
 
 def test_a_read_index_waits_for_a_round_of_heartbeats_and_for_an_entry_of_the_term() -> None:
@@ -383,7 +383,7 @@ def test_a_message_of_a_term_far_ahead_changes_nothing(term: int) -> None:
     for number, request in enumerate(requests, 1):
         with pytest.raises(ImplausibleMessageError, match="this node is in term 3"):
             raft.step("n2", request)
-        assert raft.ignored_count == number
+        assert raft.member.ignored_count == number
     assert raft.state.term == 3 and raft.state.terms.last_index == 1 and raft.ready() is None
 
 
@@ -401,4 +401,4 @@ def test_an_install_drops_nothing_where_the_log_holds_the_entry_before_the_leade
     assert raft.state.terms.last_index == 4
     raft.step("n2", InstallRequest(3, "n2", 4, 64, 1, b"", 1))
     ready = raft.ready()
-    assert raft.follower.matched_index == 3 and ready is not None and not ready.writes
+    assert raft.member.follower.matched_index == 3 and ready is not None and not ready.writes

@@ -84,12 +84,12 @@ def test_the_quorum_index_is_what_a_majority_of_sound_members_holds(ends: list[i
     peers = tuple(f"n{number}" for number in range(len(ends) + 1))
     raft = make_raft([1] * 10, name="n0", peers=peers)
     elect(raft)
-    assert raft.leader is not None
-    for progress, end, doubtful in zip(raft.leader.peers.values(), ends, recovering):
+    assert raft.member.leader is not None
+    for progress, end, doubtful in zip(raft.member.leader.peers.values(), ends, recovering):
         progress.durable_index, progress.recovering = end, doubtful
     counted = [raft.state.durable_index] + [NO_INDEX if no else end for end, no in zip(ends, recovering)]
     naive = max(index for index in range(-1, 11) if sum(end >= index for end in counted) >= len(peers) // 2 + 1)
-    assert raft.leader._quorum_index() == naive
+    assert raft.member.leader._quorum_index() == naive
 
 
 @given(log_terms, log_terms)
@@ -136,7 +136,7 @@ def _bring_to(raft: Raft, role: str) -> None:
     elif role != "follower":
         raft.tick(5_000)
         if role == "candidate":
-            raft._become_candidate()
+            raft.member._become_candidate()
     save(raft)
 
 

@@ -12,15 +12,15 @@ from unittest.mock import patch
 from dledger.core.ballot import Ballot
 from dledger.core.follower import Follower
 from dledger.core.leader import Leader
+from dledger.core.member import Member
 from dledger.core.messages import AppendRequest, HardState, Span, VoteCause, VoteRequest
 from dledger.core.progress import Progress
-from dledger.core.raft import Raft
 from dledger.core.ready import AppendSpan, TruncateAfter
 from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
 
 take = Follower._take
-become_pre_candidate = Raft._become_pre_candidate
+become_pre_candidate = Member._become_pre_candidate
 may_salvage = Ballot._may_salvage
 
 
@@ -52,7 +52,7 @@ def truncate_on_every_append(self: Follower, span: Span) -> None:
     state.writes.append(AppendSpan(span))
 
 
-def campaign_without_pre_vote(self: Raft) -> None:
+def campaign_without_pre_vote(self: Member) -> None:
     """DLedger: no pre-vote; who was cut off comes back with a higher term and deposes a healthy leader."""
     if self.state.recovering or len(self.settings.peers) == 1:
         become_pre_candidate(self)
@@ -66,7 +66,7 @@ def ignore_the_previous_term(self: Follower, request: AppendRequest) -> bool:
 
 
 def compare_by_node_term(
-    self: Raft, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False
+    self: Member, term: int, *, pre_vote: bool, transfer: bool = False, salvage: bool = False
 ) -> Any:
     """DLedger issue 52: the term of the node instead of the last entry's."""
     terms, last_term = self.state.terms, self.state.term
@@ -79,7 +79,7 @@ def vote_for_any_log(state: NodeState, request: VoteRequest, *, has_leader: bool
     return VoteCause.GRANTED if cause is VoteCause.STALE_LOG else cause
 
 
-def hears_nobody(self: Raft) -> bool:
+def hears_nobody(self: Member) -> bool:
     """DLedger: a higher term deposes at once; who hears its leader agrees to depose it."""
     return False
 
@@ -103,7 +103,7 @@ def never_go_back(self: Progress, next_index: int, last_index: int) -> None:
     """The leader does not look for the fork: a follower with another log never catches up."""
 
 
-def never_campaign(self: Raft) -> None:
+def never_campaign(self: Member) -> None:
     """Nobody ever asks for votes."""
 
 
@@ -153,16 +153,16 @@ MUTANTS = (
     Mutant("vote not persisted", NodeState, "hard_state", vote_that_is_not_saved, ("R9", "R2")),
     Mutant("old term committed by counting", Leader, "advance_commit", commit_old_terms_by_counting, ("R8",)),
     Mutant("committed entries truncated", Follower, "_take", truncate_on_every_append, ("R3/R4/R10", "R10")),
-    Mutant("no pre-vote", Raft, "_campaign_if_fit", campaign_without_pre_vote, ("R15",)),
+    Mutant("no pre-vote", Member, "campaign_if_fit", campaign_without_pre_vote, ("R15",)),
     Mutant("wrong previous-term check", Follower, "_is_consistent", ignore_the_previous_term, ("R5",)),
-    Mutant("node's term for the log's", Raft, "_vote_request", compare_by_node_term, ("R11",)),
+    Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
     Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
-    Mutant("no lease", Raft, "_has_leader", hears_nobody, ("R15",)),
+    Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",)),
     Mutant("salvage without hearing all", Ballot, "_may_salvage", salvage_without_hearing_all, ("R1", "R2", "R6")),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",)),
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 120),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",)),
-    Mutant("nobody campaigns", Raft, "_campaign_if_fit", never_campaign, ("R14",)),
+    Mutant("nobody campaigns", Member, "campaign_if_fit", never_campaign, ("R14",)),
 )
