@@ -1,4 +1,4 @@
-"""What can go wrong in the client, and what the caller can do about it.
+"""The errors of the client, and what the caller can do about each.
 
     LedgerMQError                    .action, .code, .outcome_known
     ├── UnreachableError             RETRY     no answer from an address
@@ -19,17 +19,17 @@
     │   └── NotSupportedError        GIVE_UP   3
     ├── NoRouteError                 GIVE_UP   no nameserver knows the topic, or none could be asked
     ├── DeadlineExceededError        RETRY     the whole call's time is over; `failures` lists every attempt
-    ├── NoReplyError                 RETRY     a request was sent, and not replied to in time
+    ├── NoReplyError                 RETRY     no reply to a request came in time
     ├── HalfMessageError             RETRY     a transaction could not begin: its block was not run
-    ├── TransactionUndecidedError    GIVE_UP   a commit has not reached the broker, which will ask for it
-    ├── SendManyError                by cause  an exception group: what failed of many sends, and `outcomes` of all
+    ├── TransactionUndecidedError    GIVE_UP   a decision has not reached the broker, which will ask for it
+    ├── SendManyError                by cause  an exception group of what failed; `outcomes` has every message's
     ├── InvalidArgumentError         GIVE_UP   refused here, nothing was sent
     ├── UndecodableError             GIVE_UP   an answer or a message that this client cannot read
     │   └── CompressionUnavailableError        the module that inflates it is not installed
     └── ClosedError                  GIVE_UP   the producer, consumer or admin is not open
 
-The client has already retried, within the call's deadline, whatever can be retried: `action` tells a caller what is
-left to do. `outcome_known` is False when the request may have been carried out all the same (a message may be stored).
+The client has already retried what can be retried, until the call's deadline; `action` says what is left to the
+caller. `outcome_known` is False when the request may have been carried out all the same (a message may be stored).
 """
 
 import enum
@@ -66,7 +66,7 @@ def _address(hint: str) -> str | None:
 
 
 class Action(enum.Enum):
-    """What helps after an error."""
+    """What can help after an error."""
 
     RETRY = "retry"  # the same request, a little later
     REDIRECT = "redirect"  # the same request, to another broker
@@ -74,7 +74,13 @@ class Action(enum.Enum):
 
 
 class LedgerMQError(Exception):
-    """Root of everything that this client raises on purpose."""
+    """Base class of the client's errors.
+
+    Attributes:
+        action: what can help.
+        code: RocketMQ's response code; None if no server answered.
+        outcome_known: False when the request may have been carried out all the same.
+    """
 
     action: ClassVar[Action] = Action.GIVE_UP
 
@@ -100,7 +106,7 @@ class UnreachableError(LedgerMQError):
 
 
 class ConnectFailedError(UnreachableError):
-    """No connection: nothing was sent. Retry, elsewhere if there is an elsewhere."""
+    """No connection could be made; nothing was sent. Retry, at another address if there is one."""
 
     def __init__(self, address: str, detail: str) -> None:
         super().__init__(address, detail, outcome_known=True)
@@ -114,7 +120,7 @@ class ConnectionLostError(UnreachableError):
 
 
 class AnswerTimeoutError(UnreachableError):
-    """No answer in time: the request may have been, or may yet be, carried out."""
+    """No answer came in time: the request may have been carried out, or may be carried out later."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         super().__init__(address, f"{address} did not answer within {timeout_s:.3g} s", outcome_known=False)
@@ -125,11 +131,11 @@ class RefusedError(LedgerMQError):
     """A server answered with an error code.
 
     Attributes:
-        address: who answered.
-        remark: the server's own words.
-        cause: LedgerMQ's slug of the one cause (`not-leader`, `disk-full`), None from other brokers.
-        retry_after_s: when a retry may succeed, None if not said.
-        leader_hint: address of the leader that the server knows of, None if not said.
+        address: `host:port` of the server.
+        remark: the server's text.
+        cause: LedgerMQ's name of the cause (`not-leader`, `disk-full`); None from other brokers.
+        retry_after_s: seconds after which a retry may succeed; None if the server did not say.
+        leader_hint: address of the leader as the server knows it; None if the server did not say.
     """
 
     def __init__(self, address: str, code: int, remark: str, ext: Mapping[str, str] | None = None) -> None:
@@ -147,25 +153,25 @@ class RefusedError(LedgerMQError):
 
 
 class NotLeaderError(RefusedError):
-    """The node does not lead the group of this queue. Go to `leader_hint`, or to whom the route names next."""
+    """The node does not lead the queue's broker name. Ask `leader_hint`, or the leader that the next route names."""
 
     action = Action.REDIRECT
 
 
 class UnavailableError(RefusedError):
-    """The node leads but cannot serve now (recovering, no quorum, disk full, shutting down). Retry later."""
+    """The node cannot serve now (recovering, no quorum, disk full, shutting down). Retry later."""
 
     action = Action.RETRY
 
 
 class BusyError(RefusedError):
-    """Too much is under way on the node. Retry after `retry_after_s`."""
+    """The node has too many requests under way. Retry after `retry_after_s`."""
 
     action = Action.RETRY
 
 
 class ServerError(RefusedError):
-    """The node failed at the request, or answered with a code that is new to this client. Retry later."""
+    """The node failed to serve the request, or answered with a code that this client does not know. Retry later."""
 
     action = Action.RETRY
 
@@ -183,7 +189,7 @@ class NotFoundError(RefusedError):
 
 
 class MessageRejectedError(RefusedError):
-    """The broker holds the message to be illegal: too large, or of a shape that it does not store."""
+    """The broker does not accept the message: it is too large, or malformed."""
 
 
 class PermissionDeniedError(RefusedError):
@@ -209,7 +215,7 @@ class NoRouteError(LedgerMQError):
     def __init__(self, topic: str, answers: Mapping[str, LedgerMQError]) -> None:
         self.topic = topic
         self.answers = dict(answers)
-        if any(isinstance(answer, TopicNotFoundError) for answer in self.answers.values()):
+        if self.is_topic_unknown:
             reason = "it does not exist, or its brokers are not registered"
         elif self.was_answered:
             reason = "no address given is a nameserver's: give host:port of a nameserver (usually port 9876)"
@@ -219,6 +225,11 @@ class NoRouteError(LedgerMQError):
         super().__init__(f"no route for topic {topic!r}: {reason} ({said})")
 
     @property
+    def is_topic_unknown(self) -> bool:
+        """Whether a nameserver answered that it does not know the topic; the others may just be down."""
+        return any(isinstance(answer, TopicNotFoundError) for answer in self.answers.values())
+
+    @property
     def was_answered(self) -> bool:
         """Whether asking again is pointless.
 
@@ -226,9 +237,7 @@ class NoRouteError(LedgerMQError):
         serve routes. Nameservers that do not answer may just be down.
         """
         answers = self.answers.values()
-        if any(isinstance(answer, TopicNotFoundError) for answer in answers):
-            return True
-        return bool(answers) and all(isinstance(answer, NotSupportedError) for answer in answers)
+        return self.is_topic_unknown or (bool(answers) and all(isinstance(one, NotSupportedError) for one in answers))
 
 
 class DeadlineExceededError(LedgerMQError):
@@ -262,10 +271,10 @@ class DeadlineExceededError(LedgerMQError):
 
 
 class NoReplyError(LedgerMQError):
-    """Nobody replied in time; the request may be, or may yet be, carried out.
+    """No reply came in time; the request may have been carried out, or may be carried out later.
 
     Attributes:
-        correlation_id: of the request and of its reply.
+        correlation_id: the id that the request and its reply share.
     """
 
     action = Action.RETRY
@@ -277,18 +286,18 @@ class NoReplyError(LedgerMQError):
 
 
 class HalfMessageError(LedgerMQError):
-    """The half message was not stored as safely as the cluster promises: it is rolled back, and no block was run."""
+    """The half message was not stored as durably as the cluster promises: it was rolled back, and the block not run."""
 
     action = Action.RETRY
 
 
 class TransactionUndecidedError(LedgerMQError):
-    """The decision has not reached the broker in time: it stands, and the broker will ask for it (check back).
+    """The decision did not reach the broker in time. It stands: the broker will ask for it (a transaction check).
 
-    This producer tells it as long as it is open, else the `checker` of one of its group.
+    This producer answers as long as it is open; after that the `checker` of any producer of its group does.
 
     Attributes:
-        message_id: of the transaction's message.
+        message_id: id of the transaction's message.
     """
 
     def __init__(self, message_id: str, cause: LedgerMQError) -> None:
@@ -304,8 +313,8 @@ class SendManyError(LedgerMQError, ExceptionGroup[LedgerMQError]):
     """Some of many messages were not acknowledged.
 
     Attributes:
-        exceptions: what has failed, one for each request.
-        outcomes: of every message, in order: its `SendResult`, or the error of its request.
+        exceptions: the errors, one for each failed request.
+        outcomes: for every message, in order: its `SendResult`, or the error of its request.
     """
 
     outcomes: tuple[object, ...]
@@ -321,28 +330,28 @@ class SendManyError(LedgerMQError, ExceptionGroup[LedgerMQError]):
         self.outcome_known = all(failure.outcome_known for failure in failures)
 
     def derive(self, excs: Sequence[LedgerMQError]) -> "SendManyError":  # type: ignore[override]
-        """What `except*` makes of a part of it."""
+        """The group of a subset of the errors, for `except*`."""
         return SendManyError(excs, self.outcomes)
 
     @property
     def is_retryable(self) -> bool:
-        """Whether the failed ones can succeed later or elsewhere."""
+        """Whether all of the failed messages can succeed later or elsewhere."""
         return all(failure.is_retryable for failure in self.exceptions)  # type: ignore[union-attr]
 
 
 class InvalidArgumentError(LedgerMQError, ValueError):
-    """A value given to this client is not one that can be used (name, body, property, address); nothing was sent."""
+    """An argument is invalid (name, body, property, address); nothing was sent. The text names the argument."""
 
 
 class UndecodableError(LedgerMQError):
-    """Bytes from a server or of a stored message that this client cannot read."""
+    """An answer of a server, or a stored message, that this client cannot decode."""
 
 
 class CompressionUnavailableError(UndecodableError):
     """The body is compressed with a codec whose module is not installed.
 
     Attributes:
-        module: what to install.
+        module: name of the Python module to install.
     """
 
     def __init__(self, codec: str, module: str) -> None:
@@ -385,7 +394,7 @@ def _route_answer(answer: LedgerMQError) -> str:
 
 
 def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
-    """The typed error of a request to which no answer came."""
+    """The typed error for a request that got no answer."""
     if isinstance(error, RequestTimeoutError):
         return AnswerTimeoutError(address, error.timeout_s)
     if isinstance(error, ConnectError):
@@ -394,7 +403,7 @@ def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
 
 
 def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, str] | None) -> RefusedError:
-    """The typed error of an error answer; a 14 that names a leader or the cause `not-leader` is a redirect."""
+    """The typed error for an error answer; code 14 with a leader or the cause `not-leader` is a redirect."""
     hints = RefusalExt.read(ext or {})
     if code in NOT_LEADER_CODES and (hints.leader_hint is not None or hints.cause == "not-leader"):
         return NotLeaderError(address, code, remark or "", ext)
@@ -402,7 +411,7 @@ def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, 
 
 
 def another(error: LedgerMQError) -> LedgerMQError:
-    """The same error once more, for somebody else: a raised exception belongs to who catches it."""
+    """A copy of an error, so that each caller raises its own: `raise` changes the exception (traceback, context)."""
     made = type(error).__new__(type(error))
     made.args = error.args
     made.__dict__.update(error.__dict__)

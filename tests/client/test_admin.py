@@ -39,7 +39,7 @@ async def test_a_refusal_for_good_is_raised_at_once(cluster: FakeCluster) -> Non
     async with Admin(cluster.namesrv) as admin:
         with pytest.raises(InvalidRequestError, match="system topic"):
             await admin.create_topic("T")
-        with pytest.raises(InvalidArgumentError, match="'D' is not one of C"):
+        with pytest.raises(InvalidArgumentError, match="'D' is not registered; these are: C"):
             await admin.create_topic("T", cluster="D")
 
 

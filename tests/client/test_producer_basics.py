@@ -119,7 +119,7 @@ async def test_bad_messages_are_refused_before_anything_is_sent(cluster: FakeClu
             ({"topic": "T", "body": bytes(4 * 1024 * 1024 + 1)}, "4194305 bytes"),
             ({"topic": "T T", "body": b"x"}, "topic 'T T'"),
             ({"topic": "T" * 128, "body": b"x"}, "128 characters"),
-            ({"topic": "T", "body": b"x", "properties": {"UNIQ_KEY": "1"}}, "RocketMQ's own"),
+            ({"topic": "T", "body": b"x", "properties": {"UNIQ_KEY": "1"}}, "reserved by RocketMQ"),
             ({"topic": "T", "body": b"x", "properties": {"a": ""}}, "must not be empty"),
             ({"topic": "T", "body": b"x", "properties": {"a": "\x02"}}, "control character"),
             ({"topic": "T", "body": b"x", "properties": {"a": "x" * 32768}}, "at most 32767"),

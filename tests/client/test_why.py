@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.client import Producer
+from ledgermq.client import Admin, Producer
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, NoRouteError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -90,3 +90,12 @@ async def test_a_port_that_expects_tls_is_named(tmp_path: Path) -> None:
 def test_a_url_is_refused_with_the_form_that_is_wanted(given: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is a URL: write host:port only"):
         parse_addresses(given)
+
+
+async def test_dead_letters_that_no_nameserver_could_locate_are_not_taken_for_none(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Admin(cluster.namesrv, deadline_s=0.1) as admin:
+        assert await admin.dead_letters("g") == []
+        await cluster.nameserver.kill()
+        with pytest.raises(NoRouteError, match="no nameserver could tell"):
+            await admin.dead_letters("g")

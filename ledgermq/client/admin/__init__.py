@@ -3,8 +3,8 @@
     async with Admin("127.0.0.1:9876") as admin:
         await admin.create_topic("orders", queue_count=8)
 
-One class for the program; a file for each subject: `topics`, `groups`, `offsets`, `messages`, `dead_letters`,
-`brokers`, `nameservers`, `users`, over `base`; what they answer is in `results`.
+Programs use one class; each subject has a file: `topics`, `groups`, `offsets`, `messages`, `dead_letters`, `brokers`,
+`nameservers`, `users`. All of them stand on `base`; the values that they return are in `results`.
 """
 
 from ledgermq.client.admin.brokers import BrokerAdmin
@@ -37,14 +37,14 @@ class Admin(
     NameserverAdmin,
     UserAdmin,
 ):
-    """Looks at a cluster and changes it.
+    """Inspects and changes a cluster.
 
         async with Admin("127.0.0.1:9876") as admin:
             await admin.create_topic("orders", queue_count=8)
 
-    Every method retries, follows leaders, and raises LedgerMQError when there is no success in `deadline_s`. What
-    concerns a topic goes to the leaders of its route, what concerns a broker to the leader of its name, what a whole
-    cluster must know to all of its leaders.
+    Every method retries, follows leaders, and raises LedgerMQError when it has not succeeded after `deadline_s`
+    seconds. Requests about a topic go to the leaders of its route, requests about a broker to the leader of its name,
+    and requests about a cluster to all of its leaders.
     """
 
 

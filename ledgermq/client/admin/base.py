@@ -1,4 +1,4 @@
-"""What all of administration stands on: a session, and requests to leaders by broker name."""
+"""The base of administration: a session, and requests to nameservers and to leaders by broker name."""
 
 import asyncio
 import random
@@ -37,12 +37,12 @@ Row = TypeVar("Row", QueueProgress, QueueStats)
 
 
 class AdminBase:
-    """Opens, closes, asks.
+    """Opens and closes the session, and sends requests.
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
-        attempt_timeout_s: for one try of a request.
-        deadline_s: for a request with its retries.
+        attempt_timeout_s: seconds for one try of a request.
+        deadline_s: seconds for a request with its retries.
         tls: see `Consumer`.
         credentials: see `Consumer`.
     """
@@ -72,7 +72,7 @@ class AdminBase:
         await self.close()
 
     async def start(self) -> None:
-        """Open it, for those who do not use `async with`."""
+        """Open it, for programs that do not use `async with`."""
         await self._session.open()
 
     async def close(self) -> None:
@@ -80,20 +80,20 @@ class AdminBase:
         await self._session.close()
 
     async def cluster(self) -> ClusterInfo:
-        """All registered brokers, by name and by cluster."""
+        """All registered brokers and clusters."""
         return await self._patiently(self._cluster_now)
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic is, as a nameserver says now.
+        """The route of a topic, as a nameserver answers it now.
 
         Raises:
-            NoRouteError: none knows it.
+            NoRouteError: no nameserver knows the topic, or none could be asked.
         """
         check_text(topic, "topic")
         return (await self._patiently(lambda: self._session.nameservers.route(topic))).route
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that can be sent to, by broker name and queue id."""
+        """The queues of a topic with write permission, sorted by broker name and queue id."""
         return (await self.route(topic)).write_queues
 
     # -- inside
@@ -103,7 +103,7 @@ class AdminBase:
         return parse_cluster_info("nameserver", answer.body)
 
     async def _patiently(self, ask: Callable[[], Awaitable[Read]]) -> Read:
-        """What nameservers answer; asked again, in `deadline_s`, while none of them does."""
+        """Ask the nameservers; retries for `deadline_s` seconds while none of them answers."""
         loop = asyncio.get_running_loop()
         deadline, failures_count = loop.time() + self._deadline_s, 0
         while True:
@@ -117,7 +117,7 @@ class AdminBase:
             await asyncio.sleep(back_off_s(failures_count, random.random))
 
     async def _at_a_nameserver(self, code: int, ext: dict[str, str]) -> Command:
-        """The success of whichever answers."""
+        """The first successful answer of any nameserver."""
         return await self._patiently(lambda: self._session.nameservers.request(code, ext))
 
     @property
@@ -131,7 +131,7 @@ class AdminBase:
         if cluster is None:
             return tuple(info.brokers)
         if cluster not in info.clusters:
-            raise InvalidArgumentError(f"cluster {cluster!r} is not one of {', '.join(info.clusters) or 'none'}")
+            raise InvalidArgumentError(f"cluster {cluster!r} is not registered; these are: {', '.join(info.clusters)}")
         return info.clusters[cluster]
 
     async def _at_leader(
@@ -144,15 +144,15 @@ class AdminBase:
         body: bytes = b"",
         timeout_s: float | None = None,
     ) -> Command:
-        """The success that the leader of a broker name answers; looked up anew for each try.
+        """The successful answer of the leader of a broker name, which is looked up anew for each try.
 
         Args:
             broker: broker name, or the address (`host:port`) of one node.
             code: request code.
             ext: header fields.
-            final: kinds of refusals that are raised at once, though they could be retried.
+            final: retryable kinds of refusals that are to be raised at once.
             body: of the request.
-            timeout_s: for one try, when it takes longer than others.
+            timeout_s: seconds for one try of a request that takes longer than others; None for the usual time.
         """
         check_text(broker, "broker")
         loop = asyncio.get_running_loop()
@@ -183,7 +183,7 @@ class AdminBase:
         *,
         body: bytes = b"",
     ) -> dict[str, Command]:
-        """What each of these brokers' leaders answers, by broker name."""
+        """The answer of the leader of each of these brokers, by broker name."""
         names = list(brokers)
         answers = await asyncio.gather(*(self._at_leader(name, code, ext, final, body=body) for name in names))
         return dict(zip(names, answers))
@@ -191,17 +191,17 @@ class AdminBase:
     async def _at_any(
         self, brokers: Iterable[str], code: int, ext: dict[str, str], *, timeout_s: float | None = None
     ) -> tuple[str, Command]:
-        """The first success of these brokers' leaders, and whose; the last one's refusal when there is none."""
+        """The first successful answer of these brokers' leaders, with the broker's name, or the last error."""
         failure: LedgerMQError | None = None
         for broker in brokers:
             try:
                 return broker, await self._at_leader(broker, code, ext, ServerError, timeout_s=timeout_s)
             except LedgerMQError as error:
                 failure = error
-        raise failure or InvalidArgumentError("no broker is registered")
+        raise failure or InvalidArgumentError("no broker is registered at the nameservers")
 
     async def _at_nameservers(self, code: int, ext: dict[str, str], *, body: bytes = b"") -> dict[str, Command]:
-        """What each nameserver answers, by address: they share nothing, so each must be told."""
+        """The answer of each nameserver, by address: they share nothing, so a change must be sent to each."""
         answers = {}
         for address in self._session.nameservers.addresses:
             answers[address] = await self._ask(address, code, ext, self._attempt_timeout_s, body=body)
@@ -220,10 +220,10 @@ class AdminBase:
 
 
 def read(where: str, what: str, body: bytes | memoryview, parse: Callable[[Any], Read]) -> Read:
-    """What `parse` makes of the JSON of an answer.
+    """The JSON body of an answer, parsed by `parse`.
 
     Raises:
-        UndecodableError: not JSON, or of another shape; names where it came from and what it was to be.
+        UndecodableError: not JSON, or of another shape; names where it came from and what was expected.
     """
     try:
         return parse(loads(body))
@@ -243,7 +243,7 @@ def flag(value: bool) -> str:
 
 
 def pruned(fields: Mapping[str, str | None]) -> dict[str, str]:
-    """Without those that are not given."""
+    """The fields without those that are None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

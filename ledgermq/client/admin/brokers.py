@@ -11,7 +11,7 @@ from ledgermq.remoting.refusal import Refusal
 
 
 class BrokerAdmin(AdminBase):
-    """Brokers; where one is asked for, a broker name means its leader, an address (`host:port`) that node."""
+    """Administration of brokers. `broker` is a broker name (its leader is asked) or the address of one node."""
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """All settings of a broker."""
@@ -22,30 +22,30 @@ class BrokerAdmin(AdminBase):
         """Change settings of a broker while it runs.
 
         Raises:
-            PermissionDeniedError, InvalidRequestError: one that cannot be changed so.
+            PermissionDeniedError, InvalidRequestError: a setting cannot be changed, or has an invalid value.
         """
         await self._at_leader(broker, RequestCode.UPDATE_BROKER_CONFIG, {}, body=settings_text(settings))
 
     async def broker_info(self, broker: str) -> dict[str, str]:
-        """Figures of a broker: rates, times, sizes, by RocketMQ's names."""
+        """The runtime statistics of a broker (rates, times, sizes), under RocketMQ's names."""
         answer = await self._at_leader(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         return read(broker, "figures", answer.body, parse_table)
 
     async def wipe_write_permission(self, broker: str) -> int:
-        """Let no client send to a broker any more, for maintenance: told to every nameserver.
+        """Remove the write permission of a broker from the routes of every nameserver, for maintenance.
 
         Returns:
-            How many topics that concerns, at the nameserver that knows most.
+            Number of topics changed, at the nameserver that changed most.
         """
         check_text(broker, "broker")
         answers = await self._at_nameservers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": broker})
         return max(int(answer.ext.get("wipeTopicCount", "0")) for answer in answers.values())
 
     async def add_write_permission(self, broker: str) -> int:
-        """Take `wipe_write_permission` back.
+        """Undo `wipe_write_permission`.
 
         Returns:
-            How many topics that concerns, at the nameserver that knows most.
+            Number of topics changed, at the nameserver that changed most.
         """
         check_text(broker, "broker")
         answers = await self._at_nameservers(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": broker})
@@ -53,10 +53,10 @@ class BrokerAdmin(AdminBase):
 
 
 def parse_settings(where: str, body: bytes | memoryview) -> dict[str, str]:
-    """A properties text.
+    """Parse the settings in an answer, a properties text.
 
     Raises:
-        UndecodableError: not one.
+        UndecodableError: not a properties text.
     """
     try:
         return parse_properties(bytes(body).decode())
@@ -65,15 +65,15 @@ def parse_settings(where: str, body: bytes | memoryview) -> dict[str, str]:
 
 
 def settings_text(settings: Mapping[str, str]) -> bytes:
-    """Settings as requests carry them.
+    """Encode settings for a request.
 
     Raises:
-        InvalidArgumentError: nothing, a name that is none, or a line break.
+        InvalidArgumentError: no settings, an invalid name, or a line break in a value.
     """
     check_text_map(settings=settings)
     if not settings:
         raise InvalidArgumentError("no settings to change")
     for name, value in settings.items():
         if not name or any(mark in name for mark in "=\n\r# ") or "\n" in value or "\r" in value:
-            raise InvalidArgumentError(f"setting {name!r} is {value!r}")
+            raise InvalidArgumentError(f"setting {name!r} is {value!r}: an invalid name, or a line break in the value")
     return "".join(f"{name}={value}\n" for name, value in settings.items()).encode()

@@ -28,31 +28,33 @@ _BOOKKEEPING: Final = (RETRY_TOPIC, RECONSUME_TIME, MAX_RECONSUME_TIMES, DELAY, 
 
 
 class DeadLetterAdmin(MessageAdmin):
-    """Dead letters."""
+    """Reads dead letters, and sends them again."""
 
     async def dead_letters(self, group: str, count_max: int = 1000) -> list[Message]:
-        """The group's dead letters, oldest first, at most `count_max` of each broker; `message.topic` is their own.
+        """The group's dead letters, oldest first; at most `count_max` of each queue. They are not consumed.
 
-        They stay where they are.
+        `topic` of each message is the topic that it was first sent to.
         """
         check_group(group)
         check_count(count_max=count_max)
         try:
             route = await self.route(DLQ_PREFIX + group)
-        except NoRouteError:
-            return []
+        except NoRouteError as failure:
+            if not failure.is_topic_unknown:
+                raise
+            return []  # the topic is created with the first dead letter
         letters: list[Message] = []
         for queue in route.write_queues:
             letters += await self.read(queue, await self._offsets.first(queue), count_max)
         return sorted(letters, key=lambda letter: letter.store_timestamp_ms)
 
     async def resend(self, letter: Message) -> MessageQueue:
-        """Send a dead letter to its own topic again, as a new message of the same id, with all its tries.
+        """Send a dead letter to its first topic again: a new message with the same id, with all of its tries left.
 
         Every group that reads the topic gets it.
 
         Returns:
-            The queue it is in now.
+            The queue that it was sent to.
         """
         check_kind(Message, letter=letter)
         plan = _ResendPlan(self._session.routes, letter)
@@ -61,7 +63,7 @@ class DeadLetterAdmin(MessageAdmin):
 
 
 class _ResendPlan:
-    """The message, to any queue of its topic; a Plan."""
+    """A plan that sends the message to any queue of its topic."""
 
     accepted = frozenset({0, 10, 11, 12})  # stored, see SendStatus
 

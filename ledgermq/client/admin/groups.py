@@ -1,4 +1,4 @@
-"""Administration of consumer groups: settings, members, what they say of themselves."""
+"""Administration of consumer groups: settings, members, and the state of single consumers."""
 
 from typing import Any, Final
 
@@ -33,13 +33,13 @@ FORWARDED_TIMEOUT_S: Final = 12.0  # the broker asks a client, and gives it 10 s
 
 
 class GroupAdmin(AdminBase):
-    """Groups."""
+    """Administration of groups."""
 
     async def create_group(self, config: GroupConfig | str, *, cluster: str | None = None) -> None:
         """Create a group on every broker (of that cluster), or give it these settings.
 
         Args:
-            config: its settings, or its name alone for the usual ones.
+            config: the settings, or only the group's name for the default settings.
             cluster: whose brokers; None: all.
         """
         check_kind((GroupConfig, str), config=config)
@@ -59,7 +59,7 @@ class GroupAdmin(AdminBase):
         retry_max: int | None = None,
         retry_queue_count: int | None = None,
     ) -> None:
-        """Change settings of a group on every broker that knows it, see `GroupConfig`; what is not given stays.
+        """Change settings of a group on every broker that knows it, see `GroupConfig`; None keeps a setting.
 
         Raises:
             GroupNotFoundError: no broker knows the group.
@@ -90,7 +90,7 @@ class GroupAdmin(AdminBase):
         await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
 
     async def groups(self) -> tuple[str, ...]:
-        """All groups that any broker has settings of, sorted."""
+        """The names of all groups that any broker has settings for, sorted."""
         brokers = await self._broker_names(None)
         answers = await self._at_leaders(brokers, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
         names: set[str] = set()
@@ -102,7 +102,7 @@ class GroupAdmin(AdminBase):
         """A group's settings, by the name of each broker that knows it.
 
         Raises:
-            GroupNotFoundError: none does.
+            GroupNotFoundError: no broker knows it.
         """
         check_group(group)
         found = {}
@@ -119,7 +119,7 @@ class GroupAdmin(AdminBase):
         return found
 
     async def members(self, group: str) -> tuple[str, ...]:
-        """Client ids of a consumer group's members, sorted; empty when nobody is there."""
+        """Client ids of a consumer group's members, sorted; empty when none is connected."""
         check_group(group)
         found: set[str] = set()
         for broker in await self._broker_names(None):
@@ -133,10 +133,10 @@ class GroupAdmin(AdminBase):
         return tuple(sorted(found))
 
     async def connections(self, group: str) -> GroupConnections:
-        """Who is in a group, and what it subscribes to.
+        """The connected members of a group, and its subscriptions.
 
         Raises:
-            NotFoundError: nobody is there.
+            NotFoundError: no member is connected.
         """
         check_group(group)
         ext = {"consumerGroup": group}
@@ -149,7 +149,7 @@ class GroupAdmin(AdminBase):
         return read(where, f"connections of {group}", answer.body, parse_connections)
 
     async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
-        """Who sends to a topic as a member of this producer group; empty when nobody does."""
+        """The connected members of a producer group that send to a topic; empty when there are none."""
         check_texts(group=group, topic=topic)
         ext = {"producerGroup": group}
         try:
@@ -160,7 +160,7 @@ class GroupAdmin(AdminBase):
         return read(where, f"producers of {group}", answer.body, parse_members)
 
     async def consumer_state(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerState:
-        """What one consumer says of itself: settings, queues, rates.
+        """The state of one consumer, as it answers itself: settings, queues, rates; with `stacks` its stacks.
 
         Raises:
             ServerError: it is not connected, or does not answer.
@@ -177,7 +177,7 @@ class GroupAdmin(AdminBase):
         return read(where, f"state of {client_id}", answer.body, parse_consumer_state)
 
     async def handle_directly(self, group: str, client_id: str, message: Message) -> HandledDirectly:
-        """Let one consumer handle a message now; its offsets stay.
+        """Let one consumer handle a message now; no offset changes.
 
         Raises:
             ServerError: it is not connected, does not answer, or has no handler.
@@ -201,7 +201,7 @@ class GroupAdmin(AdminBase):
         return read(client_id, "what a handler made of a message", answer.body, _parse_handled)
 
     async def topics_of(self, group: str) -> tuple[str, ...]:
-        """Topics that a group has committed offsets of, sorted."""
+        """The topics in which a group has committed offsets, sorted."""
         check_group(group)
         brokers = await self._broker_names(None)
         answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group})
@@ -215,7 +215,7 @@ def _group_body(config: GroupConfig) -> bytes:
     """RocketMQ's SubscriptionGroupConfig.
 
     Raises:
-        InvalidArgumentError: a setting is none.
+        InvalidArgumentError: a setting is invalid; names it.
     """
     check_flag(may_consume=config.may_consume, may_broadcast=config.may_broadcast, is_ordered=config.is_ordered)
     check_count(least=0, most=I32_MAX, retry_max=config.retry_max, retry_queue_count=config.retry_queue_count)

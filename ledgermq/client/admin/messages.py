@@ -1,4 +1,4 @@
-"""Administration of messages: looking them up by id, key or time."""
+"""Looking up messages by id, key or time."""
 
 import asyncio
 import random
@@ -34,18 +34,18 @@ FOUND_MAX: Final = 64
 
 
 class MessageAdmin(AdminBase):
-    """Messages."""
+    """Looks up messages."""
 
     async def view_message(self, offset_message_id: str) -> Message:
         """The message with this offset message id.
 
-        The broker that the id names is asked first; if it is gone, those that lead now are: replicas have the record
-        at the same place.
+        The broker in the id is asked first; if it does not answer, the present leaders are asked: replicas have the
+        record at the same position.
 
         Raises:
             InvalidArgumentError: not an offset message id.
             NotFoundError: no broker has it.
-            DeadlineExceededError: a broker that may have it is led by nobody.
+            DeadlineExceededError: a broker that may have it has no leader.
         """
         check_text(offset_message_id, "offset_message_id")
         try:
@@ -86,11 +86,11 @@ class MessageAdmin(AdminBase):
         """Messages with a business key, in the order in which they were stored; up to `count_max` per broker.
 
         Args:
-            topic: where.
-            key: one of the words of KEYS.
-            begin: stored at or after; None: ever.
-            end: stored at or before; None: until now.
-            count_max: at most 64 per broker.
+            topic: the topic's name.
+            key: one of the message's keys.
+            begin: earliest store time; None for no limit.
+            end: latest store time; None for no limit.
+            count_max: messages per broker, at most 64.
         """
         check_texts(topic=topic, key=key)
         check_count(count_max=count_max)
@@ -98,13 +98,13 @@ class MessageAdmin(AdminBase):
         return [message for message in found if key in message.keys]
 
     async def find_by_id(self, topic: str, message_id: str) -> list[Message]:
-        """All stored copies of the message with this `message_id` (UNIQ_KEY); more than one after a retried send."""
+        """The stored copies of the message with this `message_id` (UNIQ_KEY); a retried send may store several."""
         check_texts(topic=topic, message_id=message_id)
         found = await self._query(topic, message_id, None, None, FOUND_MAX, is_unique=True)
         return [message for message in found if message.message_id == message_id]
 
     async def find_by_time(self, topic: str, begin: datetime, end: datetime, count_max: int = 1000) -> list[Message]:
-        """Messages stored in [begin, end), in the order of their times; at most the first `count_max` of each queue."""
+        """Messages stored in [begin, end), in the order of their store times; at most `count_max` of each queue."""
         check_count(count_max=count_max)
         first_ms, end_ms = unix_ms(begin, "begin"), unix_ms(end, "end")
         offsets = QueueOffsets(self._session.calls, self._session.routes)
@@ -116,7 +116,7 @@ class MessageAdmin(AdminBase):
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def read(self, queue: MessageQueue, offset: int, count_max: int = MESSAGES_MAX) -> list[Message]:
-        """Messages of a queue from `offset` on, without being in any group; fewer at its end."""
+        """Up to `count_max` messages of a queue from `offset` on, without a consumer group; fewer at its end."""
         check_queue(queue)
         check_count(least=0, offset=offset)
         check_count(count_max=count_max)
@@ -157,7 +157,7 @@ class MessageAdmin(AdminBase):
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def _pull(self, queue: MessageQueue, offset: int) -> Pulled:
-        """One pull that is not held."""
+        """One pull that the broker answers at once."""
         subscription = parse_subscription(queue.topic, ALL, 0)
         command = pull_command(TOOLS_GROUP, queue, offset, subscription, hold=False)
         plan = LeaderPlan(self._session.routes, queue.topic, queue.broker, command.code, command.ext, PULL_CODES)
@@ -174,5 +174,5 @@ class MessageAdmin(AdminBase):
 
 
 def _may_pass(failure: LedgerMQError | None) -> bool:
-    """Whether a leader has not said what it has; that it has nothing there is `ServerError`, as RocketMQ says it."""
+    """Whether asking a leader again can help; `ServerError` is RocketMQ's answer when it has no such message."""
     return isinstance(failure, UnreachableError | UnavailableError | NotLeaderError)

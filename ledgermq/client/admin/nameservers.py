@@ -1,4 +1,4 @@
-"""Administration of nameservers: their settings, and the small table of texts that they keep."""
+"""Administration of nameservers: their settings, and their key-value table."""
 
 from collections.abc import Mapping
 
@@ -10,10 +10,10 @@ from ledgermq.remoting.codec.codes import RequestCode
 
 
 class NameserverAdmin(AdminBase):
-    """Nameservers share nothing: what is changed is changed at each of them, what is asked is asked of one."""
+    """Nameservers share nothing: changes are sent to each of them, reads go to one."""
 
     async def nameserver_config(self, address: str | None = None) -> dict[str, str]:
-        """All settings of a nameserver; of the one that answers first, without an address."""
+        """All settings of the nameserver at `address`; of the one that answers first if it is None."""
         if address is None:
             answer = await self._at_a_nameserver(RequestCode.GET_NAMESRV_CONFIG, {})
         else:
@@ -26,7 +26,7 @@ class NameserverAdmin(AdminBase):
         await self._at_nameservers(RequestCode.UPDATE_NAMESRV_CONFIG, {}, body=settings_text(settings))
 
     async def put_value(self, namespace: str, key: str, value: str) -> None:
-        """Keep a text at every nameserver."""
+        """Store a value at every nameserver."""
         check_texts(namespace=namespace, key=key, value=value)
         if not (namespace and key and value):
             raise InvalidArgumentError(f"namespace {namespace!r}, key {key!r}, value {value!r}: none may be empty")
@@ -34,7 +34,7 @@ class NameserverAdmin(AdminBase):
         await self._at_nameservers(RequestCode.PUT_KV_CONFIG, ext)
 
     async def value(self, namespace: str, key: str) -> str | None:
-        """A text that was kept; None when there is none."""
+        """A stored value; None when there is none."""
         check_texts(namespace=namespace, key=key)
         ext = {"namespace": namespace, "key": key}
         try:
@@ -44,7 +44,7 @@ class NameserverAdmin(AdminBase):
         return answer.ext.get("value")
 
     async def values(self, namespace: str) -> dict[str, str]:
-        """All texts of a namespace, by key."""
+        """All values of a namespace, by key."""
         check_text(namespace, "namespace")
         try:
             answer = await self._at_a_nameserver(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
@@ -55,6 +55,6 @@ class NameserverAdmin(AdminBase):
         )
 
     async def delete_value(self, namespace: str, key: str) -> None:
-        """Forget a text at every nameserver."""
+        """Delete a value at every nameserver."""
         check_texts(namespace=namespace, key=key)
         await self._at_nameservers(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})

@@ -13,11 +13,11 @@ from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 
 Where = Literal["first", "last"] | datetime
-"""The oldest message kept, whatever comes from now on, or the first message stored at or after a time."""
+"""The oldest message kept, messages sent from now on, or the first message stored at or after a time."""
 
 
 class OffsetAdmin(AdminBase):
-    """Offsets."""
+    """Administration of offsets."""
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message kept in a queue."""
@@ -36,29 +36,29 @@ class OffsetAdmin(AdminBase):
         return await self._offsets.at_time(queue, timestamp_ms)
 
     async def progress(self, group: str, topic: str) -> tuple[QueueProgress, ...]:
-        """How far a group has come in each queue of a topic."""
+        """The progress of a group in each queue of a topic."""
         check_group(group)
         queues = (await self.route(topic)).read_queues
         return tuple(await asyncio.gather(*(self._progress(group, queue) for queue in queues)))
 
     async def group_progress(self, group: str) -> tuple[QueueProgress, ...]:
-        """How far a group has come in every queue of which it has committed an offset, sorted."""
+        """The progress of a group in every queue in which it has committed an offset, sorted."""
         check_group(group)
         brokers = await self._broker_names(None)
         answers = await self._at_leaders(brokers, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
         return by_queue(answers, f"progress of {group}", _parse_progress)
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Let a group go on from `offset` of a queue; members that are reading it now commit over that."""
+        """Commit an offset for a group; the next commit of a member that reads the queue now replaces it."""
         check_group(group)
         check_queue(queue)
         check_count(least=0, offset=offset)
         await self._offsets.commit(group, queue, offset)
 
     async def reset_offsets(self, group: str, topic: str, to: Where) -> dict[MessageQueue, int]:
-        """Let a group go on elsewhere in a topic; its members follow at once, wherever they run.
+        """Let a group continue at another position of a topic; connected members move there.
 
-        Until a member has read from there, brokers answer with the new offset whatever else is committed.
+        Until a member has read from there, brokers answer with the new offset, whatever is committed.
 
         Returns:
             The new offsets.
@@ -78,16 +78,16 @@ class OffsetAdmin(AdminBase):
             except ServerError as error:
                 if error.code not in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
                     raise
-                table |= await self._move(group, topic, broker, to)  # nobody is there to be told
+                table |= await self._move(group, topic, broker, to)  # no member is connected
             else:
                 table |= read(broker, "offsets after a reset", answer.body, _parse_offsets)
         return table
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:
-        """Let the group `target`, which exists, go on where `source` is in a topic.
+        """Let the group `target`, which must exist, continue at the offsets of `source` in a topic.
 
         Returns:
-            The offsets that were taken over; queues of which `source` has committed none are left as they are.
+            The offsets that were copied; queues in which `source` has committed none are left unchanged.
 
         Raises:
             GroupNotFoundError: a broker does not know `target`.
@@ -105,7 +105,7 @@ class OffsetAdmin(AdminBase):
         return QueueProgress(queue, committed, end)
 
     async def _move(self, group: str, topic: str, broker: str, to: Where) -> dict[MessageQueue, int]:
-        """As the broker would, queue by queue."""
+        """Reset offsets queue by queue, as the broker does when members are connected."""
         table = {}
         for queue in (await self.route(topic)).read_queues:
             if queue.broker == broker:
@@ -120,7 +120,7 @@ class OffsetAdmin(AdminBase):
 
 
 def _timestamp_ms(where: Where) -> int:
-    """As request 222 says it: -1 for the end."""
+    """The position as request 222 carries it: Unix ms, -1 for the end."""
     if isinstance(where, datetime):
         return unix_ms(where, "to")
     if where not in ("first", "last"):

@@ -1,4 +1,4 @@
-"""What administration answers, as values.
+"""The values that administration returns.
 
 Source: apache/rocketmq `remoting/.../protocol/{admin,body,subscription}`, `common/.../TopicConfig.java`.
 """
@@ -13,11 +13,12 @@ from ledgermq.remoting.codec.lenient_json import loads
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group has come in one queue.
+    """The progress of a group in one queue.
 
     Attributes:
-        committed: next offset to read; None when the group has never committed.
-        end: one past the newest message.
+        queue: the queue.
+        committed: offset that the group reads next; None when it has never committed one.
+        end: one past the offset of the newest message.
     """
 
     queue: MessageQueue
@@ -26,13 +27,13 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """Messages not yet handled, as far as committed."""
+        """Number of offsets from the committed one to the end."""
         return self.end - (self.committed or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic at one broker.
+    """The configuration of a topic at one broker.
 
     Attributes:
         permission: 4 may be read, 2 may be written, 6 both.
@@ -49,10 +50,13 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What a queue holds: the messages [first, end).
+    """The messages that a queue holds: offsets [first, end).
 
     Attributes:
-        last_stored_ms: when the newest was stored, Unix ms; 0 in an empty queue.
+        queue: the queue.
+        first: offset of the oldest message kept.
+        end: one past the offset of the newest message.
+        last_stored_ms: store time of the newest message in Unix milliseconds; 0 for an empty queue.
     """
 
     queue: MessageQueue
@@ -67,10 +71,10 @@ class GroupConfig:
 
     Attributes:
         may_consume: whether it may read at all.
-        may_broadcast: whether its members may each read everything.
-        is_ordered: whether POP gives it messages in order.
+        may_broadcast: whether it may use broadcasting.
+        is_ordered: whether POP delivers messages to it in order.
         retry_max: tries before a message becomes a dead letter.
-        retry_queue_count: queues of its retry topic; 0: what fails is dropped.
+        retry_queue_count: queues of its retry topic; 0: messages that fail are dropped.
         attributes: of RocketMQ 5.
     """
 
@@ -95,12 +99,12 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupConnections:
-    """Who is in a group, and what its members have said of themselves.
+    """The connected members of a group, and what their heartbeats told.
 
     Attributes:
         mode: CLUSTERING or BROADCASTING.
         start: RocketMQ's consumeFromWhere.
-        subscriptions: by topic, the expression.
+        subscriptions: the filter expression by topic.
     """
 
     members: tuple[GroupMember, ...]
@@ -112,13 +116,13 @@ class GroupConnections:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """What one consumer says of itself.
+    """The state of one consumer.
 
     Attributes:
         properties: its settings.
-        commits: its queues, and where it has committed (-1: not yet known).
-        rates: by topic, RocketMQ's ConsumeStatus.
-        stacks: where its threads or tasks are; None if not asked for.
+        commits: committed offset by queue of the consumer; -1 while unknown.
+        rates: RocketMQ's ConsumeStatus by topic.
+        stacks: stacks of its threads or tasks; None if they were not asked for.
     """
 
     properties: Mapping[str, str]
@@ -129,11 +133,12 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class HandledDirectly:
-    """What a consumer's handler made of a message that it was given by an administrator.
+    """The outcome of a message that a consumer handled for an administrator.
 
     Attributes:
         result: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION and so on.
-        remark: what the handler raised.
+        remark: the exception that the handler raised, as text.
+        spent_ms: milliseconds that the handler took.
     """
 
     result: str
@@ -147,7 +152,7 @@ class User:
 
     Attributes:
         kind: Super or Normal.
-        is_enabled: whether it may be used.
+        is_enabled: whether requests with this account are accepted.
     """
 
     name: str
@@ -157,13 +162,13 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a subject (`User:alice`) may do with a resource.
+    """Actions that a subject (`User:alice`) may, or may not, carry out on a resource.
 
     Attributes:
         resource: `Topic:orders`, `Topic:*`, `Group:shop*`, `Cluster:*`.
         actions: Pub, Sub, Create, Update, Delete, Get, List, All.
-        source_ips: addresses or networks it holds for; empty for all.
-        is_allowed: whether they are allowed or denied.
+        source_ips: client addresses or networks to which it applies; empty for all.
+        is_allowed: True: the actions are allowed; False: they are denied.
     """
 
     resource: str
@@ -176,7 +181,7 @@ class Policy:
 
 
 def parse_queue_key(key: str) -> MessageQueue:
-    """A map's key that is a queue's own JSON."""
+    """Parse a map's key that is a queue as JSON."""
     queue = loads(key)
     return MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
 

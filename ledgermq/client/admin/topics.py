@@ -18,7 +18,7 @@ PERM_MAX: Final = 7
 
 
 class TopicAdmin(AdminBase):
-    """Topics: made, changed, deleted, listed."""
+    """Creates, changes, deletes and lists topics."""
 
     async def create_topic(
         self,
@@ -35,13 +35,13 @@ class TopicAdmin(AdminBase):
         Args:
             topic: its name.
             queue_count: per broker.
-            cluster: whose brokers; None: all.
+            cluster: name of the cluster; None for the brokers of all clusters.
             permission: 4 may be read, 2 may be written, 6 both.
-            ordered: told to clients in the topic's configuration.
+            ordered: the flag `order` of the topic's configuration, which clients read.
             attributes: of RocketMQ 5, such as `{"message.type": "FIFO"}`.
 
         Returns:
-            Its route, once a nameserver tells it with all of its brokers.
+            The topic's route, once a nameserver has it with all of its brokers.
         """
         check_topic(topic)
         check_count(most=QUEUES_MAX, queue_count=queue_count)
@@ -68,7 +68,7 @@ class TopicAdmin(AdminBase):
         ordered: bool | None = None,
         attributes: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Change a topic at every broker that has it; what is not given stays.
+        """Change a topic at every broker that has it; None keeps a setting.
 
         Args:
             topic: its name.
@@ -102,14 +102,14 @@ class TopicAdmin(AdminBase):
             await self._put_topic(broker, new, changed)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Delete a topic from every broker (of that cluster) and from every nameserver. Its messages are gone."""
+        """Delete a topic and its messages from every broker (of that cluster) and from every nameserver."""
         check_topic(topic)
         await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
         ext = {"topic": topic} | ({} if cluster is None else {"clusterName": cluster})
         await self._at_nameservers(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
 
     async def topics(self, *, cluster: str | None = None) -> tuple[str, ...]:
-        """All topics that a nameserver knows (of a cluster), sorted; those of the system and of retries too."""
+        """The names of all topics of a cluster (None: of all), sorted; system and retry topics included."""
         if cluster is None:
             answer = await self._at_a_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         else:
@@ -129,13 +129,13 @@ class TopicAdmin(AdminBase):
         }
 
     async def topic_stats(self, topic: str) -> tuple[QueueStats, ...]:
-        """What each queue of a topic holds, sorted."""
+        """First offset, end and time of the newest message of each queue of a topic, sorted."""
         brokers = (await self.route(topic)).brokers
         answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
         return by_queue(answers, f"statistics of {topic}", _parse_stats)
 
     async def consumers_of(self, topic: str) -> tuple[str, ...]:
-        """Groups that have read a topic, or subscribe to it now, sorted."""
+        """The groups that have committed offsets in a topic or subscribe to it now, sorted."""
         brokers = (await self.route(topic)).brokers
         answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
         groups = set()
@@ -161,7 +161,7 @@ class TopicAdmin(AdminBase):
         await self._at_leader(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
 
     async def _route_with(self, topic: str, brokers: frozenset[str], queue_count: int) -> TopicRoute:
-        """The topic's route once it has all of its queues."""
+        """The topic's route once it has the queues of all brokers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._deadline_s
         while True:
@@ -185,7 +185,7 @@ def parse_topic_list(data: Any) -> set[str]:
 
 
 def attributes_text(changed: Mapping[str, str | None]) -> str:
-    """Changes of attributes as requests carry them: `+name=value,-name`.
+    """Encode changes of attributes for a request: `+name=value,-name`.
 
     Raises:
         InvalidArgumentError: a separator in a name or a value.

@@ -20,13 +20,13 @@ _ENABLED: Final = "enable"
 
 
 class UserAdmin(AdminBase):
-    """Users and policies; needs the rights of a super user where brokers ask for them."""
+    """Administration of users and policies; brokers with access control demand a super user for it."""
 
     async def create_user(self, name: str, password: str, kind: Kind = "Normal") -> None:
-        """Create an account; `Super` may do everything.
+        """Create an account; one of kind `Super` may do everything.
 
         Raises:
-            RefusedError: it exists.
+            RefusedError: the account exists already.
         """
         check_texts(password=password, kind=kind)
         await self._put_user(RequestCode.AUTH_CREATE_USER, name, password, kind, True)
@@ -34,10 +34,10 @@ class UserAdmin(AdminBase):
     async def update_user(
         self, name: str, *, password: str | None = None, kind: Kind | None = None, enabled: bool | None = None
     ) -> None:
-        """Change an account; what is not given stays.
+        """Change an account; None keeps a setting.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: there is no such account.
         """
         await self._put_user(RequestCode.AUTH_UPDATE_USER, name, password, kind, enabled)
 
@@ -47,7 +47,7 @@ class UserAdmin(AdminBase):
         await self._everywhere(RequestCode.AUTH_DELETE_USER, {"username": name})
 
     async def users(self, name_part: str = "") -> tuple[User, ...]:
-        """Accounts whose names contain that text, by the first broker that answers."""
+        """The accounts whose names contain `name_part`, as the first broker that answers knows them."""
         check_text(name_part, "name_part")
         ext = {"filter": name_part} if name_part else {}
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_USER, ext)
@@ -56,7 +56,7 @@ class UserAdmin(AdminBase):
         return read(where, "users", answer.body, lambda data: tuple(map(_parse_user, data)))
 
     async def create_policies(self, subject: str, policies: Sequence[Policy]) -> None:
-        """Let a subject (`User:alice`) do, or forbid it, what these say.
+        """Create the policies of a subject (`User:alice`).
 
         Raises:
             RefusedError: there is no such user, or a policy is malformed.
@@ -64,7 +64,7 @@ class UserAdmin(AdminBase):
         await self._put_policies(RequestCode.AUTH_CREATE_ACL, subject, policies)
 
     async def update_policies(self, subject: str, policies: Sequence[Policy]) -> None:
-        """As `create_policies`, for one who has some: those of the same resources are replaced."""
+        """Change the policies of a subject: those for the same resources are replaced."""
         await self._put_policies(RequestCode.AUTH_UPDATE_ACL, subject, policies)
 
     async def delete_policies(self, subject: str, resource: str | None = None) -> None:
@@ -74,7 +74,10 @@ class UserAdmin(AdminBase):
         await self._everywhere(RequestCode.AUTH_DELETE_ACL, ext)
 
     async def policies(self, subject_part: str = "", resource_part: str = "") -> dict[str, tuple[Policy, ...]]:
-        """Policies by subject, of those that contain these texts, by the first broker that answers."""
+        """Policies by subject, as the first broker that answers knows them.
+
+        Only subjects that contain `subject_part` and resources that contain `resource_part` are listed.
+        """
         check_texts(subject_part=subject_part, resource_part=resource_part)
         ext = pruned({"subjectFilter": subject_part or None, "resourceFilter": resource_part or None})
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_ACL, ext)

@@ -1,9 +1,7 @@
-"""The queues of one consumer that are ours now: a reader each, and how they come and go.
+"""The queues that are assigned to one consumer now: each has a reader; how queues are taken over and given up.
 
-    Membership ── take_over ──> a reader per queue ── ready, in turn ──> take
-                                     given up: no more is read, handlers end, what is handled is committed
-
-What is taken in which order is `Turns`' part.
+Membership ── take_over ──> a reader per queue ──> Turns: messages of the queues in turn
+                            given up: reading stops, handlers end, handled offsets are committed, locks released
 """
 
 import asyncio
@@ -28,12 +26,12 @@ from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
 _log: Final = logging.getLogger(__name__)
 
 LEAVING_DEADLINE_S: Final = 5.0
-HANDOVER_S: Final = 0.5  # in which the member that had a queue before us hears of us, and commits what it has handled
-HANDLERS_WAIT_S: Final = 0.4  # for handlers of a queue that is given up, before its offset is committed
-ORDERED_WAIT_S: Final = 30.0  # likewise, when the next member must not begin before they have ended
+HANDOVER_S: Final = 0.5  # for the queue's former member to hear of the change and commit what it has handled
+HANDLERS_WAIT_S: Final = 0.4  # for the handlers of a queue that is given up, before its offset is committed
+ORDERED_WAIT_S: Final = 30.0  # the same where the next member must not begin before they have ended
 
 OnQueuesChanged = Callable[[tuple[MessageQueue, ...]], Awaitable[None] | None]
-"""Told of queues; may be a coroutine function."""
+"""Called with queues that come or go; a function or a coroutine function."""
 
 
 class AssignedQueues:
@@ -43,13 +41,13 @@ class AssignedQueues:
         session: open.
         group: consumer group.
         subscriptions: by topic.
-        start: where to begin where the group has never committed.
-        prefetch: how far to read ahead.
-        commits: where offsets are kept.
-        commits_on_leaving: whether what is handled of a queue is committed when it is given up.
-        on_assigned: told of queues that have come.
-        on_revoked: told of queues that go, before they do.
-        figures: where pulls are counted.
+        start: where to begin in queues in which the group has never committed.
+        prefetch: bounds reading ahead.
+        commits: commits offsets.
+        commits_on_leaving: whether the handled offset of a queue is committed when the queue is given up.
+        on_assigned: called with queues that were taken over.
+        on_revoked: called with queues before they are given up.
+        figures: counts pulls.
 
     Attributes:
         turns: the readers of the queues, and the messages in turn.
@@ -93,7 +91,7 @@ class AssignedQueues:
         return self._locks
 
     def _introduce_to(self, address: str) -> None:
-        """A broker has lost, or never had, our subscription."""
+        """A broker does not know our subscription: send it a heartbeat."""
         self.spawn(self._introduce(address), f"heartbeat to {address}")
 
     async def _introduce(self, address: str) -> None:
@@ -102,7 +100,7 @@ class AssignedQueues:
     # -- queues come and go
 
     async def take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
-        """Make these the queues of the topic that are ours; returns when the others are given up."""
+        """Assign exactly these queues of the topic to us; returns when the others are given up."""
         async with self._changing:
             await self._take_over(topic, queues, alone)
 
@@ -121,9 +119,9 @@ class AssignedQueues:
         await self._tell("on_assigned", self._on_assigned, new)
 
     async def give_up(self, queues: Sequence[MessageQueue]) -> None:
-        """Stop reading these, and commit what is handled of them.
+        """Stop reading these queues, and commit what is handled of them.
 
-        Those that are handled in order are left in peace: others get them when our handlers have ended.
+        With locks, each goes on in a task of its own: the lock is released when the queue's handlers have ended.
         """
         await self._tell("on_revoked", self._on_revoked, tuple(queues))
         readers = [self.turns.remove(queue) for queue in queues if queue in self.turns]
@@ -137,7 +135,7 @@ class AssignedQueues:
                 leaving.add_done_callback(functools.partial(self._left, reader.queue))
 
     async def lock_all(self) -> None:
-        """From now on queues are ours only under a lock; those that are ours already are begun again."""
+        """From now on read queues only under their locks; the present ones are given up and begun again."""
         async with self._changing:
             if self._locks is not None:
                 return
@@ -155,7 +153,7 @@ class AssignedQueues:
                 await reader.begun.wait()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """A new leader is asked at once; it knows no locks."""
+        """There is a new leader: pull from it at once, and renew the locks, which it does not know."""
         self._renewal_due.set()
         for reader in self.turns.readers():
             if reader.queue.broker == broker:
@@ -237,7 +235,7 @@ class AssignedQueues:
                     self._begin(queue, 0.0)
 
     async def _tell(self, name: str, listener: OnQueuesChanged | None, queues: tuple[MessageQueue, ...]) -> None:
-        """What the listener raises is the program's own: it is told where it waits for messages."""
+        """Call a listener; an exception of it is raised where the program waits for messages."""
         if listener is None or not queues:
             return
         try:
@@ -258,20 +256,20 @@ class AssignedQueues:
     # -- tasks
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run it until `close`; should it fail, the program is told."""
+        """Run a background task until `close`; its failure is raised where the program waits for messages."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def cancel(self, *tasks: asyncio.Task[None]) -> None:
-        """Cancel some of what runs; returns when they have ended."""
+        """Cancel tasks; returns when they have ended."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """One that ends has met what nobody thought of, and must not do so in silence."""
+        """A background task has ended; a failure is a bug, and is logged and raised to the program."""
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         if failure is not None:

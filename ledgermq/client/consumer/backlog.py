@@ -1,11 +1,11 @@
-"""Messages of one queue on their way: read ahead, in hand, handled. Pure.
+"""The messages of one queue between broker and program: read ahead, in hand, handled. Without I/O.
 
         handled                                    next_offset
     ------|-------- - - -------|----------------------|------------>  queue offsets
           | in hand, some done | in the buffer        | asked for next
 
-Messages may be done in any order. What may be committed is the smallest offset that is not done: what lies behind it
-comes again after a restart, if it was done or not. What was filtered out needs no handling.
+Messages may be done in any order. The offset that may be committed is the smallest that is not done: after a restart,
+everything from there on is read again, done or not. Messages that the filter left out need no handling.
 """
 
 import collections
@@ -14,13 +14,13 @@ from ledgermq.client.core.message import Message
 
 
 class Backlog:
-    """One queue's.
+    """The backlog of one queue.
 
     Attributes:
-        buffer: read ahead, in order.
-        in_hand: taken and not done, by offset, in order.
-        next_offset: what the broker is to be asked for next; None until it is known where to begin.
-        is_dropped: the queue is not ours any more.
+        buffer: messages read ahead, in order.
+        in_hand: messages taken and not done, by offset, in order.
+        next_offset: offset to pull from next; None until the start is known.
+        is_dropped: whether the queue is not ours any more.
     """
 
     __slots__ = ("_last_offset", "buffer", "in_hand", "is_dropped", "next_offset")
@@ -34,50 +34,50 @@ class Backlog:
 
     @property
     def handled(self) -> int | None:
-        """Everything before this offset is handled; None until it is known where to begin."""
+        """The offset before which everything is handled; None until the start is known."""
         if self.in_hand:
             return next(iter(self.in_hand))
         return self.buffer[0].queue_offset if self.buffer else self.next_offset
 
     @property
     def span(self) -> int:
-        """Offsets from the smallest that is not done to the last one read; 0 with nothing on its way."""
+        """Number of offsets from the smallest that is not done to the last one read; 0 with no message here."""
         if not self.in_hand and not self.buffer:
             return 0
         return self._last_offset + 1 - (self.handled or 0)
 
     def add(self, messages: list[Message]) -> None:
-        """They were read, in order."""
+        """Append messages that were pulled, in order."""
         self.buffer.extend(messages)
         self._last_offset = messages[-1].queue_offset
 
     def take(self) -> Message:
-        """The next message, in hand from now on; there is one."""
+        """Move the next message from the buffer, which must not be empty, to those in hand; returns it."""
         message = self.buffer.popleft()
         self.in_hand[message.queue_offset] = message
         return message
 
     def done(self, message: Message) -> None:
-        """This one is handled; nothing happens when it is not in hand any more."""
+        """Mark a message as handled; does nothing when it is not in hand any more."""
         if self.in_hand.get(message.queue_offset) is message:
             del self.in_hand[message.queue_offset]
 
     def is_wanted(self, message: Message) -> bool:
-        """Whether this one is still to be handled: in hand, not moved away from, of a queue that is ours."""
+        """Whether the message is still to be handled: it is in hand, and the queue is ours."""
         return not self.is_dropped and self.in_hand.get(message.queue_offset) is message
 
     def all_done(self) -> None:
-        """Everything in hand is handled."""
+        """Mark everything in hand as handled."""
         self.in_hand.clear()
 
     def move(self, offset: int) -> None:
-        """Go on at `offset`, whatever is on its way; what is in hand does not count when it is done."""
+        """Continue at `offset`: forget what is buffered and in hand; marking the latter done has no effect."""
         self.buffer.clear()
         self.in_hand.clear()
         self.next_offset = offset
 
     def drop(self) -> None:
-        """Forget what is in the buffer: the queue is no longer ours. What is in hand may still be done."""
+        """Forget the buffer, since the queue is no longer ours. Messages in hand may still be marked as done."""
         self.is_dropped = True
         if self.buffer:
             self.next_offset = self.buffer[0].queue_offset

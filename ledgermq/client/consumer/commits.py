@@ -1,4 +1,4 @@
-"""Commits: what is handled of each queue becomes the group's offset at the leader."""
+"""Commits: they store the handled offset of each queue as the group's offset at the queue's broker."""
 
 import asyncio
 import logging

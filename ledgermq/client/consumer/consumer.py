@@ -1,4 +1,4 @@
-"""The consumer: a member of a group, which shares the queues of its topics among its members.
+"""The consumer: a member of a group whose members share the queues of their topics.
 
 Membership ── our queues ──> AssignedQueues: a QueueReader each ──> async for message in consumer
                                    ^ start, commit                └─> consumer.run(handler)
@@ -32,6 +32,7 @@ from ledgermq.client.consumer.sending_back import TO_DEAD_LETTERS, SendingBack, 
 from ledgermq.client.consumer.serving import Serving
 from ledgermq.client.consumer.signals import Signals, stopped_by
 from ledgermq.client.consumer.topic_figures import TopicFigures
+from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.callbacks import Callback
 from ledgermq.client.core.checks import (
     COUNT_MAX,
@@ -67,7 +68,7 @@ BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's: the next life finds the 
 
 
 class _Parts(NamedTuple):
-    """What an open consumer is made of.
+    """The parts of an open consumer.
 
     Attributes:
         background: the tasks that share out the queues and commit now and then.
@@ -76,6 +77,7 @@ class _Parts(NamedTuple):
 
     commits: Commits
     queues: AssignedQueues
+    turns: Turns
     membership: Membership | Everything
     serving: Serving
     background: list[asyncio.Task[None]]
@@ -90,33 +92,35 @@ class Consumer:
                 print(message.tags, message.body)
 
         async with Consumer("127.0.0.1:9876", "shop", "orders") as consumer:
-            await consumer.run(handle, concurrency=16)        # side by side, failures are tried again
+            await consumer.run(handle, concurrency=16)        # 16 at a time, failures are tried again
 
-    **At least once.** Iterating, a message counts as handled when the next one is asked for, when `commit` is called,
-    or when the `async with` block ends without an exception; with a handler, when that returns. What is handled is
-    committed every `auto_commit_s`, by `commit`, when a queue goes to another member, and on closing. What was not
-    committed is delivered again to whoever reads the queue next; within a queue the order is kept. One task iterates
-    over a consumer.
+    **At least once.** While iterating, a message counts as handled when the next one is asked for, when `commit` is
+    called, or when the `async with` block ends without an exception; with a handler, when the handler returns. Handled
+    offsets are committed every `auto_commit_s` seconds, by `commit`, when a queue goes to another member, and on
+    closing. Messages that were not committed are delivered again to the queue's next member; within a queue the order
+    is kept. Only one task may iterate over a consumer.
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
         group: consumer group; all its members subscribe to the same topics.
-        topics: a topic, several, or by topic a tag expression or an `Sql` condition: `{"orders": "fruit || nuts"}`.
-        mode: `clustering`: the members share the messages; `broadcasting`: each gets all of them.
-        start: where to begin in a queue from which the group has never committed.
-        auto_commit_s: how often what is handled is committed; None: only by `commit`, and never by itself.
-        prefetch_messages: read ahead per queue.
-        prefetch_bytes: read ahead in all.
-        on_assigned: told of queues that have become ours; a function or a coroutine function.
-        on_revoked: told of queues that go to others, before what is handled of them is committed.
-        offsets_dir: in broadcasting, where this member keeps its offsets; RocketMQ's own place by default.
-        attempt_timeout_s: for one try of a request.
-        deadline_s: for a request with its retries, such as `commit`.
-        tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
-        credentials: signs every request, for brokers that ask who sends it.
+        topics: a topic, several, or a mapping from topic to tag expression or `Sql` condition:
+            `{"orders": "fruit || nuts"}`.
+        mode: `clustering`: the members share the messages; `broadcasting`: each member gets all of them.
+        start: where to begin in a queue in which the group has never committed.
+        auto_commit_s: seconds between commits of handled offsets; None: only `commit` commits.
+        prefetch_messages: messages read ahead per queue.
+        prefetch_bytes: bytes read ahead for all queues together.
+        on_assigned: called with queues that were assigned to this member; a function or a coroutine function.
+        on_revoked: called with queues that go to other members, before their handled offsets are committed.
+        offsets_dir: folder for this member's offsets in broadcasting; default: that of RocketMQ's client.
+        attempt_timeout_s: seconds for one try of a request.
+        deadline_s: seconds for a request with its retries, such as `commit`.
+        tls: False: plain connections; True: TLS with the system's authorities; or an `ssl.SSLContext`, which may hold
+            a client certificate.
+        credentials: sign every request, for brokers with access control.
 
     Raises:
-        InvalidArgumentError: an address, a name, an expression, the mode or the start is malformed.
+        InvalidArgumentError: an argument is invalid; names it.
     """
 
     def __init__(
@@ -210,7 +214,7 @@ class Consumer:
         for topic in self._subscriptions:
             self._session.routes.route(topic)  # follows it
         if self._auto_commit_s is not None:
-            commits = parts.commits.run(self._auto_commit_s, parts.queues.turns.readers)
+            commits = parts.commits.run(self._auto_commit_s, parts.turns.readers)
             parts.background.append(parts.queues.spawn(commits, "commits"))
         if self._start == "last":
             try:
@@ -256,12 +260,12 @@ class Consumer:
             await self._close(parts)
 
     def stop(self) -> None:
-        """Give no further message: iteration ends, and `run` returns when its handlers have. Still open after that."""
+        """Deliver no further message: iteration ends, and `run` returns when its handlers have. It stays open."""
         self._stopping = True
         if self._parts is not None:
             if self._parts.serving.handling is not None:
                 self._parts.serving.handling.stop()
-            self._parts.queues.turns.wake()
+            self._parts.turns.wake()
 
     # -- reading
 
@@ -269,24 +273,26 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message; waits for one. Ends when the consumer is stopped or closed.
+        """Wait for the next message; iteration ends when the consumer is stopped or closed.
 
         Raises:
-            ClosedError: a handler runs, which gets the messages; or it was never opened.
-            LedgerMQError: a queue cannot be read for a reason that does not pass (permission, unknown group).
+            ClosedError: a handler runs and gets the messages, or the consumer was never opened.
+            LedgerMQError: a queue cannot be read, and retrying does not help (permission, unknown group).
         """
         self._finish()
         if not self._was_opened:
             self._opened()
         while (parts := self._parts) is not None and not self._stopping:
             _check_unhandled(parts)
-            if parts.queues.turns.has_message:
+            if parts.turns.has_message:
                 return self._take(parts)
-            await parts.queues.turns.wait_more()
+            await parts.turns.wait_more()
         raise StopAsyncIteration
 
     async def get_many(self, count_max: int, wait_s: float = 1.0) -> list[Message]:
-        """Up to `count_max` messages, those of one queue in order: as soon as there are any, else after `wait_s`.
+        """Up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds without one.
+
+        Messages of one queue are in order.
 
         Raises:
             ClosedError: the consumer is closed, or a handler runs.
@@ -299,21 +305,21 @@ class Consumer:
         _check_unhandled(parts)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not parts.queues.turns.has_message and not self._stopping:
-                    await parts.queues.turns.wait_more()
+                while not parts.turns.has_message and not self._stopping:
+                    await parts.turns.wait_more()
         messages: list[Message] = []
-        while parts.queues.turns.has_message and len(messages) < count_max and not self._stopping:
+        while parts.turns.has_message and len(messages) < count_max and not self._stopping:
             messages.append(self._take(parts))
         return messages
 
     async def batches(self, count_max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:
         """Lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.
 
-        What was gathered when it is cancelled is given again.
+        Messages gathered so far when it is cancelled are delivered again.
 
         Args:
-            count_max: at which a list is full.
-            wait_s: how long to wait for more once there is one.
+            count_max: length of a full list.
+            wait_s: seconds to wait for more after the first message.
 
         Raises:
             LedgerMQError: as in iteration.
@@ -324,61 +330,63 @@ class Consumer:
             batch = [message]
             deadline = asyncio.get_running_loop().time() + wait_s
             while len(batch) < count_max and (parts := self._parts) is not None and not self._stopping:
-                if parts.queues.turns.has_message:
+                if parts.turns.has_message:
                     batch.append(self._take(parts))
-                elif not await self._more_by(parts.queues, deadline):
+                elif not await self._more_by(parts.turns, deadline):
                     break
             yield batch
 
-    async def _more_by(self, queues: AssignedQueues, deadline: float) -> bool:
-        """Whether to look again, while a batch is gathered: it must not be lost with what ends the waiting."""
+    async def _more_by(self, turns: Turns, deadline: float) -> bool:
+        """Whether there may be more messages for a batch; the batch is kept whatever ends the waiting."""
         try:
             async with asyncio.timeout_at(deadline):
-                await queues.turns.wait_more()
+                await turns.wait_more()
         except TimeoutError:
             return False
         except asyncio.CancelledError:
             self._in_hand.clear()
-            queues.turns.rewind()
+            turns.rewind()
             raise
         except Exception as failure:
-            queues.turns.on_failed(failure)  # told when the next batch is asked for
+            turns.on_failed(failure)  # told when the next batch is asked for
             return False
         return True
 
     async def commit(self) -> None:
-        """Commit everything that was delivered, the message in hand included; with a handler, what it has handled.
+        """Commit every message delivered so far, the last one included; with a handler, those that it has handled.
+
+        It ends within `deadline_s`, also when an earlier commit is still under way.
 
         Raises:
-            LedgerMQError: a leader has not taken it in time; the offsets stay to be committed.
+            LedgerMQError: a broker has not accepted an offset in time; it will be committed with the next commit.
         """
         parts = self._opened()
         self._finish()
-        await parts.commits.commit(parts.queues.turns.readers())
+        await parts.commits.commit(parts.turns.readers())
 
     # -- queues
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that are ours now."""
-        return frozenset(reader.queue for reader in (self._parts.queues.turns.readers() if self._parts else ()))
+        """The queues that are assigned to this member now."""
+        return frozenset(reader.queue for reader in (self._parts.turns.readers() if self._parts else ()))
 
     @property
     def positions(self) -> Mapping[MessageQueue, int]:
-        """Of each queue that is ours, the smallest offset that is not handled, as far as known."""
-        readers = self._parts.queues.turns.readers() if self._parts else []
+        """The smallest offset that is not handled, by queue of ours; queues whose start is unknown are left out."""
+        readers = self._parts.turns.readers() if self._parts else []
         return {reader.queue: reader.handled for reader in readers if reader.handled is not None}
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Give no messages of these queues (of all that are ours, without any) until `resume`."""
-        self._opened().queues.turns.pause(_checked(queues) or self.assignment)
+        """Deliver no messages of these queues until `resume`; without arguments, of all queues that are ours."""
+        self._opened().turns.pause(_checked(queues) or self.assignment)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Give messages of these queues (of all that are ours, without any) again."""
-        self._opened().queues.turns.resume(_checked(queues) or self.assignment)
+        """Deliver messages of these queues again; without arguments, of all queues that are ours."""
+        self._opened().turns.resume(_checked(queues) or self.assignment)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset of a queue of ours. It counts as handled up to there, and is committed so.
+        """Continue at this offset of a queue of ours. Everything before counts as handled, and is committed so.
 
         Raises:
             InvalidArgumentError: the queue is not ours, or the offset is negative.
@@ -387,17 +395,17 @@ class Consumer:
         check_count(least=-COUNT_MAX, offset=offset)
         if offset < 0:
             raise InvalidArgumentError(f"offset {offset} of {queue} is negative")
-        self._opened().queues.turns.reader(queue).move(offset)
+        self._opened().turns.reader(queue).move(offset)
 
     async def seek_to_time(self, when: datetime) -> None:
-        """Go on, in every queue that is ours, at the first message stored at or after a time.
+        """Continue, in every queue that is ours, at the first message stored at or after a time.
 
         Raises:
             InvalidArgumentError: a time without a time zone.
-            LedgerMQError: a leader does not tell where that is.
+            LedgerMQError: a broker did not tell the offset of that time.
         """
         parts = self._opened()
-        readers, timestamp_ms = parts.queues.turns.readers(), unix_ms(when, "when")
+        readers, timestamp_ms = parts.turns.readers(), unix_ms(when, "when")
         offsets = await asyncio.gather(*(parts.commits.offsets.at_time(r.queue, timestamp_ms) for r in readers))
         for reader, offset in zip(readers, offsets):
             reader.move(offset)
@@ -415,26 +423,26 @@ class Consumer:
         timeout_s: float = TIMEOUT_S,
         stop_on: Signals = (),
     ) -> None:
-        """Let a coroutine function handle every message, until `stop` or `close` is called.
+        """Call a coroutine function with every message, until `stop` or `close` is called.
 
-        A message whose handler raises is tried again: after a delay, sent back to the broker, or in its place where an
-        order is asked for. `Retry` says when, `DeadLetter` that it is hopeless. What has used up its tries goes to
-        `%DLQ%<group>`.
+        A message whose handler raises is tried again: it is sent back to the broker, which delivers it after a delay,
+        or with an order it is retried in its place. A handler raises `Retry` to choose the delay, and `DeadLetter` for
+        a message that can never be handled. After its last try a message goes to `%DLQ%<group>`.
 
         Args:
-            handler: is given one message.
-            concurrency: how many may be in hand at once.
-            order: `none`; `key`: those of one key one after another; `queue`: those of one queue, under its lock.
-            key: of a message, for `order="key"`; by default its sharding key, else its first business key.
-            tries_max: None: as the group's settings say (16), with an order 16.
-            timeout_s: a handler that takes longer is cancelled, and has failed.
-            stop_on: signals at which to `stop`, such as `signal.SIGTERM`.
+            handler: called with one message.
+            concurrency: most handlers that run at once.
+            order: `none`; `key`: messages of one key one after another; `queue`: those of one queue, under its lock.
+            key: returns the key of a message, for `order="key"`; default: its sharding key, else its first key.
+            tries_max: tries before a message is a dead letter; None: the group's settings (16), with an order 16.
+            timeout_s: seconds after which a handler is cancelled and counts as failed.
+            stop_on: signals that call `stop`, such as `signal.SIGTERM`.
 
         Raises:
-            InvalidArgumentError: an option makes no sense, or the handler is not a coroutine function.
-            ClosedError: not open, or it runs already.
-            LedgerMQError: a queue cannot be read for a reason that does not pass.
-            Exception: what `key` has raised; handlers under way are cancelled, and their messages come again.
+            InvalidArgumentError: an option is invalid, or the handler is not a coroutine function.
+            ClosedError: the consumer is not open, or a handler runs already.
+            LedgerMQError: a queue cannot be read, and retrying does not help.
+            Exception: raised by `key`; handlers under way are cancelled, and their messages delivered again.
         """
         options = HandlingOptions(concurrency, order, key, tries_max, timeout_s)
         options.check()
@@ -454,35 +462,39 @@ class Consumer:
                     await handling.run()
         finally:
             parts.serving.handling = None
-            parts.queues.turns.rewind()
+            parts.turns.rewind()
             if handling.then_close:
                 await self.close()
 
     async def retry(self, message: Message, after_s: float | None = None) -> None:
-        """Send a message back: the group gets it again after about that time, at most 2 h; this copy is handled.
+        """Send a message back to the broker, which delivers it to the group again; this copy counts as handled.
+
+        Args:
+            message: a message of this consumer.
+            after_s: seconds, rounded up to a level of RocketMQ's delays (1 s to 2 h); None: the broker decides.
 
         Raises:
-            LedgerMQError: it could not be sent back: leave it unhandled.
+            LedgerMQError: it could not be sent back, and is not handled: do not commit it.
         """
         if after_s is not None:
             check_wait(after_s=after_s)
         await self._send_back(message, delay_level(after_s))
 
     async def dead_letter(self, message: Message) -> None:
-        """Put a message among the group's dead letters; this copy is handled.
+        """Move a message to the group's dead letters; this copy counts as handled.
 
         Raises:
-            LedgerMQError: it could not be sent there: leave it unhandled.
+            LedgerMQError: it could not be moved, and is not handled: do not commit it.
         """
         await self._send_back(message, TO_DEAD_LETTERS)
 
     # -- inside
 
     async def _close(self, parts: _Parts) -> None:
-        """Whatever happens on the way, a cancellation too: who is not there must not be taken for a member."""
+        """Close the parts, and leave the group whatever happens, so that the others get the queues at once."""
         async with parts.closing:
             if self._parts is not parts:
-                return  # somebody else's call has done it
+                return  # another call of `close` has done it
             try:
                 await parts.queues.close(*parts.background)
             finally:
@@ -509,7 +521,7 @@ class Consumer:
         subscriptions = self._subscriptions.values()
         serving = Serving(group, queues, commits, self._figures, subscriptions, self._settings, membership.look)
         following = queues.spawn(membership.run(), f"membership of {group}")
-        return _Parts(commits, queues, membership, serving, [following], asyncio.Lock())
+        return _Parts(commits, queues, queues.turns, membership, serving, [following], asyncio.Lock())
 
     def _offsets(self) -> QueueOffsets:
         session = self._session
@@ -521,7 +533,7 @@ class Consumer:
         self._opened()
         check_kind(Message, message=message)
         if self._mode == "broadcasting":
-            raise InvalidArgumentError("nothing is sent back in broadcasting")
+            raise InvalidArgumentError("mode is 'broadcasting', where messages cannot be sent back")
         await SendingBack(self._session, self._group).send_back(message, level, None)
 
     def _opened(self) -> _Parts:
@@ -530,7 +542,7 @@ class Consumer:
         return self._parts
 
     def _take(self, parts: _Parts) -> Message:
-        reader, message = parts.queues.turns.take()
+        reader, message = parts.turns.take()
         self._in_hand.add(reader)
         return message
 
@@ -540,7 +552,7 @@ class Consumer:
                 reader.finish()
         self._in_hand.clear()
 
-    # -- what others say
+    # -- requests and events
 
     def _on_request(self, connection: Connection, command: Command) -> None:
         if self._parts is None:
@@ -561,7 +573,7 @@ class Consumer:
         return consumer_heartbeat(client_id, self._group, self._start, self._subscriptions.values(), self._mode)
 
     def _settings(self) -> dict[str, str]:
-        """RocketMQ's names of what administrators read."""
+        """The settings that administrators read (307), under RocketMQ's names."""
         is_ordered = self._parts is not None and self._parts.queues.locks is not None
         return {
             "PROP_CLIENT_VERSION": CLIENT_VERSION,

@@ -1,12 +1,13 @@
-"""Handlers: many messages in hand at once, in the order asked for, each done, sent back or tried again.
+"""Runs a handler over messages: several at once, in the order asked for; failures are sent back or tried again.
 
-| order | side by side | a failure |
+| order | handled at the same time | a message whose handler raises |
 |---|---|---|
-| none | any messages | is sent back, and comes again after a delay, among others |
+| none | any messages | is sent back, and delivered again after a delay, among others |
 | key | messages of different keys | is tried again in its place; its key waits, other keys go on |
 | queue | messages of different queues, each queue under its broker's lock | is tried again in its place |
 
-What has used up its tries becomes a dead letter. An offset is committed once everything before it is handled.
+After its last try a message becomes a dead letter. A message that can neither be handled nor sent back stays in hand,
+and is tried again here. An offset is committed once everything before it is handled.
 """
 
 import asyncio
@@ -31,31 +32,31 @@ from ledgermq.message.properties import SHARDING_KEY
 _log: Final = logging.getLogger(__name__)
 
 Handler = Callable[[Message], Awaitable[None]]
-"""Handles one message; it is handled when this returns, and not when it raises."""
+"""Handles one message: the message is handled when this returns, and is tried again when it raises."""
 
 Order = Literal["none", "key", "queue"]
-"""Which messages are handled one after another: none, those of one key, those of one queue."""
+"""Which messages are handled one after another: none, those of the same key, those of the same queue."""
 
 KeyOf = Callable[[Message], Hashable]
-"""The key of a message; those with the key None are in no order."""
+"""Returns the key of a message; messages with the key None have no order."""
 
 CONCURRENCY: Final = 16
 CONCURRENCY_MAX: Final = 65_536  # each is a task
 TRIES_LIMIT: Final = (1 << 31) - 1
 HANDLER: Final = "handler"
 TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
-WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key's turn, or for another try
+WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key, or for another try
 AGAIN_AFTER_S: Final = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
 AGAIN_AFTER_MAX_S: Final = 30.0
 NOT_SENT_BACK_S: Final = 5.0
 
 
 class Retry(Exception):
-    """Raised by a handler: not now, let me have this message again.
+    """Raised by a handler that wants the message again later.
 
     Args:
-        after_s: when. Sent back, it comes after the shortest of RocketMQ's delays that is not less (1 s to 2 h);
-            in order, it is tried again after that time, at most 30 s. None: as the broker decides, or after 1 s.
+        after_s: seconds until then. Without an order, rounded up to a level of RocketMQ's delays (1 s to 2 h); with
+            one, at most 30 s. None: the broker decides, or with an order 1 s.
 
     Raises:
         InvalidArgumentError: a negative time.
@@ -69,7 +70,7 @@ class Retry(Exception):
 
 
 class DeadLetter(Exception):
-    """Raised by a handler: this message can never be handled; put it into the group's dead letters."""
+    """Raised by a handler for a message that can never be handled: it is moved to the group's dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,10 @@ class HandlingOptions:
     timeout_s: float = TIMEOUT_S
 
     def check(self) -> None:
-        """Refuse what makes no sense.
+        """Check the options.
 
         Raises:
-            InvalidArgumentError: names it.
+            InvalidArgumentError: an option is invalid; names it.
         """
         check_count(most=CONCURRENCY_MAX, concurrency=self.concurrency)
         check_seconds(timeout_s=self.timeout_s)
@@ -96,11 +97,11 @@ class HandlingOptions:
         if self.order not in ("none", "key", "queue"):
             raise InvalidArgumentError(f"order is {self.order!r}, not 'none', 'key' or 'queue'")
         if self.key is not None and self.order != "key":
-            raise InvalidArgumentError(f"a key is given, and the order is {self.order!r}")
+            raise InvalidArgumentError(f"a key is given, but order is {self.order!r}: it needs order='key'")
 
 
 def key_of(message: Message) -> Hashable:
-    """The sharding key, else the first business key; None without both."""
+    """The default key: the sharding key, else the first business key, else None."""
     sharding_key = message.properties.get(SHARDING_KEY)
     if sharding_key is not None:
         return sharding_key
@@ -111,8 +112,9 @@ class _Taken(NamedTuple):
     """A message that is in hand.
 
     Attributes:
-        key: None without an order by keys.
-        tries: that have failed so far, elsewhere too.
+        reader: of the message's queue.
+        key: its key; None without `order="key"`.
+        tries: failed tries so far, those of other members included.
     """
 
     reader: QueueReader
@@ -125,14 +127,14 @@ class Handling:
     """Runs one handler over a consumer's messages.
 
     Args:
-        queues: where messages come from.
-        handler: whose they are.
-        back: sends back what failed; None where nothing is retried (broadcasting).
+        queues: gives the messages.
+        handler: called with each.
+        back: sends failed messages back; None in broadcasting, where nothing is retried.
         options: order, concurrency and the like.
-        figures: what became of them, by topic.
+        figures: counts handled and failed messages by topic.
 
     Attributes:
-        then_close: a handler has closed the consumer: to be done when handlers have ended.
+        then_close: a handler has called `Consumer.close`, which is to be done when the handlers have ended.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Handling:
         figures: TopicFigures,
     ) -> None:
         self._queues = queues
+        self._turns = queues.turns
         self._handler = handler
         self._back = back
         self._options = options
@@ -158,10 +161,10 @@ class Handling:
         self.then_close = False
 
     async def run(self) -> None:
-        """Handle messages until `stop`, or until cancelled; handlers under way are cancelled with it.
+        """Handle messages until `stop`; when it is cancelled, the handlers under way are cancelled, too.
 
         Raises:
-            LedgerMQError: a queue cannot be read for a reason that does not pass.
+            LedgerMQError: a queue cannot be read, and retrying does not help.
         """
         workers = [asyncio.ensure_future(self._work()) for _ in range(self._options.concurrency)]
         try:
@@ -175,15 +178,15 @@ class Handling:
                 timer.cancel()
 
     def stop(self) -> None:
-        """Begin with no further message; `run` returns when those in hand are through."""
+        """Begin no further message; `run` returns when the handlers under way have ended."""
         self._stopping.set()
-        self._queues.turns.wake()
+        self._turns.wake()
 
     async def handle_once(self, message: Message) -> BaseException | None:
-        """Let the handler have a message; what it raised.
+        """Call the handler with a message; returns the exception that it raised, None if it did not.
 
         Raises:
-            InvalidArgumentError: the handler cannot be awaited.
+            InvalidArgumentError: the handler is not a coroutine function.
         """
         try:
             async with asyncio.timeout(self._options.timeout_s):
@@ -196,7 +199,7 @@ class Handling:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return error  # of something that the handler has awaited: nobody has cancelled us
+            return error  # something that the handler awaited was cancelled, not this task
         except Exception as error:
             return error
         raise InvalidArgumentError(f"handler {self._handler!r} is not a coroutine function: use `async def`")
@@ -225,24 +228,24 @@ class Handling:
                 if taken.reader.backlog.is_wanted(taken.message):
                     return taken
                 self._pass_on(taken)
-            if self._taken_count < self._window and self._queues.turns.has_message:
+            if self._taken_count < self._window and self._turns.has_message:
                 taken = self._take()
                 if self._may_begin(taken):
                     return taken
                 continue
-            await self._queues.turns.wait_more()
+            await self._turns.wait_more()
         return None
 
     def _take(self) -> _Taken:
-        reader, message = self._queues.turns.take()
+        reader, message = self._turns.take()
         key = self._key(message) if self._options.order == "key" else None
         self._taken_count += 1
         return _Taken(reader, message, key, message.reconsume_times)
 
     def _may_begin(self, taken: _Taken) -> bool:
-        """Whether it is its turn; if not, it will be."""
+        """Whether its handler may begin now; if not, it waits in the lane of its key."""
         if self._options.order == "queue":
-            self._queues.turns.hold(taken.reader)
+            self._turns.hold(taken.reader)
         elif taken.key is not None:
             lane = self._lanes.get(taken.key)
             if lane is not None:
@@ -252,23 +255,23 @@ class Handling:
         return True
 
     def _pass_on(self, taken: _Taken) -> None:
-        """Whoever has waited for this message to be through may begin."""
+        """This message is through: let the next of its key or queue begin."""
         self._taken_count -= 1
         if self._options.order == "queue":
             if not taken.reader.backlog.is_dropped:
-                self._queues.turns.release(taken.reader)
+                self._turns.release(taken.reader)
         elif taken.key is not None:
             lane = self._lanes[taken.key]
             if lane:
                 self._runnable.append(lane.popleft())
             else:
                 del self._lanes[taken.key]
-        self._queues.turns.wake()
+        self._turns.wake()
 
     # -- one message
 
     async def _try(self, taken: _Taken) -> float | None:
-        """Handle it; seconds after which to try again here, or None when it is handled, or somebody else's now."""
+        """Handle a message; returns seconds after which to try again here, None when it is handled or sent back."""
         message = taken.message
         began_at = time.perf_counter()
         failure = await self.handle_once(message)
@@ -276,18 +279,18 @@ class Handling:
         return None if failure is None else await self._after_failure(message, failure, taken.tries + 1)
 
     def _later(self, taken: _Taken, seconds: float) -> None:
-        """Let it be tried again; until then it stays in hand, and whoever must wait for it waits."""
+        """Try again after `seconds`; until then the message stays in hand, and its key or queue waits."""
 
         def again() -> None:
             self._timers.discard(timer)
             self._runnable.append(taken)
-            self._queues.turns.wake()
+            self._turns.wake()
 
         timer = asyncio.get_running_loop().call_later(seconds, again)
         self._timers.add(timer)
 
     async def _after_failure(self, message: Message, failure: BaseException, tries: int) -> float | None:
-        """What helps: seconds after which to try again here, or None when it is somebody else's now."""
+        """What to do about a failure: returns seconds after which to try again here, None when it is sent back."""
         if not isinstance(failure, Retry | DeadLetter):
             _log.error("handling %r failed: %r", message, failure, exc_info=failure)
         after_s = failure.after_s if isinstance(failure, Retry) else None
@@ -305,7 +308,7 @@ class Handling:
 
     async def _give_back(self, message: Message, level: int) -> float | None:
         if self._back is None:
-            _log.warning("%r is given up: nothing is retried in broadcasting", message)
+            _log.warning("%r is given up: in broadcasting nothing is retried", message)
             return None
         try:
             await self._back.send_back(message, level, self._options.tries_max)

@@ -1,7 +1,7 @@
-"""The wire of taking without owning: POP (200050), and what is said of a message that was taken.
+"""The requests of POP consumption (200050 and others) and the messages in their answers.
 
-A broker gives each message to one consumer of the group, for a time in which nobody else sees it. Its handle says
-which taking it was (`message/pop_handle`); whoever shows it may acknowledge the message, or change the time.
+A broker delivers each message to one consumer of the group and hides it from the others for a time. The message's
+handle identifies that delivery (`message/pop_handle`); acknowledging the message or changing the time needs it.
 
 Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (processPopResponse), `BatchAck.java`.
 """
@@ -27,7 +27,7 @@ from ledgermq.remoting.codec.command import Command
 
 ANY_QUEUE: Final = "-1"
 COUNT_MAX: Final = 32
-BATCH_SPAN_MAX: Final = 4096  # offsets; what a broker says of a message is not trusted to be near
+BATCH_SPAN_MAX: Final = 4096  # offsets that one acknowledgement may span, since handles come from brokers
 POP_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -39,7 +39,7 @@ POP_CODES: Final = frozenset(
 
 
 class Handle(NamedTuple):
-    """Which taking of which message it was."""
+    """The delivery of one message to one consumer."""
 
     start: int
     pop_ms: int
@@ -55,19 +55,19 @@ class Handle(NamedTuple):
 
     @property
     def fits_batch(self) -> bool:
-        """Whether it lies near enough to its taking's begin for a bit of its own."""
+        """Whether its offset is near enough to the first of its delivery to be acknowledged by a bit."""
         return 0 <= self.offset - self.start < BATCH_SPAN_MAX
 
     def real_topic(self, topic: str, group: str) -> str:
-        """Where the broker keeps the message: the topic, or the group's retry topic of it."""
+        """The topic in which the broker keeps the message: its own, or the group's retry topic."""
         return pop_handle.real_topic(topic, group, self.retry)
 
 
 class PoppedMessage(Message):
-    """A message that was taken for a time.
+    """A message that is hidden from other consumers for a time.
 
     Attributes:
-        handle: which taking it was; a change of the time gives it a new one.
+        handle: identifies this delivery; `change_invisible` replaces it.
     """
 
     __slots__ = ("_times", "handle")
@@ -79,12 +79,12 @@ class PoppedMessage(Message):
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was given before."""
+        """How often it was delivered before."""
         return super().reconsume_times if self._times is None else self._times
 
     @property
     def invisible_until_ms(self) -> int:
-        """When others may get it, by the broker's clock: Unix ms."""
+        """When other consumers may get it, by the broker's clock, in Unix milliseconds."""
         return self.handle.pop_ms + self.handle.invisible_ms
 
 
@@ -92,7 +92,7 @@ def pop_command(
     group: str, subscription: Subscription, count_max: int, invisible_s: float, poll_s: float, *,
     from_end: bool, is_ordered: bool, attempt_id: str,
 ) -> Command:  # fmt: skip
-    """Request 200050 for messages of all queues of a topic at one broker."""
+    """Request 200050: messages of all queues of a topic at one broker."""
     ext = {
         "consumerGroup": group,
         "topic": subscription.topic,
@@ -112,7 +112,7 @@ def pop_command(
 
 
 def notification_command(group: str, topic: str, poll_s: float, *, is_ordered: bool) -> Command:
-    """Request 200054: answered when there is something to take, or after `poll_s`."""
+    """Request 200054: answered when there are messages, or after `poll_s` seconds."""
     ext = {
         "consumerGroup": group,
         "topic": topic,
@@ -125,10 +125,10 @@ def notification_command(group: str, topic: str, poll_s: float, *, is_ordered: b
 
 
 def read_popped(address: str, broker: str, subscription: Subscription, answer: Command) -> list[PoppedMessage]:
-    """The messages of an answer with one of `POP_CODES`, and their handles.
+    """The messages of an answer with one of `POP_CODES`, with their handles.
 
     Raises:
-        UndecodableError: a corrupt record, or a message of which the answer does not say when it was taken.
+        UndecodableError: a corrupt record, or a header field of the delivery is missing or malformed.
     """
     if answer.code != ResponseCode.SUCCESS:
         return []
@@ -141,7 +141,7 @@ def read_popped(address: str, broker: str, subscription: Subscription, answer: C
 
 
 def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
-    """Header fields that name a message which was taken: of 200051 and 200053."""
+    """The header fields that identify a message in requests 200051 and 200053."""
     handle = message.handle
     return {
         "consumerGroup": group,
@@ -153,10 +153,10 @@ def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
 
 
 def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str]) -> Handle:
-    """The handle of a message from the answer to 200053.
+    """The new handle of a message, from the answer to 200053.
 
     Raises:
-        UndecodableError: the answer says too little.
+        UndecodableError: a field is missing or malformed.
     """
     old = message.handle
     try:
@@ -171,7 +171,10 @@ def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str])
 
 
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
-    """The body of request 200151: an entry for each taking of a queue, with a bit for each message; all of them fit."""
+    """The body of request 200151: an entry for each delivery of a queue with a bit for each message.
+
+    Every message must have `handle.fits_batch`.
+    """
     offsets: dict[tuple[Handle, str], int] = collections.defaultdict(int)
     for message in messages:
         handle = message.handle
@@ -195,7 +198,7 @@ def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -
 
 
 class _Takings:
-    """What the header of an answer says of the messages in it; lookups raise KeyError or ValueError."""
+    """The header of an answer, as far as it concerns the messages in it; lookups raise KeyError or ValueError."""
 
     def __init__(self, broker: str, ext: Mapping[str, str]) -> None:
         self._broker = broker
@@ -206,7 +209,7 @@ class _Takings:
     def message(self, record: Record, topic: str) -> PoppedMessage:
         queue = MessageQueue(topic, self._broker, record.queue_id)
         text = record.property_map.get(POP_CK)
-        if text is not None:  # of a retry topic: the broker has written it into the record
+        if text is not None:  # in messages of a retry topic the broker has written it into the record
             return PoppedMessage(record, queue, parse_handle(text), None)
         retry = retry_flag(record.topic)
         start = self._starts.get((retry, record.queue_id), record.queue_offset)
@@ -216,14 +219,14 @@ class _Takings:
 
 
 def parse_handle(text: str) -> Handle:
-    """Read the property POP_CK.
+    """Parse the property POP_CK.
 
     Raises:
         ValueError: not a handle.
     """
     taking, offset = pop_handle.parse_handle(text)
     handle = Handle(*taking, int(offset))
-    handle.real_topic("", "")  # a flag that is none is found here, not when the message is acknowledged
+    handle.real_topic("", "")  # raises here for an invalid flag, not only when the message is acknowledged
     return handle
 
 

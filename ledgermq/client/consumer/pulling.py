@@ -1,8 +1,8 @@
-"""The wire of reading: request 11 and its answer.
+"""Pulls: request 11 and its answer.
 
     sysFlag  2 hold the request until there is something   4 the subscription is in the request itself
 
-The subscription goes with every pull, so that a new leader need not have heard our heartbeat first.
+The subscription is part of every pull, so that a new leader can serve it before it got our heartbeat.
 
 Source: apache/rocketmq `remoting/.../protocol/header/PullMessageRequestHeader.java`,
 `client/.../impl/MQClientAPIImpl.java` (processPullResponse).
@@ -45,13 +45,13 @@ PULL_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull has brought.
+    """The result of a pull.
 
     Attributes:
-        code: 0 found, 19 nothing new, 20 nothing that matches, 21 the offset is not in the queue.
-        next_offset: where to go on.
-        messages: those wanted, in order.
-        is_reset: an administrator has moved the group; said once, so it must be believed.
+        code: 0 found, 19 no new message, 20 no message that matches, 21 the offset is not in the queue.
+        next_offset: offset to pull from next.
+        messages: those that match the subscription, in order.
+        is_reset: whether an administrator has reset the group's offset; the broker tells it once only.
         suggested_id: broker id of the replica to pull from next; 0 for the leader.
     """
 
@@ -65,7 +65,7 @@ class Pulled:
 def pull_command(
     group: str, queue: MessageQueue, offset: int, subscription: Subscription, *, hold: bool = True
 ) -> Command:
-    """Request 11 for messages from `offset` on; held, if there are none, unless told otherwise."""
+    """Request 11: messages from `offset` on; with `hold` the broker waits up to 15 s for one."""
     ext = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -85,10 +85,10 @@ def pull_command(
 
 
 def read_pulled(address: str, queue: MessageQueue, offset: int, subscription: Subscription, answer: Command) -> Pulled:
-    """Read an answer with one of `PULL_CODES`.
+    """Parse an answer with one of `PULL_CODES`.
 
     Raises:
-        UndecodableError: no next offset, or a corrupt record.
+        UndecodableError: it lacks the next offset, or a record is corrupt.
     """
     next_offset = _next_offset(address, answer.ext)
     suggestion = answer.ext.get("suggestWhichBrokerId", "")
@@ -117,10 +117,10 @@ def _next_offset(address: str, ext: Mapping[str, str]) -> int:
 
 
 class PullCall:
-    """Pulls.
+    """Pulls from one queue, one request at a time, which can be broken off while a broker holds it.
 
     Attributes:
-        address: who is being asked, or was last.
+        address: of the broker that is asked, or was asked last.
     """
 
     def __init__(self, remoting: RemotingClient, group: str, queue: MessageQueue, subscription: Subscription) -> None:
@@ -133,12 +133,12 @@ class PullCall:
         self._under_way: asyncio.Task[Command] | None = None
 
     def break_off(self) -> None:
-        """Do not wait for an answer any longer."""
+        """Stop waiting for the answer; `run` returns None."""
         if self._under_way is not None:
             self._under_way.cancel()
 
     async def run(self, address: str, offset: int) -> Pulled | LedgerMQError | None:
-        """What a pull brings, how it failed, or None when it was broken off."""
+        """Pull once; returns the result, the error, or None when it was broken off."""
         command = pull_command(self._group, self._queue, offset, self._subscription)
         self.address = address
         self._under_way = pull = self._loop.create_task(self._remoting.request(address, command, TIMEOUT_S))

@@ -1,8 +1,8 @@
-"""One queue, read ahead of the program, in order: from the group's offset, across leaders, without a gap.
+"""Reads one queue ahead of the program: in order, from the group's offset, through changes of leader, without gaps.
 
-A pull goes to the leader, or to the replica that the leader suggests; when another node leads, it is asked again there
-from the same offset. A leader that calls our offset illegal because its queue ends before it is not believed at once:
-a node that has just been deposed, or not yet caught up, would send us back over messages that were committed long ago.
+A pull goes to the leader, or to the replica that the leader suggests; when the leader changes, it is repeated at the
+new one from the same offset. When a leader answers that its queue ends before our offset, the reader asks again some
+times before it goes back: a node that was just deposed, or lags behind, would make it repeat messages.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ FindStart = Callable[[], Awaitable[int]]
 
 
 class Prefetch:
-    """The bound shared by the readers of one consumer. A reader with nothing waiting may always read.
+    """Bounds reading ahead for all readers of one consumer. A reader with an empty buffer may always read.
 
     Args:
-        messages_max: about so many may wait in one queue's buffer (it is filled again when half of them are taken).
-        bytes_max: of record bytes that wait in all buffers.
+        messages_max: messages in one queue's buffer, about (it is filled again when half of them are taken).
+        bytes_max: bytes of records in all buffers together.
     """
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
@@ -63,11 +63,11 @@ class Prefetch:
         self._freed = asyncio.Event()
 
     def is_full(self, count: int) -> bool:
-        """Whether a reader with so many messages buffered must wait."""
+        """Whether a reader with `count` messages in its buffer must wait."""
         return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
 
     async def wait_room(self, is_full: Callable[[], bool]) -> None:
-        """Return when `is_full` says no: asked again whenever messages are taken, or `look` is called."""
+        """Return when `is_full` returns False; it is called whenever messages are taken, and by `look`."""
         self._waiting_count += 1
         try:
             while is_full():
@@ -77,11 +77,11 @@ class Prefetch:
             self._waiting_count -= 1
 
     def add(self, size: int) -> None:
-        """So many bytes wait now."""
+        """Count bytes that were added to a buffer."""
         self._bytes += size
 
     def free(self, size: int, buffered_count: int) -> None:
-        """They are taken, or dropped; the reader has so many messages left."""
+        """Count bytes that left a buffer, which has `buffered_count` messages now."""
         before = self._bytes
         self._bytes = before - size
         if self._waiting_count and (
@@ -90,34 +90,34 @@ class Prefetch:
             self._freed.set()
 
     def look(self) -> None:
-        """Let those who wait ask again."""
+        """Let waiting readers call their `is_full` again."""
         if self._waiting_count:
             self._freed.set()
 
 
 class Owner(Protocol):
-    """Whoever has the readers, as they see it."""
+    """What a reader tells the object that it belongs to."""
 
     def on_ready(self, reader: "QueueReader") -> None:
-        """The reader's buffer was empty and is not any more."""
+        """The reader's buffer was empty and has messages now."""
 
     def on_emptied(self, reader: "QueueReader") -> None:
-        """What was in the reader's buffer is not wanted any more."""
+        """The reader's buffer was emptied by a move to another offset."""
 
     def on_stranger(self, address: str) -> None:
         """A broker does not know our subscription."""
 
     def on_failed(self, failure: LedgerMQError) -> None:
-        """A queue cannot be read, and trying on has not helped."""
+        """A queue cannot be read, and retrying has not helped."""
 
 
 @dataclass(slots=True)
 class Times:
-    """Unix ms; 0 for never.
+    """Times in Unix milliseconds; 0 for never.
 
     Attributes:
-        pulled_ms: when a broker last answered.
-        consumed_ms: when a handler last ended.
+        pulled_ms: of the last answer of a broker.
+        consumed_ms: when the last handler ended.
     """
 
     pulled_ms: int = 0
@@ -128,10 +128,10 @@ class QueueReader:
     """Reads one queue; `run` is its task.
 
     Attributes:
-        queue: which.
-        backlog: its messages.
-        committed: what was last committed; None until the start is known.
-        times: when it was last active.
+        queue: the queue.
+        backlog: its messages between broker and program.
+        committed: offset that was committed last; None until the start is known.
+        times: of its last activity.
         begun: set once its position is known, or the queue was given up before that.
         idle: set while no handler runs on one of its messages.
     """
@@ -172,45 +172,45 @@ class QueueReader:
 
     @property
     def handled(self) -> int | None:
-        """What may be committed; None until it is known where to begin."""
+        """The offset that may be committed; None until the start is known."""
         return self.backlog.handled
 
     def take(self) -> Message:
-        """The next message; there is one."""
+        """The next message; the buffer must not be empty."""
         message = self.backlog.take()
         self._prefetch.free(message.record.size, len(self.backlog.buffer))
         return message
 
     def done(self, message: Message) -> None:
-        """One that was taken is handled."""
+        """Mark a message that was taken as handled."""
         self.backlog.done(message)
         self._prefetch.look()
 
     def handler_began(self) -> None:
-        """A handler has one of its messages."""
+        """A handler begins with one of its messages."""
         self._running += 1
         self.idle.clear()
 
     def handler_ended(self) -> None:
-        """It has it no more."""
+        """A handler of one of its messages has ended."""
         self._running -= 1
         self.times.consumed_ms = time.time_ns() // 1_000_000
         if not self._running:
             self.idle.set()
 
     def finish(self) -> None:
-        """What was taken is handled."""
+        """Mark every message that was taken as handled."""
         self.backlog.all_done()
         self._prefetch.look()
 
     def drop(self) -> None:
-        """Forget what waits: the queue is no longer ours."""
+        """Forget the buffer: the queue is no longer ours."""
         self._free_buffer()
         self.backlog.drop()
         self.begun.set()
 
     def move(self, offset: int) -> None:
-        """Go on at `offset`."""
+        """Continue at `offset`."""
         self._free_buffer()
         self.backlog.move(offset)
         self._owner.on_emptied(self)
@@ -218,7 +218,7 @@ class QueueReader:
         self._pull.break_off()
 
     def leader_changed(self, leader: str | None) -> None:
-        """Do not wait for an answer of a node that does not lead any more."""
+        """There is a new leader: do not wait for the answer of the old one."""
         self._suggested_id = LEADER_ID
         if leader is not None and self._pull.address != leader:
             self._pull.break_off()
@@ -233,8 +233,8 @@ class QueueReader:
         """Read until cancelled.
 
         Args:
-            find_start: asks where the group is; called until it succeeds.
-            pause_s: before that.
+            find_start: returns the offset to begin at; called until it succeeds.
+            pause_s: seconds to wait before that.
         """
         await asyncio.sleep(pause_s)
         await self._begin(find_start)
@@ -263,7 +263,7 @@ class QueueReader:
         return self._prefetch.is_full(len(self.backlog.buffer)) or self.backlog.span > SPAN_MAX
 
     def _source(self) -> str | None:
-        """The replica that was suggested, else the leader, else, when there has been none for long, any replica."""
+        """Address of the suggested replica, else of the leader; of any replica after 2 s without a leader."""
         route = self._routes.route(self.queue.topic)
         addresses = route.brokers[self.queue.broker].addresses if route and self.queue.broker in route.brokers else {}
         if self._suggested_id != LEADER_ID and self._suggested_id in addresses:
@@ -283,7 +283,7 @@ class QueueReader:
             try:
                 start = await find_start()
             except LedgerMQError as failure:
-                _log.warning("%s: where to begin is not known yet: %s", self.queue, failure)
+                _log.warning("%s: the offset to begin at is not known yet: %s", self.queue, failure)
                 await self._pause_after_refusal(failure)
             else:
                 self.committed = start
@@ -311,10 +311,10 @@ class QueueReader:
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold requests
 
     async def _correct(self, offset: int, is_reset: bool) -> None:
-        """The leader says that our offset is not in the queue, or moved by an administrator, and where to go on."""
+        """The broker answered that our offset is not in the queue, or was reset, and which one to continue at."""
         before = self.backlog.next_offset or 0
         if is_reset:
-            _log.warning("%s: offset %d was reset, going on at %d", self.queue, before, offset)
+            _log.warning("%s: offset %d was reset, continuing at %d", self.queue, before, offset)
             self.move(offset)
             return
         if offset < before and self._doubts < GOING_BACK_DOUBTS:
@@ -322,7 +322,7 @@ class QueueReader:
             self._routes.refresh(self.queue.topic)
             await asyncio.sleep(GOING_BACK_PAUSE_S)
             return
-        _log.warning("%s: offset %d is not in the queue, going on at %d", self.queue, before, offset)
+        _log.warning("%s: offset %d is not in the queue, continuing at %d", self.queue, before, offset)
         self._doubts = 0
         self.backlog.next_offset = offset
 
@@ -346,7 +346,7 @@ class QueueReader:
         return self._subscription.kind == SQL92 and failure.code == ResponseCode.SYSTEM_ERROR
 
     async def _pause_after_refusal(self, failure: LedgerMQError) -> None:
-        """A refusal for good may pass (a topic being created, a leader that is behind); if not, the program is told."""
+        """Wait after a refusal for good, which may pass (a new topic, a lagging leader); raise it after 10 s."""
         now = self._loop.time()
         if self._failing_since is None:
             self._failing_since = now

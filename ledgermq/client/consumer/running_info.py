@@ -1,4 +1,4 @@
-"""What a consumer says of itself to administrators (307): its settings, its queues, its rates.
+"""A consumer's answer to administrators (307): its settings, queues and rates.
 
 Source: apache/rocketmq `remoting/.../protocol/body/{ConsumerRunningInfo,ProcessQueueInfo}.java`.
 """
@@ -32,12 +32,12 @@ def running_info(
     """The body of the answer: RocketMQ's ConsumerRunningInfo.
 
     Args:
-        properties: settings by name.
-        subscriptions: of the consumer.
-        readers: of its queues.
-        locked: queues that it has the locks of.
-        figures: its rates.
-        stacks: where its tasks are, if that was asked for.
+        properties: the consumer's settings by name.
+        subscriptions: its subscriptions.
+        readers: the readers of its queues.
+        locked: the queues whose locks it holds.
+        figures: its rates by topic.
+        stacks: the stacks of its tasks, if they were asked for.
     """
     subscriptions = list(subscriptions)
     queues = queue_map((QueueId(*reader.queue), queue_info(reader, reader.queue in locked)) for reader in readers)
@@ -77,7 +77,7 @@ def queue_info(reader: QueueReader, is_locked: bool) -> dict[str, Any]:
 
 
 def task_stacks() -> str:
-    """Where each task of this loop is, and each thread: what `jstack` is to Java."""
+    """The stacks of all tasks of this loop and of all threads, like `jstack` for Java."""
     text = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=text)

@@ -1,4 +1,4 @@
-"""Messages that could not be handled: back to the broker for another try, or among the dead letters.
+"""Sends messages that could not be handled back to the broker, for another try or as dead letters.
 
     CONSUMER_SEND_MSG_BACK (36) to the leader of the message's queue; it stores a copy for %RETRY%group after a delay,
     or for %DLQ%group when the tries are used up or the level is -1
@@ -44,7 +44,7 @@ _FIRST_RETRY_LEVEL: Final = 3
 
 
 def delay_level(after_s: float | None) -> int:
-    """The lowest level that lasts at least so long; the longest for more than 2 h, 0 for None.
+    """The lowest delay level of at least `after_s` seconds; the highest for more than 2 h, 0 for None.
 
     Raises:
         InvalidArgumentError: a negative time.
@@ -52,7 +52,7 @@ def delay_level(after_s: float | None) -> int:
     if after_s is None:
         return BROKER_DECIDES
     if after_s < 0:
-        raise InvalidArgumentError(f"a message cannot come again after {after_s:g} s")
+        raise InvalidArgumentError(f"after_s is {after_s:g}: it must be a number of seconds, 0 or more")
     return min(bisect.bisect_left(LEVEL_SECONDS, after_s) + 1, len(LEVEL_SECONDS))
 
 
@@ -65,15 +65,15 @@ class SendingBack:
         self._turn = itertools.count()
 
     async def send_back(self, message: Message, level: int, tries_max: int | None) -> None:
-        """Let the group have it again; it may be counted as handled when this returns.
+        """Send a message back; once this returns, the message is the broker's and counts as handled.
 
         Args:
-            message: one that was read.
-            level: of the delay; 0: as the broker decides; -1: to the dead letters.
-            tries_max: after so many it goes to the dead letters; None: as the group's settings say.
+            message: a message that was read.
+            level: delay level; 0: the broker decides; -1: dead letter.
+            tries_max: tries before it is a dead letter; None: the group's settings decide.
 
         Raises:
-            LedgerMQError: neither way was open.
+            LedgerMQError: neither the broker nor the retry topic accepted it; it is not handled.
         """
         try:
             await self._session.calls.run(self._back_plan(message, level, tries_max), deadline_s=DEADLINE_S)
@@ -99,7 +99,7 @@ class SendingBack:
 
 
 class _AnewPlan:
-    """The message as a new one for the retry topic; a Plan."""
+    """A plan that sends the message as a new one to the retry topic."""
 
     accepted = frozenset({0, 10, 11, 12})  # stored, see SendStatus
 

@@ -1,4 +1,4 @@
-"""What brokers ask of a consumer, in their own name or an administrator's.
+"""Requests of brokers to a consumer, their own and those of administrators.
 
 | code | asked | answered |
 |---|---|---|
@@ -47,12 +47,12 @@ class Serving:
     """Answers for one consumer.
 
     Args:
-        group: whose.
-        queues: its queues.
-        commits: where it commits.
-        figures: its rates.
-        subscriptions: what it reads.
-        settings: what it tells of its settings.
+        group: consumer group.
+        queues: the consumer's queues.
+        commits: commits its offsets.
+        figures: its rates by topic.
+        subscriptions: its subscriptions.
+        settings: returns the settings that administrators read.
         look: called when the group has changed.
     """
 

@@ -1,4 +1,4 @@
-"""Signals that stop handlers: any number of consumers of a program may wait for the same one."""
+"""Signals that stop handlers; several consumers of a program may use the same signal."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from typing import Any, Final
 from ledgermq.client.errors import InvalidArgumentError
 
 Signals = signal.Signals | Iterable[signal.Signals]
-"""One or several."""
+"""One signal or several."""
 
 _waiting: Final[dict[int, list[Callable[[], None]]]] = {}
 _before: Final[dict[int, Any]] = {}
@@ -17,10 +17,10 @@ _before: Final[dict[int, Any]] = {}
 
 @contextlib.contextmanager
 def stopped_by(signals: Signals, stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at each of these signals; after the last who waits for one, it is handled as before.
+    """A block in which `stop` is called at each of these signals; afterwards they are handled as before.
 
     Raises:
-        InvalidArgumentError: what cannot be caught, or not outside of the main thread.
+        InvalidArgumentError: not a signal, one that cannot be caught, or called outside of the main thread.
     """
     with contextlib.ExitStack() as caught:
         for number in _numbers(signals):

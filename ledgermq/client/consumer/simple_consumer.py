@@ -1,7 +1,7 @@
-"""Taking messages without owning queues: any number of consumers, each message to one of them, acknowledged one by one.
+"""The simple consumer (POP): it receives single messages instead of owning queues, and acknowledges each.
 
-receive ──> a broker gives messages, and hides them for a time ──> ack: gone
-not acknowledged in that time ──> given to somebody again
+receive ──> a broker delivers messages, and hides them for a time ──> ack: they are done
+                                   not acknowledged in that time ──> delivered again, to any consumer of the group
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 
 PAUSE_S: Final = 0.05
-ANSWER_S: Final = 5.0  # beyond the time for which a broker may hold a request
+ANSWER_S: Final = 5.0  # for an answer, beyond the time for which a broker may hold the request
 INVISIBLE_S: Final = 60.0  # RocketMQ's popInvisibleTime
 WAIT_S: Final = 15.0
 
@@ -55,24 +55,24 @@ class _Place(NamedTuple):
 
 
 class SimpleConsumer:
-    """Takes messages, a few at a time; many consumers of a group may take from the same queue.
+    """Receives messages, a few at a time; several consumers of a group may receive from the same queue.
 
         async with SimpleConsumer("127.0.0.1:9876", "shop", "orders") as consumer:
             for message in await consumer.receive(16, invisible_s=30):
                 print(message.body)
                 await consumer.ack(message)
 
-    **At least once.** A message that is not acknowledged while it is invisible is given again, and after the tries of
-    the group's settings it is a dead letter. A group is either used so, or by `Consumer`, not both at a time.
+    **At least once.** A message that is not acknowledged while it is invisible is delivered again; after the number of
+    tries in the group's settings it is a dead letter. Use either this or `Consumer` in a group, not both.
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
         group: consumer group.
-        topics: a topic, several, or by topic a tag expression or an `Sql` condition.
+        topics: a topic, several, or a mapping from topic to tag expression or `Sql` condition.
         start: where a group that is new to a topic begins.
-        ordered: messages of a queue are given one batch after another: none while earlier ones are unacknowledged.
-        attempt_timeout_s: for one try of a request.
-        deadline_s: for a request with its retries, such as `ack`.
+        ordered: deliver messages of a queue only when all earlier ones are acknowledged.
+        attempt_timeout_s: seconds for one try of a request.
+        deadline_s: seconds for a request with its retries, such as `ack`.
         tls: see `Consumer`.
         credentials: see `Consumer`.
 
@@ -123,28 +123,28 @@ class SimpleConsumer:
         await self.close()
 
     async def start(self) -> None:
-        """Open it, for those who do not use `async with`."""
+        """Open it, for programs that do not use `async with`."""
         await self._session.open()
         for subscription in self._subscriptions:
             self._session.routes.route(subscription.topic)  # follows it
 
     async def close(self) -> None:
-        """Close it; what was received and not acknowledged is given to others when its time is over."""
+        """Close it; messages that were not acknowledged are delivered to others when their time is over."""
         await self._session.close({"clientID": self._session.client_id, "consumerGroup": self._group})
 
     async def receive(
         self, count_max: int = 16, *, invisible_s: float = INVISIBLE_S, wait_s: float = WAIT_S
     ) -> list[PoppedMessage]:
-        """Messages as soon as there are any, at most `count_max` (1 to 32); none after `wait_s`.
+        """Up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds without one.
 
         Args:
-            count_max: of all topics together.
-            invisible_s: how long nobody else gets them.
-            wait_s: how long brokers may let us wait.
+            count_max: 1 to 32, for all topics together.
+            invisible_s: seconds for which no other consumer gets them.
+            wait_s: seconds to wait for a message.
 
         Raises:
             InvalidArgumentError: a number out of range.
-            LedgerMQError: refused for good, or no broker could be asked in all that time.
+            LedgerMQError: refused for good, or no broker could be asked until `wait_s` was over.
         """
         check_count(most=COUNT_MAX, count_max=count_max)
         check_seconds(invisible_s=invisible_s)
@@ -173,16 +173,16 @@ class SimpleConsumer:
             if failure is not None or len(places) < 2:
                 await asyncio.sleep(min(PAUSE_S, deadline - loop.time()))
             else:
-                if asked_count:  # a broker may say again and again that there is something which it does not give
+                if asked_count:  # a broker may announce messages that it then does not deliver
                     await asyncio.sleep(min(PAUSE_S, deadline - loop.time()))
                 asked_count += 1
                 await self._wait_for_any(places, max(0.0, deadline - loop.time()))
 
     async def ack(self, *messages: PoppedMessage) -> None:
-        """These are handled: nobody gets them again. Several of one broker go in one request.
+        """Acknowledge messages: they are not delivered again. Several of one broker share a request.
 
         Raises:
-            LedgerMQError: a broker has not taken it in time, or the time of a message is over; all were tried.
+            LedgerMQError: a broker has not accepted it in time, or a message was not hidden any more; all were tried.
         """
         by_broker = collections.defaultdict(list)
         rounds: list[Awaitable[object]] = []
@@ -199,10 +199,10 @@ class SimpleConsumer:
                 raise outcome
 
     async def change_invisible(self, message: PoppedMessage, invisible_s: float) -> None:
-        """Let nobody else get it for so long from now on; 0 gives it back at once. The message has a new handle then.
+        """Hide a message for `invisible_s` seconds from now on; 0 makes it available at once. Replaces its handle.
 
         Raises:
-            LedgerMQError: the broker has not taken it in time, or the message's time is over.
+            LedgerMQError: the broker has not accepted it in time, or the message was not hidden any more.
         """
         check_kind(PoppedMessage, message=message)
         check_wait(invisible_s=invisible_s)
@@ -213,7 +213,7 @@ class SimpleConsumer:
     # -- inside
 
     def _places(self) -> list[_Place]:
-        """Where there may be something, another one first each time."""
+        """The topics at brokers where there may be messages, beginning with another one each time."""
         routes = self._session.routes
         places = []
         for subscription in self._subscriptions:
@@ -226,13 +226,13 @@ class SimpleConsumer:
         return places[turn:] + places[:turn]
 
     async def _no_place(self, left_s: float) -> LedgerMQError | None:
-        """Wait for a route; why there is none."""
+        """Wait for a route, 1 s at most; returns why there is none."""
         routes = self._session.routes
         await routes.changed(min(left_s, 1.0))
         for subscription in self._subscriptions:
             failure = routes.failure(subscription.topic)
             if failure is not None:
-                return another(failure)  # the routes' own is everybody's
+                return another(failure)  # the error that the routes keep may be raised by several calls
         return None
 
     def _failed(self, place: _Place, failure: LedgerMQError) -> LedgerMQError:
@@ -260,7 +260,7 @@ class SimpleConsumer:
         return read_popped(place.address, place.broker, place.subscription, answer)
 
     async def _wait_for_any(self, places: list[_Place], left_s: float) -> None:
-        """Return when one of them has something, or after `left_s`."""
+        """Return when one of them has messages, or after `left_s` seconds."""
         questions = [
             asyncio.ensure_future(
                 self._ask(

@@ -1,4 +1,4 @@
-"""What a consumer has done lately, by topic: rates over the last minute, as administrators ask for them (307)."""
+"""A consumer's rates of the last minute by topic, as administrators read them (307)."""
 
 import collections
 from collections.abc import Callable
@@ -10,7 +10,7 @@ _RATE_S: Final = SLICE_S * SLICES
 
 
 class _Slice:
-    """Ten seconds of one topic."""
+    """The counts of one topic in ten seconds."""
 
     __slots__ = ("began_at", "failed", "ok", "pulled", "pulls", "spent_pulling_s", "spent_s")
 
@@ -25,10 +25,10 @@ class _Slice:
 
 
 class TopicFigures:
-    """Counts.
+    """Counts pulls and handled messages by topic.
 
     Args:
-        clock: seconds, monotonic.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -37,7 +37,7 @@ class TopicFigures:
         self._failed: collections.Counter[str] = collections.Counter()
 
     def handled(self, topic: str, spent_s: float, is_ok: bool) -> None:
-        """A handler has ended."""
+        """Count a handler that ended after `spent_s` seconds."""
         now = self._now(topic)
         now.spent_s += spent_s
         if is_ok:
@@ -47,14 +47,14 @@ class TopicFigures:
             self._failed[topic] += 1
 
     def pulled(self, topic: str, spent_s: float, count: int) -> None:
-        """A pull has brought so many messages."""
+        """Count a pull that took `spent_s` seconds and brought `count` messages."""
         now = self._now(topic)
         now.pulls += 1
         now.pulled += count
         now.spent_pulling_s += spent_s
 
     def to_wire(self, topic: str) -> dict[str, float]:
-        """RocketMQ's ConsumeStatus: rates per second, times in ms, failures since the start."""
+        """RocketMQ's ConsumeStatus: rates per second, times in milliseconds, failures since the start."""
         oldest = self._clock() - _RATE_S
         slices = [one for one in self._slices.get(topic, ()) if one.began_at >= oldest]
         handled = sum(one.ok + one.failed for one in slices)

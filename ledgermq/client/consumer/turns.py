@@ -1,4 +1,4 @@
-"""Whose turn it is: the messages of several queues, given one after another, some of each queue at a time."""
+"""The order in which the messages of several queues are delivered: up to 64 of one queue, then the next queue."""
 
 import asyncio
 import collections
@@ -69,11 +69,11 @@ class Turns:
 
     @property
     def has_message(self) -> bool:
-        """Whether `take` has one to give."""
+        """Whether there is a message for `take`."""
         return bool(self._ready)
 
     def take(self) -> tuple[QueueReader, Message]:
-        """The next message; there is one."""
+        """The next message and its reader; only when `has_message`."""
         reader = self._ready[0]
         message = reader.take()
         self._turn_left -= 1
@@ -86,10 +86,10 @@ class Turns:
         return reader, message
 
     async def wait_more(self) -> None:
-        """Return when something may have changed.
+        """Return when there may be messages, or the consumer was stopped.
 
         Raises:
-            LedgerMQError: something cannot go on; it is told once.
+            LedgerMQError: a queue cannot be read, or a background task has failed; each failure is raised once.
         """
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -98,35 +98,35 @@ class Turns:
         await self._more.wait()
 
     def wake(self) -> None:
-        """Something may have changed for those who wait."""
+        """Let `wait_more` return."""
         self._more.set()
 
     def hold(self, reader: QueueReader) -> None:
-        """Give no more of this queue until `release`."""
+        """Deliver no message of this queue until `release`."""
         self._held.add(reader)
         self._withdraw(reader)
 
     def release(self, reader: QueueReader) -> None:
-        """Give of it again."""
+        """Deliver messages of this queue again."""
         self._held.discard(reader)
         self._offer(reader)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give none of these until `resume`; they stay ours."""
+        """Deliver no messages of these queues until `resume`; they stay assigned to us."""
         for queue in queues:
             self._paused.add(queue)
             if queue in self._readers:
                 self._withdraw(self._readers[queue])
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Give of these again."""
+        """Deliver messages of these queues again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self._readers:
                 self._offer(self._readers[queue])
 
     def rewind(self) -> None:
-        """Read again what was taken and is not done: whoever had it in hand has ended."""
+        """Read again every message that was taken and is not done: what had them in hand has ended."""
         for reader in self.readers():
             handled = reader.handled
             if reader.backlog.in_hand and handled is not None:
@@ -143,17 +143,17 @@ class Turns:
         with contextlib.suppress(ValueError):
             self._ready.remove(reader)
 
-    # -- what readers tell
+    # -- called by readers
 
     def on_ready(self, reader: QueueReader) -> None:
-        """A reader has messages again."""
+        """The reader's buffer has messages now."""
         self._offer(reader)
 
     def on_emptied(self, reader: QueueReader) -> None:
-        """A reader has none any more."""
+        """The reader's buffer is empty now."""
         self._withdraw(reader)
 
     def on_failed(self, failure: BaseException) -> None:
-        """Something cannot go on: the program is told when it asks for more."""
+        """Keep a failure: `wait_more` raises it."""
         self._failure = failure
         self._more.set()

@@ -1,10 +1,10 @@
-"""Bodies that the sender compresses: which codec, and how it is undone.
+"""Compression of bodies by the sender, and decompression by the reader.
 
     sysFlag bit 0     compressed
     sysFlag bits 8-10 codec: 0 zlib (as written before there was a choice), 1 lz4, 2 zstd, 3 zlib
 
-lz4 and zstd are there when their modules are installed (`lz4`, `zstandard`). What inflates is bounded: sizes stated by
-the data are not believed.
+lz4 and zstd can be used when their modules are installed (`lz4`, `zstandard`). Decompressed bodies are bounded by
+`INFLATED_SIZE_MAX`, whatever size the data claims.
 
 Source: apache/rocketmq `common/.../compression/CompressionType.java`, `common/.../sysflag/MessageSysFlag.java`.
 """
@@ -36,10 +36,10 @@ class Compression:
 
     Args:
         codec: see the module.
-        over_bytes: bodies of at least so many bytes are compressed; None: none.
+        over_bytes: bodies of at least so many bytes are compressed; None for no compression.
 
     Raises:
-        InvalidArgumentError: no such codec.
+        InvalidArgumentError: not a codec.
         CompressionUnavailableError: the codec's module is not installed.
     """
 
@@ -54,7 +54,7 @@ class Compression:
             self._deflate(b"is the module there?")
 
     def wants(self, length: int) -> bool:
-        """Whether a body of that length is to be compressed."""
+        """Whether a body of that many bytes is to be compressed."""
         return length >= self._over_bytes
 
     async def pack(self, body: bytes | bytearray | memoryview) -> tuple[bytes | bytearray | memoryview, int]:
@@ -67,7 +67,7 @@ class Compression:
 
 
 def decompress(body: bytes | memoryview, sys_flag: int) -> bytes:
-    """The body as the sender's program gave it.
+    """The body as the sending program gave it.
 
     Raises:
         CompressionUnavailableError: the codec's module is not installed.
@@ -86,7 +86,7 @@ def decompress(body: bytes | memoryview, sys_flag: int) -> bytes:
     return inflated
 
 
-# Each stops soon after the limit.
+# Each of these stops soon after `INFLATED_SIZE_MAX` bytes.
 
 
 def _inflate_zlib(body: bytes | memoryview) -> bytes:

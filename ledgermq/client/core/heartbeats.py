@@ -1,7 +1,7 @@
-"""Heartbeats: what tells brokers that this client is there, in which groups, and what it subscribes to.
+"""Heartbeats: they tell brokers that this client exists, its groups and its subscriptions.
 
-Sent to every broker address of the routes in use, followers too, so that a new leader knows the members of a group
-already: every 30 s, on every new connection, and when the content has changed.
+They go to every broker address of the routes in use, followers included, so that a new leader already knows the
+members of a group: every 30 s, on every new connection, and when the content has changed.
 
 Source: apache/rocketmq `client/.../impl/factory/MQClientInstance.java` (sendHeartbeatToAllBroker), HeartbeatData.
 """
@@ -28,18 +28,18 @@ FAREWELL_TIMEOUT_S: Final = 1.0
 
 
 class _Told(NamedTuple):
-    """A broker that knows us: over which connection it was told, and when (loop time, s)."""
+    """The connection over which a broker took our last heartbeat, and when (seconds of the loop's clock)."""
 
     connection: Connection
     at: float
 
 
 class Heartbeats:
-    """Tells whoever has not been told; a broker that does not answer holds up no other.
+    """Sends heartbeats; a broker that does not answer delays none of the others.
 
     Args:
-        content: the HeartbeatData of this moment, as JSON values.
-        addresses: all brokers to tell.
+        content: returns the HeartbeatData of this moment, as JSON values.
+        addresses: returns the addresses of all brokers to tell.
     """
 
     def __init__(
@@ -54,26 +54,26 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look every second from now on."""
+        """From now on, send those that are due every second."""
         self.look()
         self._timer = self._loop.call_later(TICK_S, self.start)
 
     def look(self) -> None:
-        """Begin to tell those brokers that were not told lately, or not on their present connection."""
+        """Send heartbeats to the brokers that had none for 30 s, or none on their present connection."""
         for address in self._addresses():
             if not self.is_told(address):
                 self._begin(address)
 
     async def tell(self, address: str) -> bool:
-        """Tell one broker now; whether it has taken it."""
+        """Send one broker a heartbeat now; returns whether the broker accepted it."""
         return await asyncio.shield(self._begin(address))
 
     async def tell_all(self) -> None:
-        """Tell every broker now; returns when each has taken it or failed."""
+        """Send every broker a heartbeat now; returns when each has accepted it or failed."""
         await asyncio.gather(*[self.tell(address) for address in self._addresses()])
 
     async def farewell(self, ext: dict[str, str]) -> None:
-        """Tell every broker that knows us that we leave (35); whoever does not answer finds out by itself."""
+        """Unregister at every broker that knows us (35), for 1 s at most; others notice when heartbeats stop."""
         knowing = [told.connection for told in self._told.values() if not told.connection.is_closed]
         requests = [
             connection.request(Command(RequestCode.UNREGISTER_CLIENT, ext=ext), FAREWELL_TIMEOUT_S)
@@ -82,7 +82,7 @@ class Heartbeats:
         await asyncio.gather(*requests, return_exceptions=True)
 
     async def close(self) -> None:
-        """Stop."""
+        """Send no more heartbeats."""
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._telling.values())

@@ -1,4 +1,4 @@
-"""A message as it was read: a light view on the record that came from the broker."""
+"""A message as a consumer reads it: a view of the record that the broker sent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +15,11 @@ from ledgermq.message.record import Record
 
 
 class Message:
-    """One stored message. Made once per message read; what is seldom asked for is computed when asked.
+    """One stored message. Rarely used values are computed when they are asked for.
 
     Attributes:
-        queue: where it was read: topic, broker name, queue id.
-        record: the record itself, for what is not named here.
+        queue: the queue it was read from: topic, broker name, queue id.
+        record: the record as the broker stores it, for fields without a property here.
     """
 
     __slots__ = ("_inflated", "queue", "record")
@@ -34,11 +34,11 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The bytes that were sent.
+        """The bytes that the sender gave, decompressed.
 
         Raises:
-            CompressionUnavailableError: compressed with a codec whose module is not installed; names it.
-            UndecodableError: compressed and corrupt.
+            CompressionUnavailableError: the module of its codec is not installed; names the module.
+            UndecodableError: the compressed bytes are corrupt.
         """
         record = self.record
         if not record.sys_flag & COMPRESSED:
@@ -48,10 +48,10 @@ class Message:
         return self._inflated
 
     def json(self) -> Any:
-        """What the body says, as JSON.
+        """The value of a JSON body.
 
         Raises:
-            UndecodableError: it is not JSON, or as in `body`.
+            UndecodableError: the body is not JSON, or cannot be decompressed.
         """
         body = self.body
         try:
@@ -61,14 +61,14 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, RocketMQ's own among them."""
+        """All properties, including those that RocketMQ itself sets."""
         return self.record.property_map
 
     @property
     def message_id(self) -> str:
         """The id that the sender gave (UNIQ_KEY): the same on every copy that a retried send has stored.
 
-        The offset message id when the sender gave none.
+        It is the offset message id when the sender gave none.
         """
         return self.record.unique_id or self.record.offset_message_id
 
@@ -79,17 +79,17 @@ class Message:
 
     @property
     def topic(self) -> str:
-        """The topic it was first sent to, also when it comes back through the group's retry topic."""
+        """The topic it was first sent to, also when it was read from the group's retry topic."""
         return self.record.property_map.get(RETRY_TOPIC) or self.record.topic
 
     @property
     def tags(self) -> str | None:
-        """The tag; None without one."""
+        """The tag; None if it has none."""
         return self.record.tags
 
     @property
     def keys(self) -> list[str]:
-        """The business keys."""
+        """The business keys; an empty list if there are none."""
         return self.record.keys
 
     @property
@@ -98,22 +98,22 @@ class Message:
 
     @property
     def queue_offset(self) -> int:
-        """Its number in the queue."""
+        """Its offset in the queue."""
         return self.record.queue_offset
 
     @property
     def born_timestamp_ms(self) -> int:
-        """When it was sent, by the sender's clock: Unix ms."""
+        """When it was sent, by the sender's clock, in Unix milliseconds."""
         return self.record.born_timestamp
 
     @property
     def store_timestamp_ms(self) -> int:
-        """When it was stored, by the broker's clock: Unix ms."""
+        """When it was stored, by the broker's clock, in Unix milliseconds."""
         return self.record.store_timestamp
 
     @property
     def expects_reply(self) -> bool:
-        """Whether it was sent by `Producer.request`, and can be given to `Producer.reply`."""
+        """Whether it was sent by `Producer.request`, so that `Producer.reply` can answer it."""
         return "REPLY_TO_CLIENT" in self.record.property_map
 
     @property

@@ -1,8 +1,8 @@
-"""The nameservers, asked in turn: they share nothing, so any of them may know, and any may be down or behind.
+"""Requests to the nameservers. They share nothing: each may know a route, be down, or lag behind.
 
-One is asked as long as it answers; the next takes its place when it does not, or when `distrust` says that what it
-tells does not hold. LedgerMQ's nameserver holds a question until the answer changes (`waitMillis`, `knownVersion`,
-answered with `routeVersion`); others answer at once and without a version.
+One nameserver is asked as long as it answers; the next replaces it when it does not, or after `distrust`, when its
+routes turned out to be wrong. LedgerMQ's nameserver can hold a request until the route changes (`waitMillis`,
+`knownVersion`, answered with `routeVersion`); others answer at once and without a version.
 
 Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (getTopicRouteInfoFromNameServer).
 """
@@ -17,7 +17,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 
-NEVER_SEEN = "-1"  # no route has this version: the answer comes at once
+NEVER_SEEN = "-1"  # no route has this version, so the nameserver answers at once
 NO_ROUTE = "0"
 ANSWER_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_OF_MANY_S = 1.0
@@ -25,12 +25,12 @@ ANSWER_TIMEOUT_OF_MANY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RouteAnswer:
-    """What one nameserver said of a topic.
+    """The answer of one nameserver about a topic.
 
     Attributes:
         route: the route.
-        address: the nameserver.
-        version: of the route, at this nameserver; None when it cannot hold a question until the route changes.
+        address: `host:port` of the nameserver.
+        version: of the route at this nameserver; None when it cannot hold a request until the route changes.
     """
 
     route: TopicRoute
@@ -39,7 +39,7 @@ class RouteAnswer:
 
 
 class Nameservers:
-    """Requests to whichever nameserver answers.
+    """Sends requests to whichever nameserver answers.
 
     Args:
         addresses: at least one `host:port`.
@@ -56,10 +56,10 @@ class Nameservers:
         self._current = (self._current + 1) % len(self.addresses)
 
     async def request(self, code: int, ext: dict[str, str]) -> Command:
-        """The first success that any nameserver answers.
+        """The first successful answer of any nameserver.
 
         Raises:
-            LedgerMQError: none did; the last one's failure.
+            LedgerMQError: there was none; the error of the last nameserver asked.
         """
         failure: LedgerMQError | None = None
         for _ in self.addresses:
@@ -75,7 +75,7 @@ class Nameservers:
         """The answer of one nameserver.
 
         Raises:
-            UnreachableError, RefusedError: it does not answer, or says no.
+            UnreachableError, RefusedError: it does not answer, or refuses.
         """
         try:
             answer = await self._remoting.request(address, Command(code, ext=ext), timeout_s)
@@ -86,10 +86,10 @@ class Nameservers:
         return answer
 
     async def route(self, topic: str) -> RouteAnswer:
-        """Where a topic is, by the first nameserver that knows.
+        """The route of a topic, from the first nameserver that knows it.
 
         Raises:
-            NoRouteError: none knows; it lists what each has said.
+            NoRouteError: none knows it; lists the error of each.
         """
         failures: dict[str, LedgerMQError] = {}
         for _ in self.addresses:
@@ -102,7 +102,7 @@ class Nameservers:
         raise NoRouteError(topic, failures)
 
     async def next_route(self, known: RouteAnswer, wait_s: float) -> RouteAnswer:
-        """The route once it differs from the known one, or after `wait_s`; asked of the same nameserver.
+        """The route once it differs from the known one, or after `wait_s` seconds; from the same nameserver.
 
         Raises:
             UnreachableError, RefusedError: it does not answer, or does not know the topic any more.
@@ -110,10 +110,10 @@ class Nameservers:
         return await self._ask(known.address, known.route.topic, known.version or NEVER_SEEN, wait_s)
 
     async def first_route(self, topic: str, wait_s: float) -> RouteAnswer:
-        """The route of a topic that was not known just now, once it is.
+        """The route of a topic that was unknown until now, once it is known.
 
         Raises:
-            UnreachableError, RefusedError: it is not known within `wait_s`, or the nameserver does not wait.
+            UnreachableError, RefusedError: unknown for `wait_s` seconds, or the nameserver does not hold requests.
         """
         return await self._ask(self.addresses[self._current], topic, NO_ROUTE, wait_s)
 

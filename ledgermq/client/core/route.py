@@ -1,4 +1,4 @@
-"""Where a topic lives: the route that a nameserver answers, as a value.
+"""Routes and cluster information, as a nameserver answers them (requests 105 and 106).
 
     topic ──> broker name ──> queues 0 … n−1 ──> addresses by broker id; id 0 leads: it alone takes sends
 
@@ -24,7 +24,7 @@ QUEUES_MAX = 65_536  # of one topic at one broker; a larger number is no answer 
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic: the unit of order, and of sharing out within a group."""
+    """One queue of a topic: messages are ordered within it, and it is read by one member of a group."""
 
     topic: str
     broker: str
@@ -35,10 +35,10 @@ class MessageQueue(NamedTuple):
 
 
 def check_queue(queue: MessageQueue, what: str = "queue") -> None:
-    """Refuse what names no queue.
+    """Accept a MessageQueue of two texts and a queue id.
 
     Raises:
-        InvalidArgumentError: no MessageQueue, or one of other things than two texts and a number.
+        InvalidArgumentError: another value; `what` names it.
     """
     if not isinstance(queue, MessageQueue):
         raise InvalidArgumentError(f"{what} is {type(queue).__name__}, not a MessageQueue: {queue!r}")
@@ -58,18 +58,19 @@ class BrokerRoute:
 
     @property
     def leader(self) -> str | None:
-        """Address of broker id 0; None while there is none."""
+        """Address of broker id 0; None while the broker has no leader."""
         return self.addresses.get(LEADER_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """All that a nameserver says of one topic.
+    """The brokers and queues of one topic.
 
     Attributes:
+        topic: the topic's name.
         brokers: by broker name.
-        write_queues: queues with the write permission, sorted by broker and id, whether or not their broker is led.
-        read_queues: queues with the read permission, likewise.
+        write_queues: queues with write permission, sorted by broker name and queue id, led at this moment or not.
+        read_queues: queues with read permission, in the same order.
     """
 
     topic: str
@@ -78,7 +79,7 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
 
     def for_topic(self, topic: str, queue_count_max: int) -> "TopicRoute":
-        """This route, lent to a topic that its brokers will create at the first message (TBW102)."""
+        """The route for a topic that the brokers of this route will create at the first message (TBW102)."""
 
         def lend(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
             return tuple(queue._replace(topic=topic) for queue in queues if queue.queue_id < queue_count_max)
@@ -87,10 +88,10 @@ class TopicRoute:
 
 
 def parse_route(topic: str, body: bytes | memoryview) -> TopicRoute:
-    """Read the body of an answer to request 105 (standard JSON).
+    """Parse the body of an answer to request 105 (standard JSON).
 
     Raises:
-        UndecodableError: not JSON, or a member is missing or of another type; names the topic and the place.
+        UndecodableError: not JSON, or a member is missing or of another type; names the topic and the member.
     """
     try:
         document = orjson.loads(body)
@@ -126,7 +127,7 @@ def _queues(topic: str, data: Mapping[str, object], count_key: str, permission: 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """All brokers that are registered.
+    """All registered brokers.
 
     Attributes:
         brokers: by broker name.
@@ -137,15 +138,15 @@ class ClusterInfo:
     clusters: Mapping[str, tuple[str, ...]]
 
     def leaders(self) -> dict[str, str]:
-        """Address of the leader by broker name, where there is one."""
+        """Addresses of leaders by broker name; names without a leader are left out."""
         return {name: broker.leader for name, broker in self.brokers.items() if broker.leader is not None}
 
 
 def parse_cluster_info(address: str, body: bytes | memoryview) -> ClusterInfo:
-    """Read the body of an answer to request 106.
+    """Parse the body of an answer to request 106.
 
     Raises:
-        UndecodableError: not that shape.
+        UndecodableError: not JSON, or not of that shape.
     """
     try:
         document = loads(body)

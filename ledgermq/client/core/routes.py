@@ -1,7 +1,7 @@
-"""The routes of the topics in use, and who leads each broker name: always as new as can be known.
+"""The routes of the topics in use, and the leader of each broker name, kept up to date.
 
-    nameserver --(held question, else polling)--> route of a topic --> leader by broker name --> wake who waits
-    a failed request --(report_failure)--> ask again at once; a refusal's leader hint counts until a route says more
+    nameserver --(held request, else polling)--> route of a topic --> leader by broker name --> wake waiting calls
+    a failed request --(report_failure)--> ask again at once; the hint of a refusal holds until a route names a leader
     no nameserver answers, and the leader fails --> the other members of the last route are tried in turn: each
                                                     either leads, or refuses with a hint at the leader
 
@@ -52,11 +52,11 @@ class Routes:
 
     Args:
         nameservers: whom to ask.
-        on_leader: called with a broker name and its new leader's address (None: it has none now).
+        on_leader: called with a broker name and the address of its new leader (None: it has none now).
         on_route: called with each new route.
 
     Attributes:
-        revision: grows with every change.
+        revision: grows with every change of a route or a leader.
     """
 
     def __init__(self, nameservers: Nameservers, on_leader: OnLeader, on_route: OnRoute) -> None:
@@ -74,7 +74,7 @@ class Routes:
     # -- asking
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The newest route of a topic; None while none is known. Asking makes it followed from now on."""
+        """The newest route of a topic; None while none is known. From the first call on, the topic is followed."""
         watched = self._topics.get(topic) or self._follow(topic)
         return watched.answer.route if watched.answer else None
 
@@ -95,16 +95,16 @@ class Routes:
         return watched.lent
 
     def failure(self, topic: str) -> NoRouteError | None:
-        """Why there is no route; None when there is one, or nobody has answered yet."""
+        """Why there is no route; None when there is one, or while the first answer is awaited."""
         watched = self._topics.get(topic)
         return watched.failure if watched else None
 
     def leader(self, broker: str) -> str | None:
-        """Address of who leads this broker name, as far as known."""
+        """Address of the leader of this broker name; None while none is known."""
         return self._leaders.get(broker)
 
     def addresses(self) -> Mapping[str, str]:
-        """All brokers of the topics followed: their broker name by address."""
+        """The broker name of every broker address in the routes of the topics followed."""
         found = {}
         for watched in self._topics.values():
             for broker in watched.answer.route.brokers.values() if watched.answer else ():
@@ -114,7 +114,7 @@ class Routes:
     # -- telling
 
     def report_failure(self, topic: str, broker: str, address: str, failure: LedgerMQError) -> None:
-        """A request to the leader of `broker` at `address` failed: look at once where to go instead."""
+        """A request to the leader of `broker` at `address` failed: find out at once who leads instead."""
         if isinstance(failure, NotLeaderError) and failure.leader_hint not in (None, address):
             assert failure.leader_hint is not None, "just compared"
             self._hints[broker] = (failure.leader_hint, address)
@@ -139,7 +139,7 @@ class Routes:
                 return
 
     def refresh(self, topic: str) -> None:
-        """Ask the nameservers now."""
+        """Ask the nameservers for the topic's route now."""
         watched = self._topics.get(topic) or self._follow(topic)
         watched.reports += 1
         watched.wanted.set()
@@ -164,7 +164,7 @@ class Routes:
             await self.changed(left_s)
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following; wakes everything that waits."""
         tasks = [watched.task for watched in self._topics.values() if watched.task]
         for task in tasks:
             task.cancel()
@@ -201,7 +201,7 @@ class Routes:
             self._wake_all()
 
     async def _wait_for_news(self, watched: _Watched) -> None:
-        """Until the route is wanted at once, or it is time to ask."""
+        """Return when the route is wanted at once, or the time to ask again has come."""
         while not watched.wanted.is_set():
             known, began_at = watched.answer, self._loop.time()
             answer: RouteAnswer | None = None
@@ -262,7 +262,7 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 async def _first(question: Coroutine[Any, Any, RouteAnswer], wanted: Coroutine[Any, Any, Any]) -> RouteAnswer | None:
-    """The answer if it comes before `wanted` ends; None when it does not, or is a failure."""
+    """The answer if it comes before `wanted` ends; None otherwise, and when the request fails."""
     tasks = [asyncio.ensure_future(question), asyncio.ensure_future(wanted)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

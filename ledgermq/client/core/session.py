@@ -1,4 +1,4 @@
-"""What a producer, a consumer and an admin have in common: connections, nameservers, routes, calls, heartbeats.
+"""The session of a producer, a consumer or an admin: connections, nameservers, routes, calls, heartbeats.
 
 Producer | Consumer | Admin
         Session ── Calls ── Routes ── Nameservers
@@ -34,18 +34,18 @@ DEADLINE_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 
 Content = Callable[[str], dict[str, Any]]
-"""HeartbeatData of the client with this id, as JSON values."""
+"""Returns the HeartbeatData of the client with the given client id, as JSON values."""
 
 OnRequest = Callable[[Connection, Command], None]
-"""Takes what a server asks or tells, and answers it on that connection, now or later; or raises Refusal."""
+"""Serves a request of a server: answers it on that connection, now or later, or raises Refusal."""
 
 Tls = bool | ssl.SSLContext
-"""Whether, and how, connections are encrypted."""
+"""False: plain connections; True: TLS with the system's authorities; a context: TLS as it says."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What an open session is made of."""
+    """The parts of an open session."""
 
     remoting: RemotingClient
     nameservers: Nameservers
@@ -56,24 +56,24 @@ class _Parts:
 
 
 class Session:
-    """Made unopened.
+    """A session is made closed; `open` makes its parts on the running event loop.
 
     Args:
-        namesrv: addresses, see `parse_addresses`.
-        content: of heartbeats; None for a client that sends none.
-        on_request: takes what servers ask or tell, see `OnRequest`. None refuses all.
-        on_leader: told of each new leader: broker name, address or None.
-        on_route: told of each new route.
-        attempt_timeout_s: for one try of a call.
-        deadline_s: for a whole call.
-        tls: True for TLS with the system's authorities, or a context of one's own.
-        credentials: who we are, where brokers ask.
-        instance: name of this client at its address, the same in its next life; None makes up a unique one.
-        on_retry: told of each try of a call that is followed by another; what it raises is logged.
-        on_try: told of each try of a call. Must not raise.
+        namesrv: addresses of nameservers, see `parse_addresses`.
+        content: returns the content of heartbeats; None for a client that sends none.
+        on_request: serves requests of servers, see `OnRequest`; None refuses them all.
+        on_leader: called with broker name and address (or None) of each new leader.
+        on_route: called with each new route.
+        attempt_timeout_s: seconds for one try of a call.
+        deadline_s: seconds for a whole call.
+        tls: True for TLS with the system's authorities, or an `ssl.SSLContext`.
+        credentials: sign every request; None for brokers that do not ask for them.
+        instance: name of this client at its address, the same after a restart; None for a new, unique name.
+        on_retry: called after each failed try that is followed by another; its exceptions are logged.
+        on_try: called after each try. Must not raise.
 
     Raises:
-        InvalidArgumentError: an address, a time, tls or the credentials are not what they should be.
+        InvalidArgumentError: an address, a time, tls or the credentials are wrong; names it.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Session:
         self.client_id = ""
 
     async def open(self) -> None:
-        """Make the parts, and start what runs by itself.
+        """Make the parts, and start heartbeats and the watch for silent leaders.
 
         Raises:
             ClosedError: it is open already.
@@ -185,7 +185,10 @@ class Session:
         return heartbeats
 
     async def close(self, farewell: dict[str, str] | None = None) -> None:
-        """Say farewell (the fields of request 35), then close everything. A second call does nothing."""
+        """Leave the group (`farewell` has the fields of request 35), then close everything.
+
+        A second call does nothing.
+        """
         parts, self._parts = self._parts, None
         if parts is None:
             return
@@ -212,12 +215,12 @@ class Session:
             self._on_leader(broker, leader)
 
     def look(self) -> None:
-        """Connections or routes have changed: somebody may not know us yet."""
+        """Connections or routes have changed: send heartbeats to brokers that do not know us yet."""
         if self._parts is not None and self._parts.heartbeats is not None:
             self._parts.heartbeats.look()
 
     def serve(self, connection: Connection, command: Command) -> None:
-        """A server asks or tells something."""
+        """Serve a request of a server."""
         if self._on_request is None:
             NoRequests().on_request(connection, command)
         else:
@@ -242,7 +245,7 @@ def _harmless(on_retry: OnRetry) -> OnRetry:
 
 
 class _Handler(NoRequests):
-    """Passes on what happens on connections."""
+    """Passes events of connections on to the session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

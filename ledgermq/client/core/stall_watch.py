@@ -1,13 +1,13 @@
-"""A leader that is paused or cut off keeps its connections open: it is noticed by requests that stay unanswered.
+"""Notices a leader that is paused or cut off: its connections stay open, and its requests stay unanswered.
 
-    a request is older than half a second        -> ask the nameservers
-    another leader is known, a tenth of a second
-    passes, and old requests are still unanswered -> cut the old leader's connection
+    a request has waited for 0.5 s                       -> ask the nameservers
+    another leader is known, and 0.1 s later old requests
+    are still unanswered                                 -> cut the connection to the old leader
 
-Its requests fail at once then, and are tried at the new leader, long before their own time-outs. A leader that has
-handed over in peace answers what it has taken within that tenth of a second.
+The requests on that connection then fail at once and are tried at the new leader, long before they time out. A leader
+that handed over in good order answers the requests it has taken within that 0.1 s.
 
-It tells of an event loop that stood still, too: heartbeats and commits wait for it like everything else.
+It also logs when the event loop was blocked: heartbeats and commits wait for the loop like everything else.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ STOOD_STILL_S: Final = 1.0
 
 
 class StallWatch:
-    """Looks at the calls under way, oldest first: now and then, and soon after each change of a leader."""
+    """Checks the calls under way, oldest first: every 0.25 s, and 0.1 s after each change of a leader."""
 
     def __init__(self, remoting: RemotingClient, routes: Routes, under_way: Mapping[int, UnderWay]) -> None:
         self._remoting = remoting
@@ -39,18 +39,18 @@ class StallWatch:
         self._due_at = 0.0
 
     def start(self) -> None:
-        """Look now and then, until `stop`."""
+        """Check every 0.25 s, until `stop`."""
         self._due_at = self._loop.time() + TICK_S
         self._later(TICK_S, self._tick)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Check no more."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
     def leader_changed(self) -> None:
-        """Somebody leads that did not: requests of before must be answered soon."""
+        """There is a new leader: requests to the old one must be answered within 0.1 s."""
         self._later(HANDOVER_S, self._cut)
 
     def _tick(self) -> None:
@@ -71,12 +71,12 @@ class StallWatch:
                     connection.abort("another node leads, and this one does not answer")
 
     def _older_than(self, age_s: float) -> list[UnderWay]:
-        """The oldest call of each address, if it is that old."""
+        """The oldest call of each address, if it has waited for `age_s` seconds."""
         latest = self._loop.time() - age_s
         oldest: dict[str, UnderWay] = {}
         for call in self._under_way.values():
             if call.began_at > latest:
-                break  # in the order in which they began
+                break  # the dict is in the order in which calls began
             oldest.setdefault(call.address, call)
         return list(oldest.values())
 

@@ -1,9 +1,9 @@
-"""Who of a group reads which queue: RocketMQ's average allocation, so that Python and Java members agree.
+"""Which member of a group reads which queue: RocketMQ's average allocation, so that Python and Java members agree.
 
     7 queues, 3 members:   0 1 2 | 3 4 | 5 6
 
-Every member computes the whole table for itself from the same two sorted lists; what they share is only the order.
-Java sorts strings by UTF-16 unit, hence `java_order`.
+Every member computes the whole allocation for itself, from the same two sorted lists. Java sorts strings by UTF-16
+code unit, hence `java_order`.
 
 Source: apache/rocketmq `client/.../consumer/rebalance/AllocateMessageQueueAveragely.java` (5.x).
 """

@@ -1,8 +1,8 @@
-"""Offsets of a group in which each member gets all messages: each keeps its own, in a file.
+"""Offsets in broadcasting, where each member gets all messages and keeps its own offsets in a file.
 
     ~/.rocketmq_offsets/<client id>/<group>/offsets.json      {"offsetTable":{{"brokerName":"b",…}:42}}
 
-The file has RocketMQ's place and form, so that a Java member and a Python one of the same name follow each other.
+The file has RocketMQ's path and format, so that a Java member and a Python one of the same name can replace another.
 
 Source: apache/rocketmq `client/.../consumer/store/LocalFileOffsetStore.java`.
 """
@@ -24,14 +24,14 @@ DEFAULT_DIR: Final = Path("~/.rocketmq_offsets")
 
 
 class LocalOffsets(QueueOffsets):
-    """Offsets of one member in a file; what queues hold is asked of their leaders.
+    """The offsets of one member in a file; the ends of queues are asked of their leaders.
 
     Args:
-        folder: the file's; made when there is something to write.
+        folder: folder of the file; made at the first write.
         calls, routes: see `QueueOffsets`.
 
     Raises:
-        UndecodableError: a file is there that cannot be read, and no older copy of it can.
+        UndecodableError: the file exists but cannot be read, and neither can its older copy.
     """
 
     def __init__(self, folder: Path, calls: Calls, routes: Routes) -> None:
@@ -45,7 +45,7 @@ class LocalOffsets(QueueOffsets):
         return self._table.get(queue)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
-        """Go on from `offset` in the next life.
+        """Store the offset to continue at after a restart.
 
         Raises:
             LedgerMQError: the file cannot be written.
@@ -56,7 +56,7 @@ class LocalOffsets(QueueOffsets):
         try:
             self._save()
         except OSError as error:
-            raise LedgerMQError(f"offsets cannot be written: {error}") from error
+            raise LedgerMQError(f"offsets cannot be written to {self._path}: {error}") from error
 
     def _load(self) -> dict[MessageQueue, int]:
         try:
@@ -81,7 +81,7 @@ class LocalOffsets(QueueOffsets):
 
 
 def parse_queue_table(document: object) -> dict[MessageQueue, int]:
-    """A map of offsets by queue, as `loads` reads it: the keys are JSON themselves.
+    """Parse a map of offsets by queue, as `loads` returns it: the keys are JSON text.
 
     Raises:
         JsonError, KeyError, TypeError, ValueError, AttributeError: not that shape.

@@ -1,10 +1,10 @@
-"""The group: who else is in it, and which queues are ours by the rule that all members follow.
+"""The members of the group, and the queues that are ours by the allocation that all members compute.
 
     heartbeat to all brokers -> a leader's list of members (38) -> average allocation -> our queues of each topic
-         again: every 20 s, when a broker says that the group has changed (40), when a route or a leader changes
+         again: every 20 s, when a broker notifies a change of the group (40), when a route or a leader changes
 
-A leader that has just been elected is not asked for a while: members tell it of themselves within a second, and an
-incomplete list would hand the same queue to two of them.
+A new leader is not asked for 2 s: the members send it heartbeats within a second, and an incomplete list would assign
+the same queue to two of them.
 
 Source: apache/rocketmq `client/.../impl/consumer/RebalanceImpl.java` (rebalanceByTopic).
 """
@@ -41,11 +41,11 @@ class Membership:
     """Keeps our share of the queues up to date.
 
     Args:
-        session: open.
+        session: an open session.
         group: consumer group.
         subscriptions: by topic.
-        on_queues: takes over a topic's queues that are ours from now on, and is told whether we are the only member;
-            returns when the others are given up.
+        on_queues: called with a topic, its queues that are ours from now on, and whether we are the only member;
+            returns when the topic's other queues are given up.
 
     Attributes:
         first_share: set once every topic was shared out, or is unknown to the nameservers (retry topics aside).
@@ -70,7 +70,7 @@ class Membership:
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """Give the members time to tell a new leader of themselves; the first one we hear of needs none."""
+        """Do not ask a new leader for 2 s, until it knows the members; the first leader is asked at once."""
         if broker in self._settled_at:
             self._settled_at[broker] = self._loop.time() + SETTLING_S
         elif leader is not None:
@@ -78,7 +78,7 @@ class Membership:
         self.look()
 
     async def run(self) -> None:
-        """Share out again and again, until cancelled."""
+        """Share out at every change and every 20 s, until cancelled."""
         while True:
             self._due.clear()
             missing = [topic for topic in self._subscriptions if not await self._share_out(topic)]
@@ -90,10 +90,10 @@ class Membership:
                     await self._due.wait()
 
     async def _share_out(self, topic: str) -> bool:
-        """Take over what is ours of one topic; False when that cannot be known now, and nothing has changed."""
+        """Take over our queues of one topic; returns False when they cannot be known now, and nothing has changed."""
         route = self._session.routes.route(topic)
         if route is None:
-            return self._is_unknown(topic)  # nothing to share; its coming will be told
+            return self._is_unknown(topic)  # nothing to share; a route that comes later calls `look`
         try:
             members = await self._members(route)
         except LedgerMQError as failure:
@@ -121,7 +121,7 @@ class Membership:
             )
 
     def _is_unknown(self, topic: str) -> bool:
-        """Whether a nameserver has said so; told once, since waiting in silence for a misspelt topic is unkind."""
+        """Whether the nameservers have no route for the topic; logged once, in case its name is misspelt."""
         failure = self._session.routes.failure(topic)
         if failure is None:
             return False
@@ -132,7 +132,7 @@ class Membership:
         return True
 
     async def _members(self, route: TopicRoute) -> list[str] | None:
-        """Client ids of the group; None when no settled leader knows us."""
+        """Client ids of the group's members; None when no leader that may be asked knows us."""
         now = self._loop.time()
         leaders = {broker: self._session.routes.leader(broker) for broker in route.brokers}
         settled = [a for b, a in leaders.items() if a is not None and self._settled_at.get(b, now) <= now]
@@ -151,14 +151,14 @@ class Membership:
         except RemotingError as error:
             raise unreachable_from(address, error) from error
         if answer.code == ResponseCode.SYSTEM_ERROR:
-            return []  # `no consumer for this group`
+            return []  # remark: `no consumer for this group`
         if answer.code != ResponseCode.SUCCESS:
             raise refusal_from(address, answer.code, answer.remark, answer.ext)
         return read_members(address, answer.body)
 
 
 class Everything:
-    """In broadcasting all queues of all topics are ours; otherwise as `Membership`."""
+    """The counterpart of `Membership` for broadcasting, where all queues of all topics are ours."""
 
     def __init__(
         self, session: Session, group: str, subscriptions: Mapping[str, Subscription], on_queues: OnQueues
@@ -175,7 +175,7 @@ class Everything:
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """Whoever leads: all of its queues are ours."""
+        """Nothing to do: all queues are ours, whoever leads."""
 
     async def run(self) -> None:
         """Follow the routes, until cancelled."""
@@ -197,7 +197,7 @@ def read_members(address: str, body: bytes | memoryview) -> list[str]:
     """Client ids from the body of an answer to 38.
 
     Raises:
-        UndecodableError: not that shape.
+        UndecodableError: not JSON, or not of that shape.
     """
     try:
         return [str(member) for member in loads(body)["consumerIdList"]]

@@ -1,4 +1,4 @@
-"""Offsets of one queue, asked of its leader: where it begins and ends, where a time is, how far a group has come.
+"""Offsets of a queue, as its leader knows them: first, end, at a time, and committed by a group.
 
     first_offset <= committed <= end_offset        a queue holds the messages [first_offset, end_offset)
 
@@ -17,26 +17,26 @@ FOUND_OR_NOT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 
 
 class QueueOffsets:
-    """Asks for them; every method raises LedgerMQError when the leader does not tell in time."""
+    """Asks leaders for offsets; every method raises LedgerMQError when the leader does not answer in time."""
 
     def __init__(self, calls: Calls, routes: Routes) -> None:
         self._calls = calls
         self._routes = routes
 
     async def first(self, queue: MessageQueue) -> int:
-        """The oldest message kept; equals `end` in an empty queue."""
+        """Offset of the oldest message kept; equals `end` in an empty queue."""
         return await self._ask(queue, RequestCode.GET_MIN_OFFSET, {})
 
     async def end(self, queue: MessageQueue) -> int:
-        """One past the newest message."""
+        """One past the offset of the newest message."""
         return await self._ask(queue, RequestCode.GET_MAX_OFFSET, {"committed": "true"})
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after that time (Unix ms); near `end` when there is none."""
+        """Offset of the first message stored at or after that time (Unix ms); near `end` when there is none."""
         return await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """The next offset that the group has to read; None when it has never committed one."""
+        """The offset that the group has committed, which it reads next; None when it has committed none."""
         ext = {"consumerGroup": group, "setZeroIfNotFound": "false", **_of(queue)}
         code = RequestCode.QUERY_CONSUMER_OFFSET
         plan = LeaderPlan(self._routes, queue.topic, queue.broker, code, ext, FOUND_OR_NOT)
@@ -46,7 +46,7 @@ class QueueOffsets:
         return _offset(answered.target.address, answered.response.ext)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
-        """Let the group go on from `offset`; returns when the leader has taken it."""
+        """Commit an offset for the group; returns when the leader has stored it."""
         ext = {"consumerGroup": group, "commitOffset": str(offset), **_of(queue)}
         plan = LeaderPlan(self._routes, queue.topic, queue.broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
         await self._calls.run(plan, deadline_s=deadline_s)

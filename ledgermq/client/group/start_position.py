@@ -1,4 +1,4 @@
-"""Where a group begins in a queue from which it has never committed an offset."""
+"""Where a group begins to read a queue in which it has never committed an offset."""
 
 import contextlib
 from datetime import datetime
@@ -10,16 +10,16 @@ from ledgermq.client.errors import GroupNotFoundError, InvalidArgumentError
 from ledgermq.client.group.queue_offsets import QueueOffsets
 
 Start = Literal["first", "last"] | datetime
-"""The oldest message kept, whatever comes from now on, or the first one stored at or after a time."""
+"""The oldest message kept, messages sent from now on, or the first message stored at or after a time."""
 
 WIRE_NAMES = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
 def check_start(start: Start) -> None:
-    """Refuse anything else.
+    """Accept a `Start`.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: another value.
     """
     if isinstance(start, datetime):
         unix_ms(start, "start")
@@ -33,13 +33,13 @@ def wire_name(start: Start) -> str:
 
 
 async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, start: Start) -> int:
-    """The group's committed offset; without one the start, which is committed at once.
+    """The group's committed offset; without one the start, which is then committed at once.
 
-    Were it not, a member that takes the queue over before the first commit would find another "last", and leave out
-    what came in between. A group that its broker does not know yet commits later.
+    The commit is needed with "last": a member that takes the queue over before the first commit would otherwise begin
+    at a later end, and skip what was sent in between. Brokers that do not know the group yet get the commit later.
 
     Raises:
-        LedgerMQError: the leader does not tell.
+        LedgerMQError: the leader did not answer in time.
     """
     committed = await offsets.committed(group, queue)
     if committed is not None:

@@ -1,7 +1,7 @@
 """Which messages of a topic a consumer wants: `*`, tags joined by `||`, or a condition on properties in SQL92.
 
-The broker compares hashes of tags, and may let a stranger with the same hash through; `wants` compares the strings.
-A message without a tag is wanted by `*` only. Conditions are the broker's alone (`enablePropertyFilter` there).
+The broker compares hashes of tags, so that a message with another tag of the same hash may pass; `wants` compares the
+strings. A message without a tag matches `*` only. Only the broker evaluates conditions (its `enablePropertyFilter`).
 
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer/PullAPIWrapper.java`.
 """
@@ -31,12 +31,13 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic and what is wanted of it.
+    """A topic and the filter for its messages.
 
     Attributes:
-        expression: as the user wrote it, `*` for everything.
-        tags: exact tags; empty for everything, and for a condition.
-        version: ms; all members of a group compare by it which subscription is newer.
+        topic: the topic's name.
+        expression: as the user wrote it, `*` for all messages.
+        tags: the tags of the expression; empty for all messages, and for a condition.
+        version: Unix milliseconds; of two subscriptions of a group, brokers take the one with the larger version.
         kind: `TAG`, or `SQL92` when the expression is a condition.
     """
 
@@ -65,12 +66,12 @@ class Subscription:
 
 
 def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subscription:
-    """Read a tag expression: `*` or empty for all, else tags separated by `||`, blanks around them ignored.
+    """Parse a tag expression: `*` or empty for all, else tags separated by `||`, blanks around them ignored.
 
-    A condition is left for the broker to read.
+    A condition is not parsed: the broker does that.
 
     Raises:
-        InvalidArgumentError: only separators, no tag; an empty condition.
+        InvalidArgumentError: only separators without a tag, or an empty condition.
     """
     if isinstance(expression, Sql):
         check_text(expression.condition, f"condition for topic {topic!r}")
@@ -88,20 +89,19 @@ def parse_subscription(topic: str, expression: str | Sql, version: int) -> Subsc
 
 
 Topics = str | Iterable[str] | Mapping[str, str | Sql]
-"""A topic, several, or by topic what is wanted of it: a tag expression or a condition."""
+"""A topic, several, or a mapping from topic to its filter: a tag expression or a condition."""
 
 Mode = Literal["clustering", "broadcasting"]
-"""Whether the members of a group share the messages, or each gets all of them."""
+"""Whether the members of a group share the messages, or each member gets all of them."""
 
 
 def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str, Subscription]:
-    """Subscriptions by topic.
+    """The subscriptions of a consumer by topic, the group's retry topic included.
 
-    The group's retry topic is among them, as all members subscribe to the same; not in broadcasting, which retries
-    nothing.
+    In broadcasting there is no retry topic, since nothing is retried.
 
     Raises:
-        InvalidArgumentError: no topic, a malformed name or expression.
+        InvalidArgumentError: no topic, or a malformed name or expression.
     """
     named = [topics] if isinstance(topics, str) else topics
     check_no_bytes(topics=topics)

@@ -1,1 +1,1 @@
-"""Sending."""
+"""The producer."""

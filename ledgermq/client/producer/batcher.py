@@ -1,10 +1,10 @@
-"""Batching by size and linger: sends to the same topic that come close together share one request.
+"""Batching by size and time: messages to the same topic that are sent shortly after one another share one request.
 
-    send, send, send ... -> a filling batch per (topic, queue) -- full, or linger over --> request 320 -> a result each
+    send, send, send ... -> a filling batch per (topic, queue) -- full, or its time is over --> request 320 -> results
 
-Any queue: batches go round the queues, many under way at once. One queue: one batch after another, so that order holds
-whatever is tried again; meanwhile the next one fills. A batch that the broker refuses for what is in it is sent
-message by message, so that only those fail that are wrong.
+Batches to any queue take the queues in turn, and many are under way at once. Batches to one given queue go one after
+another, so that retries keep the order; the next one fills meanwhile. When a broker refuses a batch because of its
+content, its messages are sent one by one, so that only the invalid ones fail.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ledgermq.client.errors import (
     UndecodableError,
     another,
 )
-from ledgermq.client.producer.outgoing import Body, Keys, Outgoing, check_limits
+from ledgermq.client.producer.outgoing import Body, Keys, check_limits
 from ledgermq.client.producer.send_request import SendResult
 from ledgermq.client.producer.sender import BatchPart, Sender
 
@@ -31,7 +31,7 @@ REFUSED_FOR_CONTENT: Final = (MessageRejectedError, InvalidRequestError)
 
 
 class Lot(NamedTuple):
-    """What messages must have in common to share a batch."""
+    """What messages must have in common to share a batch; `deadline_s` counts from the batch's first message."""
 
     topic: str
     queue: MessageQueue | None
@@ -48,7 +48,7 @@ class _Entry(NamedTuple):
 
 
 class _Filling:
-    """A batch that takes more."""
+    """A batch that is not full yet."""
 
     __slots__ = ("began_at", "entries", "lot", "size", "timer")
 
@@ -65,8 +65,8 @@ class Batcher:
 
     Args:
         sender: sends the batches.
-        linger_s: how long the first message waits for others; 0: for those of the same turn of the loop.
-        bytes_max: of one batch's body.
+        linger_s: seconds that the first message waits for others; 0: only for those of the same turn of the loop.
+        bytes_max: largest body of a batch, in bytes.
     """
 
     def __init__(self, sender: Sender, linger_s: float, bytes_max: int) -> None:
@@ -93,7 +93,7 @@ class Batcher:
         sender = self._sender
         check_limits(deadline_s, attempts_max)
         where = sender.where(topic, queue, order_key)
-        part = sender.part(Outgoing(body, tags, keys, properties), order_key)
+        part = sender.part(body, tags, keys, properties, order_key)
         limit_s = sender.calls.deadline_s if deadline_s is None else deadline_s
         if where is None:
             await sender.in_flight.enter(part.size)
@@ -120,23 +120,23 @@ class Batcher:
         return result
 
     def hurry(self) -> None:
-        """Send what is gathered, and from now on wait for nobody."""
+        """Send what is gathered, and from now on let no message wait for others."""
         self._linger_s = 0.0
         self.depart_all()
 
     def depart_all(self) -> None:
-        """Send what is gathered now."""
+        """Send everything gathered so far."""
         for place in list(self._filling):
             self._depart(place)
 
     async def flush(self) -> None:
-        """Send what is gathered, and return when all of it has become something."""
+        """Send what is gathered; returns when every message has a result or an error."""
         self.depart_all()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
     async def close(self) -> None:
-        """End: what is gathered is not sent, what is under way ends as the calls end it."""
+        """Fail what is gathered with `ClosedError`; returns when the batches under way have ended."""
         for filling in self._filling.values():
             if filling.timer is not None:
                 filling.timer.cancel()
@@ -183,7 +183,7 @@ class Batcher:
                 await self._one_by_one(filling, wanted)
             else:
                 self._fail(wanted, error)
-        except Exception as error:  # nobody has thought of it, and nobody may wait for ever for it
+        except Exception as error:  # a bug: whoever waits for a result must not wait for ever
             self._fail(wanted, UndecodableError(f"batch to {filling.lot.topic}: {error!r}"))
             raise
         else:

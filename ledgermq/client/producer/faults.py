@@ -1,12 +1,20 @@
-"""Latency fault tolerance: brokers that answer late or not at all are passed over for a while. Pure: time comes in.
+"""Latency fault tolerance: a producer passes over brokers that answer late or not at all for a while.
 
     latency, ms at least     50   100    550   1800   3000    5000   15000
     not available for, ms     0     0   2000   5000   6000   10000   30000        a failure counts as 10 000 ms
 
-A queue is chosen among those of available brokers, else of reachable ones, else of any; within each, not of the broker
-that this send has just failed at. Times are ms of any one clock.
+A queue is chosen among those of available brokers, else of reachable ones, else of any; within each group, not of the
+broker that this send has just failed at. `FaultStrategy` is given the time (ms of any clock); `FaultWatch` feeds it:
 
-Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFaultToleranceImpl.java` (5.3.3).
+    answered, or refused for good            its latency counts, nothing else
+    refused for a reason that passes         avoided like a failed broker
+    no answer                                avoided, and unreachable until a probe is answered (if it probes)
+    not the leader                           nothing: the route lags behind, and another node answers for the name
+
+RocketMQ avoids a broker after every refusal, also of an illegal message; here only after refusals that pass.
+
+Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFaultToleranceImpl.java`,
+`client/.../impl/producer/DefaultMQProducerImpl.java` (sendDefaultImpl, 5.3.3).
 """
 
 import asyncio
@@ -42,13 +50,13 @@ class _Fault:
 
 
 class FaultStrategy:
-    """Which brokers to avoid, by what sends to them have met.
+    """Decides which brokers to avoid, by the latencies and failures of sends to them.
 
     Args:
-        latency_max_ms: rising thresholds.
-        not_available_ms: how long a broker is avoided whose latency has reached the threshold of the same place.
-        probe: a broker that cannot be reached is not used until it answers a probe; without it, it is used again when
-            its time is over.
+        latency_max_ms: thresholds in milliseconds, rising.
+        not_available_ms: for each threshold, the milliseconds for which a broker with at least that latency is avoided.
+        probe: whether a broker that cannot be reached stays unused until it answers a probe; without probes it is used
+            again when its time is over.
 
     Raises:
         InvalidArgumentError: the two tables differ in length, or the thresholds do not rise.
@@ -71,12 +79,12 @@ class FaultStrategy:
         self._faults: dict[str, _Fault] = {}
 
     def not_available_ms(self, latency_ms: float, *, isolate: bool = False) -> int:
-        """How long a broker with that latency is avoided; `isolate`: as one that has failed."""
+        """Milliseconds for which a broker with that latency is avoided; with `isolate` as a failed one (10 s)."""
         counted = ISOLATION_LATENCY_MS if isolate else latency_ms
         return next((avoided for least, avoided in self._rows if counted >= least), 0)
 
     def observe(self, broker: str, latency_ms: float, now_ms: float, *, isolate: bool, reachable: bool) -> None:
-        """A try at `broker` has taken so long. An avoidance is never shortened by a later, better one."""
+        """Count a try at `broker` that took `latency_ms`. A later, faster try does not shorten an avoidance."""
         fault = self._faults.setdefault(broker, _Fault())
         fault.latency_ms = latency_ms
         avoided_ms = self.not_available_ms(latency_ms, isolate=isolate)
@@ -85,29 +93,29 @@ class FaultStrategy:
         fault.is_reachable = reachable
 
     def is_available(self, broker: str, now_ms: float) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the broker is not avoided at `now_ms`."""
         fault = self._faults.get(broker)
         return fault is None or now_ms >= fault.available_from_ms
 
     def is_reachable(self, broker: str) -> bool:
-        """Whether it was last reached, or not yet found unreachable."""
+        """Whether the last try or probe reached the broker; True before the first."""
         fault = self._faults.get(broker)
         return fault is None or fault.is_reachable
 
     def to_probe(self, now_ms: float) -> list[str]:
-        """The brokers whose turn it is to be probed; each again after `PROBE_INTERVAL_MS`."""
+        """The brokers to probe now; each comes again after `PROBE_INTERVAL_MS`."""
         due = [broker for broker, fault in self._faults.items() if now_ms >= fault.probe_from_ms]
         for broker in due:
             self._faults[broker].probe_from_ms = now_ms + PROBE_INTERVAL_MS
         return due
 
     def probed(self, broker: str) -> None:
-        """It has answered a probe."""
+        """The broker has answered a probe."""
         if broker in self._faults:
             self._faults[broker].is_reachable = True
 
     def forget(self, broker: str) -> None:
-        """No route names it any more."""
+        """Forget a broker that no route names any more."""
         self._faults.pop(broker, None)
 
 
@@ -116,7 +124,7 @@ PROBE_TIMEOUT_S: Final = 0.2
 
 
 class FaultWatch:
-    """Feeds one strategy."""
+    """Tells one strategy the outcome of each try, and probes brokers for it."""
 
     def __init__(self, strategy: FaultStrategy) -> None:
         self.strategy = strategy
@@ -124,11 +132,11 @@ class FaultWatch:
 
     @property
     def now_ms(self) -> float:
-        """A clock that only goes forward."""
+        """Milliseconds of a clock that only goes forward."""
         return time.monotonic() * 1000
 
     def on_try(self, target: Target, latency_s: float, failure: LedgerMQError | None) -> None:
-        """One try has ended."""
+        """Count one try: its target, its duration in seconds, and its error (None after an answer)."""
         if target.queue_id < 0 or isinstance(failure, NotLeaderError):
             return
         isolate = failure is not None and failure.is_retryable
@@ -136,12 +144,12 @@ class FaultWatch:
         self.strategy.observe(target.broker, latency_s * 1000, self.now_ms, isolate=isolate, reachable=reachable)
 
     def start(self, remoting: RemotingClient, routes: Routes) -> None:
-        """Probe from now on, if the strategy wants it."""
+        """Begin to probe, if the strategy has probes on."""
         if self.strategy.probe:
             self._probes = asyncio.create_task(self._run(remoting, routes), name="probes of brokers")
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop probing."""
         if self._probes is not None:
             self._probes.cancel()
             await asyncio.gather(self._probes, return_exceptions=True)

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 
 
 class InFlight:
-    """A bound on requests and on bytes. One request larger than all the room goes when nothing else is under way."""
+    """A bound on requests and bytes under way.
+
+    A request that is larger than the bound on bytes goes when nothing else is under way.
+    """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
@@ -25,7 +28,7 @@ class InFlight:
         return self._count
 
     async def enter(self, size: int) -> None:
-        """Return when there is room for `size` more bytes; it is then taken."""
+        """Take room for one request of `size` bytes; waits in turn until there is room."""
         if not self._waiting and self._fits(size):
             self._take(size)
             return
@@ -50,7 +53,7 @@ class InFlight:
 
     @contextlib.contextmanager
     def coming(self) -> Iterator[None]:
-        """For who will enter, and waits for something else before that: as if it were under way already."""
+        """A block that counts as under way for `wait_idle`, for a send that still waits before it can enter."""
         self._coming += 1
         self._idle.clear()
         try:
@@ -60,7 +63,7 @@ class InFlight:
             self._look_idle()
 
     async def wait_idle(self) -> None:
-        """Return when nothing is under way, or coming."""
+        """Return when nothing is under way or coming."""
         while self._count or self._coming:
             await self._idle.wait()
 
@@ -86,7 +89,7 @@ class InFlight:
 
 
 class Lanes:
-    """A lock per key, for as long as somebody uses it. Waiters pass in the order in which they came."""
+    """A lock per key, kept while it is used. Waiters get it in the order in which they asked."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
@@ -96,7 +99,7 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def lane(self, key: Hashable) -> AsyncIterator[None]:
-        """Hold the key's lane."""
+        """A block that holds the key's lock."""
         lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
         users.append(None)
         try:

@@ -1,6 +1,6 @@
-"""A message before it is sent: what may be in it, and the text its properties become.
+"""A message before it is sent: checks of its parts, and the encoding of its properties.
 
-    name 0x01 value 0x02 ...        KEYS joined by blanks, TAGS one tag, UNIQ_KEY the id that survives retries
+    name 0x01 value 0x02 ...        KEYS joined by blanks, TAGS one tag, UNIQ_KEY the id that all retries share
 
 Source: apache/rocketmq `common/.../message/MessageDecoder.java`, `client/.../Validators.java`.
 """
@@ -41,8 +41,8 @@ class Outgoing:
     Attributes:
         body: 1 byte to 4 MiB.
         tags: one tag, by which consumers filter; None for none.
-        keys: business keys, by which it can be looked up; a text is one key.
-        properties: further properties, text to text; empty values are not kept by any RocketMQ broker.
+        keys: business keys, by which it can be looked up; a str is one key.
+        properties: further properties, str to str; no RocketMQ broker keeps empty values.
     """
 
     body: Body
@@ -52,10 +52,10 @@ class Outgoing:
 
 
 def check_body(body: Body) -> None:
-    """Refuse what is not bytes, empty, or over `BODY_BYTES_MAX`.
+    """Accept 1 to `BODY_BYTES_MAX` bytes.
 
     Raises:
-        InvalidArgumentError: names the length or the type.
+        InvalidArgumentError: another type, empty, or too long; names the type or the length.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidArgumentError(f"body is {type(body).__name__}, not bytes: encode it first")
@@ -66,10 +66,10 @@ def check_body(body: Body) -> None:
 
 
 def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
-    """Refuse limits of one send that are none; None for the producer's.
+    """Accept the limits of one send; None stands for the producer's.
 
     Raises:
-        InvalidArgumentError: names it.
+        InvalidArgumentError: not a number of seconds above 0, or not a number of attempts; names the argument.
     """
     if deadline_s is not None:
         check_seconds(deadline_s=deadline_s)
@@ -80,17 +80,17 @@ def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
 def encode_properties(
     unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None, own: str = ""
 ) -> str:
-    """The properties of one message as the text that a request carries.
+    """The properties of one message, encoded as requests carry them.
 
     Args:
-        unique_key: UNIQ_KEY.
+        unique_key: the value of UNIQ_KEY.
         tags: one tag.
         keys: business keys.
-        properties: the program's.
-        own: the client's own ones, encoded.
+        properties: those of the program.
+        own: those of the client itself, already encoded.
 
     Raises:
-        InvalidArgumentError: no text, a reserved name, an empty value, a separator inside, or too long in all.
+        InvalidArgumentError: not a str, a reserved name, an empty value, a separator in a value, or too long in all.
     """
     parts = [f"UNIQ_KEY\x01{unique_key}\x02"]
     try:
@@ -112,7 +112,9 @@ def encode_properties(
 
 
 def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
-    """The property that tells readers a message's key of order, by which they may handle side by side.
+    """The property with a message's order key, by which consumers can handle messages in parallel.
+
+    It is empty when the key is empty, or the program gave the property itself.
 
     Raises:
         InvalidArgumentError: a separator in the key.
@@ -124,7 +126,7 @@ def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
 
 def _given_entry(name: str, value: str) -> str:
     if name in RESERVED:
-        raise InvalidArgumentError(f"property name {name!r} is RocketMQ's own")
+        raise InvalidArgumentError(f"property name {name!r} is reserved by RocketMQ: use another name")
     return _entry(name, value)
 
 
@@ -137,7 +139,7 @@ def _entry(name: str, value: str) -> str:
 
 
 class MessageOptions(TypedDict, total=False):
-    """What belongs to the message."""
+    """Options of the message itself; see `Producer.send`."""
 
     tags: str | None
     keys: Keys | None
@@ -145,7 +147,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class SoonOptions(MessageOptions, total=False):
-    """And how it is sent."""
+    """`MessageOptions`, and how the message is sent."""
 
     queue: MessageQueue | int | None
     order_key: str | None
@@ -154,7 +156,7 @@ class SoonOptions(MessageOptions, total=False):
 
 
 class SendOptions(SoonOptions, total=False):
-    """And when it is delivered."""
+    """`SoonOptions`, and when the message is delivered."""
 
     delay: Delay | None
     delay_level: int | None

@@ -87,31 +87,33 @@ class Producer:
         async with Producer("127.0.0.1:9876") as producer:
             result = await producer.send("orders", b"one apple", tags="fruit", keys="order-7")
 
-    Any number of sends may be under way at the same time; they share one connection per broker. Beyond
-    `in_flight_max` of them, `send` waits for room.
+    Sends may be under way at the same time; they share one connection per broker. When `in_flight_max` of them are
+    under way, `send` waits for room.
 
-    **A message may be stored twice.** When a connection breaks or an answer does not come, nobody can know whether
-    the message was stored; it is then sent again. All copies have the same `message_id`, by which a reader drops
-    those it has seen, and `SendResult.attempts` says when there may be copies.
+    **A message may be stored twice.** When a connection breaks or an answer does not come, it is unknown whether the
+    message was stored, so it is sent again. All copies have the same `message_id`, by which consumers can drop
+    copies; `SendResult.attempts` above 1 says that there may be some.
 
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
-        group: producer group: brokers ask any of its members about a transaction whose producer is gone.
-        attempt_timeout_s: for one try.
-        deadline_s: for a whole send with its retries; a failover takes about a second of it.
-        in_flight_max: sends under way.
-        in_flight_bytes_max: their bodies' bytes.
-        linger_s: `send` waits so long for other messages to the same topic, and shares a request with them; 0: with
-            those of the same turn of the event loop; None: each is a request of its own.
-        batch_bytes: at most so large is a request that messages share; up to 4 MiB.
+        group: producer group; brokers ask any of its members about a transaction whose producer is gone.
+        attempt_timeout_s: seconds for one try of a request.
+        deadline_s: seconds for a whole send with its retries; a failover takes about one of them.
+        in_flight_max: most sends under way at once.
+        in_flight_bytes_max: most bytes of bodies under way at once.
+        linger_s: seconds for which `send` gathers messages to the same topic into one request; 0: it gathers those of
+            the same turn of the event loop; None: each message is a request of its own.
+        batch_bytes: largest body of a request that messages share, in bytes; up to 4 MiB.
         compression: "zlib", or "lz4" or "zstd" where their modules are installed.
-        compress_over_bytes: bodies of at least so many bytes are compressed, unless they share a request; None: none.
-        checker: says what has become of a transaction, when a broker asks and this producer does not know.
-        faults: avoids brokers that were slow or failing; None: only the one that has just failed. See `FaultStrategy`.
-        on_retry: told of each try of any request that failed and is followed by another.
-        create_topics: let brokers create unknown topics, if they are configured to.
-        tls: True: TLS, with the system's authorities; or an `ssl.SSLContext` of your own, which may show a certificate.
-        credentials: signs every request, for brokers that ask who sends it.
+        compress_over_bytes: bodies of at least so many bytes are compressed, unless they share a request; None for no
+            compression.
+        checker: called when a broker asks about a transaction that this producer does not know; returns its decision.
+        faults: avoids brokers that were slow or failed; None avoids only the one that has just failed a send.
+        on_retry: called after each failed try of a request that is followed by another.
+        create_topics: let brokers create unknown topics, if their configuration allows that.
+        tls: False: plain connections; True: TLS with the system's authorities; or an `ssl.SSLContext`, which may hold
+            a client certificate.
+        credentials: sign every request, for brokers with access control.
 
     Raises:
         InvalidArgumentError: an address, the group or a setting is malformed.
@@ -198,7 +200,10 @@ class Producer:
             session.routes.route(TEMPLATE_TOPIC)
 
     async def close(self, *, drain: bool = True) -> None:
-        """Close it. With `drain`, sends under way are finished first; else they end with `ClosedError`."""
+        """Close it. With `drain`, sends under way finish first; without, they end with `ClosedError`.
+
+        Each send under way ends by its own deadline; leaving the group and closing connections take 1 s each at most.
+        """
         check_flag(drain=drain)
         parts, self._parts = self._parts, None
         if parts is None:
@@ -238,29 +243,27 @@ class Producer:
         deadline_s: float | None = None,
         attempts_max: int | None = None,
     ) -> SendResult:
-        """Send one message; returns when the cluster has stored it as safely as its mode promises.
+        """Send one message; returns when the cluster has stored it as durably as its mode promises.
 
         Args:
-            topic: where to.
+            topic: topic to send to.
             body: 1 byte to 4 MiB.
             tags: one tag, by which consumers filter.
             keys: business keys, by which it can be looked up.
             properties: further properties.
-            delay: readers see it so many seconds (or a timedelta) after it was stored, as exactly as the brokers'
-                timers are; `SendResult.recall_handle` takes it back until then.
-            delay_level: readers see it after the brokers' delay of that level (1 to 18: 1 s to 2 h, if not configured
-                otherwise).
-            deliver_at: readers see it at that time.
-            queue: this queue, or the one of this number among `queues(topic)`. Sends to one queue keep their order
-                when each is awaited before the next; of several at the same time, a retried one may fall behind.
+            delay: seconds (or a timedelta) after which consumers get it; `recall` takes it back until then.
+            delay_level: level of the broker's delay after which consumers get it (1 to 18 are 1 s to 2 h by default).
+            deliver_at: time at which consumers get it; with a time zone.
+            queue: the queue to send to, or its index in `queues(topic)`. Sends to one queue keep their order when each
+                is awaited before the next; of concurrent ones, a retried send may fall behind.
             order_key: sends with the same key go to the same queue, one after another, in the order of the calls.
-            deadline_s: for this send with its retries; default as given to the producer.
-            attempts_max: give up after so many tries; the last failure is raised as it is.
+            deadline_s: seconds for this send with its retries; None for the producer's.
+            attempts_max: give up after so many tries, and raise the last failure as it is.
 
         Raises:
-            InvalidArgumentError: refused here; nothing was sent.
-            RefusedError: refused for good by the broker; nothing of it is stored unless `outcome_known` is False.
-            DeadlineExceededError: not acknowledged in time; it may be stored when `outcome_known` is False.
+            InvalidArgumentError: an argument is invalid; nothing was sent.
+            RefusedError: the broker refused for good; nothing is stored unless `outcome_known` is False.
+            DeadlineExceededError: not acknowledged in time; it may be stored if `outcome_known` is False.
             NoRouteError: the topic does not exist, and may not be created.
         """
         parts = self._opened()
@@ -278,10 +281,10 @@ class Producer:
         )
 
     async def send_json(self, topic: str, value: Any, **options: Unpack[SendOptions]) -> SendResult:
-        """Send a value as JSON (by orjson: dataclasses, datetimes, UUIDs and numpy arrays, too); as `send`.
+        """Send a value as JSON; options as in `send`. orjson also encodes dataclasses, datetimes, UUIDs, numpy arrays.
 
         Raises:
-            InvalidArgumentError: JSON cannot say it.
+            InvalidArgumentError: the value cannot be encoded as JSON.
             LedgerMQError: as in `send`.
         """
         try:
@@ -291,13 +294,13 @@ class Producer:
         return await self.send(topic, body, **options)
 
     async def send_soon(self, topic: str, body: Body, **options: Unpack[SoonOptions]) -> asyncio.Future[SendResult]:
-        """What will become of a message; returns as soon as there is room for it.
+        """A future of the result of a message; returns as soon as there is room for the message.
 
-        Messages of the same turn of the event loop, or within `linger_s`, share a request. Cancelled before it leaves,
-        it is not sent.
+        Messages of the same turn of the event loop, or within `linger_s`, share a request. When the future is
+        cancelled before that leaves, the message is not sent.
 
         Raises:
-            InvalidArgumentError: refused here; nothing was sent. All other errors come with the future.
+            InvalidArgumentError: an argument is invalid; nothing was sent. All other errors come with the future.
         """
         return await self._opened().batcher.put(topic, body, **options)
 
@@ -311,10 +314,10 @@ class Producer:
         deadline_s: float | None = None,
         attempts_max: int | None = None,
     ) -> list[SendResult]:
-        """Send messages to one queue in one request: all of them are stored, next to each other, or none.
+        """Send messages to one queue in one request: they are stored together, next to each other, or not at all.
 
         Args:
-            topic: where to.
+            topic: topic to send to.
             messages: bodies, or `Outgoing` with tags, keys and properties; at most 4 MiB in all.
             queue: as in `send`.
             order_key: as in `send`.
@@ -331,7 +334,7 @@ class Producer:
         check_limits(deadline_s, attempts_max)
         several = listed(MESSAGE, "messages", messages)
         where = sender.where(topic, queue, order_key)
-        plan = sender.batch(topic, [sender.part(message, order_key) for message in several], where)
+        plan = sender.batch(topic, sender.parts(several, order_key), where)
         async with sender.turn(topic, order_key):
             return await sender.run(plan, deadline_s, attempts_max)
 
@@ -347,14 +350,14 @@ class Producer:
     ) -> list[SendResult]:
         """Send any number of messages in as few requests as `batch_bytes` allows.
 
-        The requests go side by side to different queues, or one after another with `queue` or `order_key`.
+        The requests go to different queues at the same time, or one after another with `queue` or `order_key`.
 
         Returns:
             One result for each message, in order.
 
         Raises:
-            SendManyError: not all were acknowledged; `outcomes` says which.
-            InvalidArgumentError: one of them cannot be sent; none was.
+            SendManyError: not all were acknowledged; `outcomes` has a result or an error for each.
+            InvalidArgumentError: one of the messages is invalid; none was sent.
         """
         sender = self._opened().sender
         check_limits(deadline_s, attempts_max)
@@ -371,14 +374,14 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         queue: MessageQueue | int | None = None,
     ) -> str:
-        """Send one message without asking for an answer: fast, and lost without a word if anything goes wrong.
+        """Send one message without an answer: fast, but a failure after the write goes unnoticed and loses it.
 
         Returns:
-            Its message id, once the request is on its way.
+            The message id, once the request was handed to the connection.
 
         Raises:
-            ConnectionLostError: the broker has not taken what was sent before for `attempt_timeout_s`.
-            LedgerMQError: it cannot be sent at all (no leader in time, no connection, not allowed).
+            ConnectionLostError: the broker has not read earlier requests for `attempt_timeout_s`.
+            LedgerMQError: it cannot be sent at all (no leader in time, no connection, an invalid argument).
         """
         session, sender = self._session, self._opened().sender
         check_body(body)
@@ -399,19 +402,19 @@ class Producer:
     def transaction(
         self, topic: str, body: Body, *, check_after_s: float | None = None, **options: Unpack[MessageOptions]
     ) -> Transaction:
-        """A message that readers see only if the block does not fail.
+        """A message that consumers get only if the block does not raise.
 
             async with producer.transaction("orders", b"one apple") as tx:
-                ...  # what must be done if, and only if, the message is seen
+                ...  # the work that belongs to the message
 
-        The message is stored before the block runs, hidden; it is committed at the block's end, rolled back when the
-        block raises. Should the decision not arrive, or this program die, the broker asks: this producer as long as it
-        lives, else any producer of the group, whose `checker` answers.
+        The message is stored, hidden, before the block runs; it is committed at the block's end, and rolled back when
+        the block raises. If the decision does not arrive, or this program dies, the broker asks for it: this producer
+        as long as it is open, else any producer of the group, whose `checker` answers.
 
         Args:
-            topic: where to.
+            topic: topic to send to.
             body: as in `send`.
-            check_after_s: the broker does not ask before (whole seconds); default as it is configured.
+            check_after_s: seconds before the broker asks, rounded to whole ones; None for the broker's configuration.
             options: tags, keys, properties.
         """
         parts = self._opened()
@@ -428,16 +431,16 @@ class Producer:
     async def request(
         self, topic: str, body: Body, *, timeout_s: float = REQUEST_TIMEOUT_S, **options: Unpack[MessageOptions]
     ) -> Message:
-        """Send a message, and return the reply that whoever consumes it sends back.
+        """Send a message, and return the reply that its consumer sends.
 
         Args:
-            topic: where to.
+            topic: topic to send to.
             body: as in `send`.
-            timeout_s: for all of it.
+            timeout_s: seconds for sending and for the reply together.
             options: tags, keys, properties.
 
         Raises:
-            NoReplyError: none came in time; the request may be carried out all the same.
+            NoReplyError: no reply came in time; the request may have been carried out all the same.
             LedgerMQError: the request could not be sent, as in `send`.
         """
         parts = self._opened()
@@ -447,11 +450,11 @@ class Producer:
         return await parts.replies.request(topic, body, timeout_s, options)
 
     async def reply(self, request: Message, body: Body, *, deadline_s: float | None = None) -> SendResult:
-        """Reply to a message that was sent as a request; returns when the requester has the reply.
+        """Reply to a message that was sent as a request; returns when the requester has got the reply.
 
         Raises:
-            InvalidArgumentError: the message is no request.
-            RefusedError: the requester is gone.
+            InvalidArgumentError: the message is not a request.
+            RefusedError: the requester is not connected any more.
             LedgerMQError: as in `send`.
         """
         check_kind(Message, request=request)
@@ -460,17 +463,17 @@ class Producer:
         return await self._opened().replies.reply(request, body, deadline_s)
 
     async def recall(self, handle: SendResult | str) -> str:
-        """Take a message back that was sent with `delay` or `deliver_at`, before readers see it.
+        """Take back a message that was sent with `delay` or `deliver_at`, before consumers get it.
 
         Args:
-            handle: what the send has returned, or its `recall_handle`.
+            handle: the result of the send, or its `recall_handle`.
 
         Returns:
             The message's id.
 
         Raises:
-            InvalidArgumentError: no recall handle.
-            InvalidRequestError: too late, or the broker does not know it.
+            InvalidArgumentError: not a recall handle.
+            InvalidRequestError: it is too late, or the broker does not know the message.
         """
         check_kind((SendResult, str), handle=handle)
         text = handle.recall_handle if isinstance(handle, SendResult) else handle
@@ -483,10 +486,11 @@ class Producer:
         return (await session.calls.run(plan)).response.ext.get("msgId", "")
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that can be sent to, by broker name and queue id, led at this moment or not.
+        """The queues with write permission, sorted by broker name and queue id, led at this moment or not.
 
         Raises:
-            NoRouteError, DeadlineExceededError: no nameserver tells.
+            NoRouteError: no nameserver knows the topic.
+            DeadlineExceededError: no nameserver answered in time.
         """
         sender = self._opened().sender
         sender.where(topic, None, None)  # refuses what is not a topic name
@@ -521,12 +525,12 @@ class Producer:
         return self._parts
 
     def _shares(self, body: Body, order_key: str | None) -> bool:
-        """Whether a message may share a request; one that is to be compressed does not, unless order asks for it."""
+        """Whether a message may share a request; one that is to be compressed does so only with an order key."""
         check_body(body)
         return order_key is not None or not self._compression.wants(len(body))
 
     async def _let_it_out(self, connection: Connection, size: int, limit_s: float) -> None:
-        """Back-pressure where no answer brings it: yield now and then, and wait for a connection that does not take."""
+        """Back-pressure for one-way sends: yield now and then, and wait while the connection has 4 MiB unsent."""
         self._unyielded_bytes += size
         if self._unyielded_bytes > UNYIELDED_BYTES_MAX:
             self._unyielded_bytes = 0
@@ -535,5 +539,5 @@ class Producer:
         deadline = loop.time() + limit_s
         while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:
             if loop.time() >= deadline:
-                raise ConnectionLostError(connection.address, f"{connection.address} takes nothing more")
+                raise ConnectionLostError(connection.address, f"{connection.address} does not read what was sent")
             await asyncio.sleep(DRAIN_POLL_S)

@@ -1,7 +1,7 @@
-"""Which queue a message goes to: round robin over those that are led now, or always the same one for the same key.
+"""The queue that a message goes to: round robin over queues with a leader, or always the same queue for a key.
 
 Round robin takes the brokers in turn (queue 0 of each, then queue 1 of each ...), and passes over a broker that has
-just failed while another is led. A key's queue does not depend on who leads: order would not survive a failover.
+just failed while another one is led. The queue of a key does not depend on leaders, so that order survives a failover.
 
 Source: for keys apache/rocketmq `client/.../producer/selector/SelectMessageQueueByHash.java`, so that Java and Python
 producers agree on a key's queue.
@@ -27,11 +27,11 @@ class _Ring:
 
 
 class QueueChoice:
-    """Chooses, for one producer.
+    """Chooses queues for one producer.
 
     Args:
-        may_create: a topic that no nameserver knows goes to where the template topic TBW102 is; brokers create it.
-        faults: knows of brokers to be avoided; None: only the one that has just failed is.
+        may_create: send a topic that no nameserver knows to the brokers of the template topic TBW102, which create it.
+        faults: knows which brokers to avoid; None avoids only the one that has just failed this send.
     """
 
     def __init__(self, routes: Routes, *, may_create: bool, faults: FaultWatch | None = None) -> None:
@@ -41,13 +41,13 @@ class QueueChoice:
         self._rings: dict[str, _Ring] = {}
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The topic's route, or the one lent to it."""
+        """The topic's route, or that of the template topic if brokers may create the topic."""
         if self._may_create:
             return self._routes.route_or_template(topic)
         return self._routes.route(topic)
 
     def next(self, topic: str, failed_broker: str | None) -> Target | None:
-        """The next one round; None while no queue of the topic is led."""
+        """The next queue in turn; None while no queue of the topic is led."""
         ring = self._rings.get(topic)
         if ring is None or ring.revision != self._routes.revision:
             ring = self._rings[topic] = self._ring(topic, ring.next if ring else 0)
@@ -62,7 +62,7 @@ class QueueChoice:
         return targets[ring.next % len(targets)] if targets else None
 
     def _healthy(self, faults: FaultWatch, ring: _Ring, failed_broker: str | None) -> Target | None:
-        """One of an available broker, else of one that can be reached; None when there is neither."""
+        """A queue of an available broker, else of a reachable one; None when there is neither."""
         targets, strategy, now_ms = ring.targets, faults.strategy, faults.now_ms
         reachable: tuple[int, Target] | None = None
         for _ in targets:
@@ -91,7 +91,7 @@ class QueueChoice:
         return queues[index_hash(key) % len(queues)] if queues else None
 
     def by_number(self, topic: str, number: int) -> MessageQueue | None:
-        """The queue with this place among all of the topic (by broker, then id); None while no route is known.
+        """The queue with this index among all of the topic (by broker, then id); None while no route is known.
 
         Raises:
             InvalidArgumentError: the topic has fewer queues.

@@ -1,10 +1,10 @@
-"""Request and reply: a message that asks, and one that comes back to the client that asked.
+"""Request and reply: a message, and the reply that goes back to the very client that sent it.
 
-    requester --send: CORRELATION_ID, REPLY_TO_CLIENT, TTL--> topic --> whoever consumes it
-    requester <--326-- broker <--325: MSG_TYPE=reply, topic <cluster>_REPLY_TOPIC-- its reply
+    requester --send: CORRELATION_ID, REPLY_TO_CLIENT, TTL--> topic --> a consumer
+    requester <--326-- broker <--325: MSG_TYPE=reply, topic <cluster>_REPLY_TOPIC-- the consumer's reply
 
-A broker passes a reply on only to a client that it knows by a heartbeat: before a request leaves, the leader that
-will get it is told of us, and the reply topic is followed, so that the others are, too.
+A broker passes a reply on only to a client that it knows by a heartbeat. So before a request is sent, the leaders of
+the topic get a heartbeat, and the reply topic is followed, so that its brokers get one, too.
 
 Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (request),
 `client/.../utils/MessageUtil.java`, `client/.../impl/ClientRemotingProcessor.java` (receiveReplyMessage).
@@ -36,7 +36,7 @@ CLUSTER: Final = "CLUSTER"
 TTL_DIGITS_MAX: Final = 12
 INTRODUCTION_S: Final = 1.0
 REPLY_ATTEMPTS: Final = 8  # each that fails because the requester is gone leaves a copy in the reply topic
-NOWHERE: Final = Host("0.0.0.0", 0)  # an address that is not known
+UNKNOWN_HOST: Final = Host("0.0.0.0", 0)
 
 
 class Return(NamedTuple):
@@ -44,8 +44,8 @@ class Return(NamedTuple):
 
     Attributes:
         topic: the reply topic of the request's cluster.
-        kind: of the send.
-        ttl_s: how long the requester waits, counted from its request; None if it does not say.
+        kind: the reply's own properties and request code.
+        ttl_s: seconds for which the requester waits, counted from its request; None if it did not say.
     """
 
     topic: str
@@ -57,12 +57,12 @@ def return_of(request: Message) -> Return:
     """How to reply to this message.
 
     Raises:
-        InvalidArgumentError: it is no request.
+        InvalidArgumentError: the message is not a request; names the missing properties.
     """
     properties = request.properties
     missing = [name for name in (CLUSTER, REPLY_TO_CLIENT, CORRELATION_ID) if name not in properties]
     if missing:
-        raise InvalidArgumentError(f"{request} is no request: it has no {', '.join(missing)}")
+        raise InvalidArgumentError(f"{request} is not a request: it has no {', '.join(missing)}")
     carried = [
         f"{name}\x01{properties[name]}\x02" for name in (CORRELATION_ID, REPLY_TO_CLIENT, TTL) if name in properties
     ]
@@ -71,12 +71,12 @@ def return_of(request: Message) -> Return:
 
 
 def _seconds(ttl: str) -> float | None:
-    """What a requester's text in ms says; None when it says nothing sane."""
+    """Seconds of a TTL in milliseconds; None when it is not a number, or 0."""
     return int(ttl) / 1000 or None if ttl.isdecimal() and len(ttl) <= TTL_DIGITS_MAX else None
 
 
 def reply_topic(cluster: str) -> str:
-    """The topic by which replies go in a cluster."""
+    """The topic to which a cluster's replies are sent."""
     return f"{cluster}_REPLY_TOPIC"
 
 
@@ -136,15 +136,15 @@ class Replies:
         return await self._sender.send(topic, body, deadline_s=limit_s, attempts_max=REPLY_ATTEMPTS, kind=kind)
 
     def close(self) -> None:
-        """No reply comes any more."""
+        """End every request that waits with `ClosedError`."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 what = "the producer was closed before the reply came; the request may be carried out all the same"
                 waiting.set_exception(ClosedError(what, outcome_known=False))
-                waiting.exception()  # whoever waits is told; nobody else need be
+                waiting.exception()  # marks it as seen: nothing is logged if nobody waits any more
 
     def _kind_of(self, correlation_id: str, timeout_s: float) -> Kind:
-        """What makes a message a request."""
+        """The properties that make a message a request."""
         client_id = self._session.client_id
         return Kind(
             f"{CORRELATION_ID}\x01{correlation_id}\x02{REPLY_TO_CLIENT}\x01{client_id}\x02"
@@ -152,7 +152,7 @@ class Replies:
         )
 
     async def _introduce(self, topic: str) -> None:
-        """Let the topic's leaders know us before the first request, and follow where replies will go."""
+        """Send the topic's leaders a heartbeat if they do not know us, and follow the reply topics."""
         routes = self._session.routes
         route = routes.route(topic)
         for broker in route.brokers.values() if route else ():
@@ -164,10 +164,10 @@ class Replies:
             await asyncio.wait(telling, timeout=INTRODUCTION_S)
 
     def on_reply(self, command: Command) -> None:
-        """A broker brings a reply (326); one that nobody waits for is dropped.
+        """A broker delivers a reply (326); a reply that nobody waits for is dropped.
 
         Raises:
-            Refusal: it cannot be read.
+            Refusal: it cannot be decoded.
         """
         message = _read(command)
         waiting = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
@@ -200,9 +200,9 @@ def _read(command: Command) -> Message:
 
 
 def _host(ext: Mapping[str, str], name: str) -> Host:
-    """`host:port`, with the slash before it that Java may write; what is none is not worth losing a reply for."""
+    """`host:port`, after a slash that Java may write; an unreadable one becomes `UNKNOWN_HOST`, the reply is kept."""
     try:
         host, port = split_address(ext.get(name, "").rpartition("/")[2])
         return Host(host, port)
     except InvalidArgumentError:
-        return NOWHERE
+        return UNKNOWN_HOST

@@ -18,9 +18,9 @@ from ledgermq.remoting.codec.command import Command
 
 
 class SendStatus(enum.Enum):
-    """How far the promise of the cluster was kept when the answer came; the value is the response code.
+    """How durable the message was when the broker answered; the value is the response code.
 
-    All of them mean that the message is stored. Only `OK` means that it is as safe as the cluster's mode promises.
+    Each means that the message is stored. Only `OK` means that it is as durable as the cluster's mode promises.
     """
 
     OK = 0
@@ -34,19 +34,19 @@ STORED_CODES = frozenset(STATUS_BY_CODE)
 
 
 class SendResult(NamedTuple):
-    """What the broker said of one stored message.
+    """The broker's answer about one stored message.
 
     Attributes:
-        message_id: the id that every copy of this message carries (UNIQ_KEY).
+        message_id: the id that every copy of this message has (UNIQ_KEY).
         offset_message_id: the id of the stored copy that was acknowledged.
         queue: topic, broker name and queue id.
-        queue_offset: its number in that queue.
-        status: see `SendStatus`.
-        attempts: how many requests it took; with more than one, earlier copies may be stored too.
-        term: the leader's Raft term; None from brokers that do not say it.
-        copies: replicas that had received it when it was acknowledged; None if not said.
-        durable_copies: those of them that had it on disk; None if not said.
-        recall_handle: takes a timer message back (`Producer.recall`); None for other messages.
+        queue_offset: the message's offset in that queue.
+        status: how durable it is, see `SendStatus`.
+        attempts: number of requests that were sent; with more than one, earlier copies may be stored, too.
+        term: the leader's Raft term; None from brokers that do not tell it.
+        copies: replicas that had received it when it was acknowledged; None from brokers that do not tell it.
+        durable_copies: those of them that had it on disk; None from brokers that do not tell it.
+        recall_handle: for `Producer.recall`; None for messages without `delay` or `deliver_at`.
     """
 
     message_id: str
@@ -66,7 +66,7 @@ class SendResult(NamedTuple):
 
     @property
     def broker(self) -> str:
-        """Broker name (the group's, not one node's)."""
+        """Broker name, which all nodes of a Raft group share."""
         return self.queue.broker
 
     @property
@@ -75,7 +75,7 @@ class SendResult(NamedTuple):
 
 
 def send_ext(group: str, topic: str, born_ms: int, sys_flag: int = 0) -> dict[str, str]:
-    """Header fields of a send (310, 320), all but the queue's `e` and `n`, and the properties."""
+    """The header fields of a send (310, 320), without queue id `e`, broker name `n` and properties `i`."""
     return {
         "a": group,
         "b": topic,
@@ -93,10 +93,10 @@ def send_ext(group: str, topic: str, born_ms: int, sys_flag: int = 0) -> dict[st
 def read_results(
     address: str, queue: MessageQueue, code: int, ext: Mapping[str, str], message_ids: Sequence[str], attempts: int
 ) -> list[SendResult]:
-    """The results of one answered request, one for each message of it, in order.
+    """The results of one answered request: one for each of its messages, in order.
 
     Raises:
-        UndecodableError: the answer lacks queue id, offset or message id, or they are no numbers.
+        UndecodableError: the answer lacks queue id, offset or message id, or they are not numbers.
     """
     try:
         queue_id, offset = int(ext["queueId"]), int(ext["queueOffset"])
@@ -122,19 +122,20 @@ def _number(ext: Mapping[str, str], name: str) -> int | None:
 
 
 Where = Callable[[], MessageQueue | None]
-"""Finds the one queue that a send must go to; None while its route is not known."""
+"""Finds the one queue that a send must go to; returns None while its route is unknown."""
 
 
 class SendPlan:
-    """One request of one message, or of a batch; made once per send.
+    """The plan of one request with one message, or with a batch; made once per send.
 
     Args:
-        choice: picks queues.
-        topic: where to.
-        where: the one queue it must go to; None for any.
-        message_ids: unique keys of the messages inside, in order.
-        ext: of the request, as `send_ext` makes it; queue id and broker name are set at each try.
-        body: of the request.
+        choice: chooses queues.
+        topic: topic to send to.
+        where: finds the one queue it must go to; None for any queue.
+        message_ids: unique keys of the messages, in order.
+        code: request code.
+        ext: header fields of the request, as `send_ext` makes them; queue id and broker name are set at each try.
+        body: body of the request.
     """
 
     __slots__ = ("_body", "_choice", "_code", "_ext", "_queue", "_where", "message_ids", "topic")
@@ -166,7 +167,7 @@ class SendPlan:
         return len(self._body)
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """Any queue, or the leader of the one it must go to."""
+        """The leader of any queue, or of the one that it must go to."""
         if self._where is None:
             return self._choice.next(self.topic, failed_broker)
         if self._queue is None:
@@ -174,7 +175,7 @@ class SendPlan:
         return None if self._queue is None else self._choice.at(self._queue)
 
     def command(self, target: Target) -> Command:
-        """The request."""
+        """The request for this target."""
         ext = self._ext
         ext["e"] = str(target.queue_id)
         ext["n"] = target.broker
@@ -185,10 +186,10 @@ class SendPlan:
         return f"{what} {self.message_ids[0]} to topic {self.topic!r}"
 
     def results(self, answered: Answered) -> list[SendResult]:
-        """What became of each message, in order.
+        """The result of each message, in order.
 
         Raises:
-            UndecodableError: the answer says too little.
+            UndecodableError: the answer lacks a field.
         """
         response, target, attempts = answered
         queue = MessageQueue(self.topic, target.broker, target.queue_id)

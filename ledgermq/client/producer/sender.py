@@ -148,7 +148,7 @@ class Sender:
     ) -> list[SendResult]:
         """Send messages in batches of at most `bytes_max` bytes; arguments and errors as in `Producer.send_many`."""
         where = self.where(topic, queue, order_key)
-        groups = _groups([self.part(message, order_key) for message in messages], bytes_max)
+        groups = _groups(self.parts(messages, order_key), bytes_max)
 
         async def run(parts: Sequence[BatchPart]) -> list[SendResult] | LedgerMQError:
             try:
@@ -216,18 +216,29 @@ class Sender:
         content = bytes(body) if isinstance(body, bytearray) else body
         return SendPlan(self.choice, topic, where, (message_id,), code, ext, content)
 
-    def part(self, message: Outgoing | Body, order_key: str | None = None) -> BatchPart:
+    def part(
+        self,
+        body: Body,
+        tags: str | None,
+        keys: Keys | None,
+        properties: Mapping[str, str] | None,
+        order_key: str | None,
+    ) -> BatchPart:
         """One message of a batch.
 
         Raises:
             InvalidArgumentError: it cannot be sent.
         """
-        one = message if isinstance(message, Outgoing) else Outgoing(message)
-        check_body(one.body)
-        message_id = self.next_id()
-        own = "" if order_key is None else order_text(order_key, one.properties)
-        text = encode_properties(message_id, one.tags, one.keys, one.properties, own)
-        return BatchPart(message_id, bytes(one.body), text.encode())
+        check_body(body)
+        message_id = self._ids.next(_now_ms())
+        own = "" if order_key is None else order_text(order_key, properties)
+        text = encode_properties(message_id, tags, keys, properties, own)
+        return BatchPart(message_id, bytes(body), text.encode())
+
+    def parts(self, messages: Sequence[Outgoing | Body], order_key: str | None) -> list[BatchPart]:
+        """The messages of a batch; errors as in `part`."""
+        several = [message if isinstance(message, Outgoing) else Outgoing(message) for message in messages]
+        return [self.part(one.body, one.tags, one.keys, one.properties, order_key) for one in several]
 
     def batch(self, topic: str, parts: Sequence[BatchPart], where: Where | None) -> SendPlan:
         """The plan of a batch (request 320).

@@ -1,8 +1,8 @@
-"""When a message is to be delivered, if not at once: as the properties that brokers read.
+"""Delayed delivery: the properties by which brokers know when a message is to be delivered.
 
-    delay          TIMER_DELAY_MS     so long after it was stored, by the broker's clock
+    delay          TIMER_DELAY_MS     so many ms after it was stored, by the broker's clock
     deliver_at     TIMER_DELIVER_MS   at that time (Unix ms)
-    delay_level    DELAY              after the broker's delay of that level, 1 to 18 by default: 1 s … 2 h
+    delay_level    DELAY              after the broker's delay of that level; by default 1 to 18: 1 s … 2 h
 
 Source: apache/rocketmq `common/.../message/MessageConst.java`, `store/.../timer/TimerMessageStore.java` (5.x).
 """
@@ -23,10 +23,10 @@ _HANDLE_WORDS = 5
 
 
 def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: datetime | None) -> str:
-    """The properties' text for one of these; empty for none.
+    """The encoded property for the one argument that is given; empty when all are None, or the delay is 0.
 
     Raises:
-        InvalidArgumentError: more than one is given, it is negative, no level, or a time without a time zone.
+        InvalidArgumentError: more than one is given, a negative delay, a level below 1, or a time without a time zone.
     """
     if delay is None and delay_level is None and deliver_at is None:
         return ""
@@ -36,7 +36,7 @@ def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: dateti
         return _delay_text(delay)
     if delay_level is not None:
         if not isinstance(delay_level, int) or isinstance(delay_level, bool) or not 1 <= delay_level <= LEVEL_MAX:
-            raise InvalidArgumentError(f"delay_level is {delay_level}, levels are numbers from 1 on")
+            raise InvalidArgumentError(f"delay_level is {delay_level!r}: levels are whole numbers from 1 on")
         return f"DELAY\x01{delay_level}\x02"
     assert deliver_at is not None, "the only one left"
     return f"TIMER_DELIVER_MS\x01{unix_ms(deliver_at, 'deliver_at')}\x02"
@@ -49,11 +49,11 @@ def _delay_text(delay: Delay) -> str:
 
 
 class RecallHandle(NamedTuple):
-    """What takes a timer message back, as the answer to its send has given it.
+    """The handle by which a delayed message can be recalled, as the answer to its send gave it.
 
     Attributes:
-        text: as brokers know it.
-        topic: the message's.
+        text: the handle as brokers know it.
+        topic: topic of the message.
         broker: name of the broker that keeps it.
     """
 
@@ -63,10 +63,10 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
-        """Read what `SendResult.recall_handle` says.
+        """Parse a `SendResult.recall_handle`.
 
         Raises:
-            InvalidArgumentError: it is no such handle.
+            InvalidArgumentError: the text is not a recall handle.
         """
         check_text(text, "recall handle")
         try:

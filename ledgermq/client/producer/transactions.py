@@ -1,11 +1,11 @@
-"""Transactions: a message that is there for readers if, and only if, the producer's own work is done.
+"""Transactions: a message that consumers get if, and only if, the producer's own work is done.
 
     half message --stored--> the block runs --commit or rollback (37)--> broker
                                              lost on the way, or the producer is gone
                               broker --asks a producer of the group (39)--> decision (37, fromTransactionCheck)
 
-A question is answered, in this order: the block still runs: not yet; this producer has decided: that (it remembers
-10,000 decisions); else what the `checker` says. The decision goes to whoever leads the broker name at that moment.
+A check by a broker is not answered while the block runs; a decision that this producer has made is repeated (it
+remembers 10,000 of them); otherwise the `checker` decides. Decisions go to the leader of the broker name.
 
 Source: apache/rocketmq `client/.../impl/producer/DefaultMQProducerImpl.java` (sendMessageInTransaction,
 checkTransactionState), `remoting/.../protocol/header/{EndTransaction,CheckTransactionState}RequestHeader.java`.
@@ -47,31 +47,31 @@ from ledgermq.remoting.refusal import Cause, Refusal
 _log: Final = logging.getLogger(__name__)
 
 REMEMBERED_MAX: Final = 10_000
-CHECKS_MAX: Final = 2_000  # questions under way; the broker asks again about those beyond
+CHECKS_MAX: Final = 2_000  # checks under way; the broker repeats those beyond
 CHECKS_AT_ONCE: Final = 16
 HURRIED_S: Final = 1.0
 
 
 class Decision(enum.Enum):
-    """What becomes of a transaction's message; the value is what the wire says."""
+    """The decision about a transaction's message; the value is the one on the wire."""
 
     COMMIT = TRANSACTION_COMMIT
     ROLLBACK = TRANSACTION_ROLLBACK
-    UNKNOWN = TRANSACTION_NONE  # not known yet: the broker will ask again
+    UNKNOWN = TRANSACTION_NONE  # not decided yet: the broker will ask again
 
 
 Checker = Callable[[Message], Decision | Awaitable[Decision]]
-"""What has become of the work that belongs to this message?"""
+"""Decides about a transaction of the group by its message; a function or a coroutine function."""
 
 
 class Half(NamedTuple):
     """A half message as its broker knows it.
 
     Attributes:
-        topic: the real one.
+        topic: topic to which it will go.
         broker: name of the broker that keeps it.
-        physical_offset: where it lies.
-        queue_offset: its number among the half messages.
+        physical_offset: position in the broker's log.
+        queue_offset: offset in the queue of half messages.
         message_id: UNIQ_KEY.
     """
 
@@ -83,10 +83,10 @@ class Half(NamedTuple):
 
     @classmethod
     def of(cls, sent: SendResult) -> "Half":
-        """The one that a send's answer tells of.
+        """The half message that a send stored.
 
         Raises:
-            InvalidMessageIdError: its offset message id is none.
+            InvalidMessageIdError: the answer's offset message id cannot be parsed.
         """
         _, physical_offset = parse_offset_message_id(sent.offset_message_id)
         return cls(sent.topic, sent.broker, physical_offset, sent.queue_offset, sent.message_id)
@@ -97,8 +97,8 @@ class Transactions:
 
     Args:
         group: producer group.
-        session: whose calls are used.
-        checker: asked about transactions that this producer knows nothing of; None: they stay undecided.
+        session: runs the calls.
+        checker: decides about transactions that this producer does not know; None leaves them undecided.
     """
 
     def __init__(self, group: str, session: Session, checker: Checker | None) -> None:
@@ -114,11 +114,11 @@ class Transactions:
     # -- from the producer's side
 
     def begin(self, message_id: str) -> None:
-        """A block runs: what is asked about it has no answer yet."""
+        """A transaction's block begins: checks of it are not answered until it is decided."""
         self._running.add(message_id)
 
     def decide(self, message_id: str, decision: Decision) -> None:
-        """It is over. UNKNOWN: neither, the checker will say."""
+        """Remember the decision of a transaction; UNKNOWN leaves it to the checker."""
         self._running.discard(message_id)
         if decision is Decision.UNKNOWN:
             return
@@ -127,16 +127,16 @@ class Transactions:
             self._decided.popitem(last=False)
 
     async def end(self, half: Half, decision: Decision) -> None:
-        """Tell the broker; goes on when who waits for it is cancelled.
+        """Send the decision to the broker; the request goes on when the waiting task is cancelled.
 
         Raises:
-            LedgerMQError: it has not taken it in time.
+            LedgerMQError: the broker has not accepted it in time.
         """
         task = self._spawn(self._tell(half, decision, is_answer=False), f"end of transaction {half.message_id}")
         await asyncio.shield(task)
 
     async def close(self, *, drain: bool) -> None:
-        """End: no question is answered any more; decisions under way arrive first, without `drain` for a second."""
+        """Answer no more checks, and wait for the decisions under way: with `drain` to their deadline, else 1 s."""
         others = self._others()
         for task in others:
             if task.get_name().startswith("check"):
@@ -146,22 +146,22 @@ class Transactions:
         self.cancel()
 
     def cancel(self) -> None:
-        """End at once whatever is under way."""
+        """Cancel everything under way."""
         for task in self._others():
             task.cancel()
 
     def _others(self) -> list[asyncio.Task[None]]:
-        """What is under way, without the check whose checker is closing the producer: it cannot wait for itself."""
+        """The tasks under way, without the check whose checker is closing the producer: it cannot wait for itself."""
         inside = Callback.around(self)
         return [task for task in self._tasks if inside is None or task is not inside.task]
 
     # -- from the broker's side
 
     def on_check(self, connection: Connection, command: Command) -> None:
-        """A broker asks (39), and awaits no answer but the decision.
+        """A broker checks a transaction (39); the only answer is the decision, as a request of its own.
 
         Raises:
-            Refusal: the question cannot be read.
+            Refusal: the check cannot be decoded.
         """
         half, message = self._read(connection, command)
         if message.properties.get(PRODUCER_GROUP) != self._group or half.message_id in self._running:
@@ -236,11 +236,11 @@ class Transactions:
 
 
 def half_text(group: str, check_after_s: float | None) -> str:
-    """The properties that make a message a half one.
+    """The encoded properties that make a message a half message.
 
     Args:
         group: producer group.
-        check_after_s: how long the broker leaves it alone before it asks; None: as long as it is configured to.
+        check_after_s: seconds before the broker asks for the decision; None for the broker's configuration.
     """
     immune = "" if check_after_s is None else f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(check_after_s))}\x02"
     return f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02{immune}"
@@ -250,14 +250,14 @@ SendHalf = Callable[[], Awaitable[SendResult]]
 
 
 class Transaction:
-    """A message that readers see once, and only if, it is committed.
+    """A message that consumers get when, and only if, it is committed; see `Producer.transaction`.
 
-    Committed when its block ends, rolled back when the block raises. `commit` and `rollback` decide earlier, `defer`
-    leaves it to the checker.
+    It is committed when its block ends, and rolled back when the block raises. `commit` and `rollback` decide earlier,
+    `defer` leaves the decision to the checker.
 
     Attributes:
-        message_id: of the message; its transaction id, too. Known before the block begins.
-        decision: once it is made; None before.
+        message_id: id of the message and of the transaction, known before the block begins.
+        decision: the decision; None until it is made.
     """
 
     def __init__(self, message_id: str, send_half: SendHalf, transactions: Transactions) -> None:
@@ -272,7 +272,7 @@ class Transaction:
         """Store the half message.
 
         Raises:
-            HalfMessageError: it is not as safe as it should be.
+            HalfMessageError: it was not stored as durably as the cluster promises.
             ClosedError: it has begun already.
             LedgerMQError: as in `Producer.send`.
         """
@@ -283,7 +283,7 @@ class Transaction:
         try:
             sent = await self._send_half()
             self._half = _half(sent)
-        except BaseException:  # it may be stored all the same: whoever asks is told that no block was run
+        except BaseException:  # it may be stored all the same: checks are answered with a rollback
             self._decide(Decision.ROLLBACK)
             raise
         if sent.status is not SendStatus.OK:
@@ -302,7 +302,7 @@ class Transaction:
             await self._roll_back_quietly()
 
     async def commit(self) -> None:
-        """Let readers see it; returns when the broker has stored it so.
+        """Commit: let consumers get the message; returns when the broker has stored the decision.
 
         Raises:
             TransactionUndecidedError: the decision has not arrived in time. It stands: the broker will ask for it.
@@ -310,7 +310,7 @@ class Transaction:
         await self._end(Decision.COMMIT)
 
     async def rollback(self) -> None:
-        """Let it vanish.
+        """Roll back: consumers never get the message.
 
         Raises:
             TransactionUndecidedError: as in `commit`.
@@ -318,7 +318,7 @@ class Transaction:
         await self._end(Decision.ROLLBACK)
 
     def defer(self) -> None:
-        """Decide nothing: the broker will ask, and the checker of a producer of the group will say."""
+        """Leave the decision to the `checker` of a producer of the group: the broker will ask for it."""
         self._decide(Decision.UNKNOWN)
 
     def _decide(self, decision: Decision) -> None:
@@ -337,7 +337,7 @@ class Transaction:
             raise TransactionUndecidedError(self.message_id, error) from error
 
     async def _roll_back_quietly(self) -> None:
-        """What made it fail is what the caller must see."""
+        """Roll back, and only log a failure: the caller must see the exception that caused the rollback."""
         try:
             await self.rollback()
         except LedgerMQError as error:
