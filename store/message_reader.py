@@ -66,7 +66,7 @@ class MessageReader:
     def min_offset(self, queue: ConsumeQueue) -> int:
         """The first queue offset that can be read: in a compacted queue maybe long before the log's first message."""
         first = self.compaction.first_offset(queue) if self.compaction is not None else None
-        return queue.min_offset if first is None else first
+        return queue.smallest_offset if first is None else first
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:
         """Store time (ms) of the message at a queue offset; -1 when it is not there."""

@@ -10,6 +10,7 @@ _NEVER: Final = "RocketMQ's own broker does not serve it"
 _CONTAINER: Final = "a process is one broker here, there are no containers of brokers"
 _CONTROLLER: Final = "a Raft group elects its leader itself, there is no controller"
 _REPLICATION: Final = "there are no masters and slaves here: a Raft group replicates its log itself"
+_STATIC: Final = "static topics, whose queues are mapped to brokers, are not served; make an ordinary topic"
 _CLIENT: Final = "brokers ask it of clients"
 _NAMESERVER: Final = "nameservers serve it"
 
@@ -18,7 +19,7 @@ REASONS: Final[Mapping[int, str]] = {
     **dict.fromkeys((Code.ADD_BROKER, Code.REMOVE_BROKER), _CONTAINER),
     **dict.fromkeys((*range(1001, 1007), *range(1008, 1019)), _CONTROLLER),
     Code.EXCHANGE_BROKER_HA_INFO: _REPLICATION,
-    Code.UPDATE_AND_CREATE_STATIC_TOPIC: "there are no static topics: a Raft group moves leadership, not queues",
+    Code.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "there is no RocksDB store that could be compared with the files",
     **dict.fromkeys(
         (

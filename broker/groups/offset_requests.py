@@ -87,9 +87,11 @@ class OffsetRequests:
         self._answer_offset(connection, command, queue.max_offset if queue else 0)
 
     def min_offset(self, connection: Connection, command: Command) -> None:
-        """31: the first queue offset that can be read; 0 for a queue that is not there."""
+        """31: the first queue offset that can be read; of a queue that is not there 0, or -1 if it is a batch queue."""
+        topic = text(command.ext, "topic")
         queue = self._queue(command.ext)
-        self._answer_offset(connection, command, self._store.min_offset(queue) if queue else 0)
+        missing = -1 if self._store.queues.kinds.is_batch(topic) else 0
+        self._answer_offset(connection, command, self._store.min_offset(queue) if queue else missing)
 
     def search_offset(self, connection: Connection, command: Command) -> None:
         """29: the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""

@@ -90,7 +90,7 @@ class LookRequests:
             (topic.name, group, max(-1, queue_id)),
             deadline_ms,
             lambda: self._serve_again(connection, command),
-            lambda: _tell(connection, command, has_message=False),
+            lambda: self._give_up(connection, command),
         )
         hold = self._held.hold(pop) if poll_ms > 0 else Hold.TOO_LATE
         if hold is not Hold.HELD:
@@ -109,6 +109,11 @@ class LookRequests:
         except Refusal as refusal:
             connection.refuse(command, refusal)
             return True
+
+    def _give_up(self, connection: Connection, command: Command) -> None:
+        """Look once more: what the same attempt took meanwhile woke nobody, and is there for it."""
+        if not self._serve_again(connection, command):
+            _tell(connection, command, has_message=False)
 
     def _serve(self, connection: Connection, command: Command) -> bool:
         """Answer when there is a message; false (and nothing answered) when there is none."""

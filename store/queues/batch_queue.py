@@ -171,6 +171,11 @@ class BatchQueue(ConsumeQueue):
         """As `ConsumeQueue.take_unflushed`."""
         return self._slots.take_unflushed()
 
+    @property
+    def smallest_offset(self) -> int:
+        """As `ConsumeQueue.smallest_offset`: -1 before the first message."""
+        return self.min_offset if self.max_offset > 0 else -1
+
     def close(self) -> None:
         """Unmap; the next use maps again."""
         self._slots.close()

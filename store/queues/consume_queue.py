@@ -303,6 +303,11 @@ class ConsumeQueue:
         start, self._flushed_offset = self._flushed_offset, self.max_offset
         return self._files.overlapping(start, self.max_offset) if start < self.max_offset else []
 
+    @property
+    def smallest_offset(self) -> int:
+        """The first offset that RocketMQ names for the queue, also where it has no message."""
+        return self.min_offset
+
     def close(self) -> None:
         """Unmap; the next use maps again."""
         self._files.close()

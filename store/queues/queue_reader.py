@@ -132,7 +132,7 @@ def read_queue(
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
     status, next_offset = _status_of(queue, offset)
-    result = GetResult(status, next_offset, queue.min_offset, queue.max_offset, [])
+    result = GetResult(status, next_offset, queue.smallest_offset, queue.max_offset, [])
     if status is not GetStatus.FOUND:
         return result
     scan_count = max(cold.scan_units, max_count)

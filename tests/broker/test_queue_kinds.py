@@ -122,3 +122,14 @@ async def test_a_record_that_says_oddly_how_many_messages_it_has_is_one_to_the_d
     said = capsys.readouterr().out
     assert ": no faults" in said, said
     await desk.start()
+
+
+async def test_the_smallest_offset_of_an_empty_batch_queue_is_minus_1(client: MemoryClient) -> None:
+    await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, BATCH_TOPIC)
+    await make_topic(client, "plain")
+    smallest = [
+        (await client.ask(RequestCode.GET_MIN_OFFSET, {"topic": topic, "queueId": "0"})).ext["offset"]
+        for topic in ("T", "plain")
+    ]
+    pulled = await client.ask(RequestCode.PULL_MESSAGE, pull_fields())
+    assert (smallest, pulled.ext["minOffset"]) == (["-1", "0"], "-1")

@@ -1,8 +1,12 @@
 """POP in order: a queue gives nothing more until what it gave is done, or visible again."""
 
+import asyncio
+import time
+
 import pytest
 
 from tests.broker.conftest import Desk, MemoryClient, make_topic, send
+from tests.broker.groups.test_offsets import make_group
 from tests.broker.pop.support import CODE, ack, bodies, handle_fields, handles, pop, pop_again, pop_fields
 
 
@@ -49,3 +53,16 @@ async def test_in_order_the_queue_gives_again_after_the_invisible_time_and_count
     third = await pop_again(client, order="true")
     assert third.ext["orderCountInfo"] == "0 qo0%1 2;0 0 2"
     assert (await ack(client, handles(third)[0], offset=0)).code == 0, "what is behind the group is done"
+
+
+async def test_an_orderly_look_is_told_at_its_end_of_what_the_same_attempt_took(client: MemoryClient) -> None:
+    await make_topic(client)
+    await make_group(client)
+    await send(client, b"m")
+    await pop(client, order="true", attemptId="other", invisibleTime=300)
+    looks = pop_fields(order="true", attemptId="A", pollTime=900)
+    asked = client.start(CODE.NOTIFICATION, looks | {"bornTime": str(time.time_ns() // 1_000_000)})
+    await asyncio.sleep(0.4)
+    taken = await client.ask(CODE.POP_MESSAGE, pop_fields(order="true", attemptId="A"))
+    assert bodies(taken) == [b"m"]
+    assert (await client.answer_to(asked)).ext["hasMsg"] == "true"
