@@ -1,7 +1,8 @@
-"""Are the logs of the nodes the same? Each node's files up to the confirm offset, hashed by other code than wrote them.
+"""SHA-256 of each node's log up to its confirm offset, to compare the logs of all nodes.
 
-The confirm offset is asked of the nodes themselves; the bytes are read from the folders. Offsets still move while
-somebody writes (consumers store their offsets in the log, too), so agreement is waited for.
+The nodes are asked for their confirm offset; the bytes are read from their folders, by code that shares nothing with
+the code that wrote them. The offsets move while clients write, and while consumers store their offsets in the log, so
+the functions wait until the nodes agree.
 """
 
 import time
@@ -44,7 +45,7 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
 
 
 def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
-    """One digest a node at the confirm offset that all reached; each at its own when they do not within 30 s.
+    """One digest a node, at the confirm offset that all have; after 30 s without agreement, each at its own.
 
     Raises:
         CommandError: a node does not answer in all that time, or its folder does not hold its log.

@@ -1,7 +1,7 @@
-"""A child that ends with its parent, however the parent ends.
+"""Ends this process when its parent ends, for whatever reason.
 
-The kernel sends SIGKILL to this process when the parent dies (`prctl(2)`, PR_SET_PDEATHSIG). It must be SIGKILL:
-a paused node (SIGSTOP) would sleep through anything gentler. An orderly end is the parent's own work, before it leaves.
+The kernel sends SIGKILL when the parent dies (`prctl(2)`, PR_SET_PDEATHSIG). It must be SIGKILL, since a process
+that is paused by SIGSTOP handles no other signal. A parent that stops in order ends its children in order before.
 """
 
 import ctypes

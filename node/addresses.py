@@ -1,7 +1,7 @@
-"""Which address of this machine others should dial: said by the user, or chosen here and explained.
+"""Which address of this machine others should dial: configured, or chosen here.
 
-A container, a bridge, a second network: no rule picks the right address for everybody. So the choice is always printed
-with its reason and with the other candidates.
+No rule is right for every machine with a container bridge or a second network, so the choice is always printed with its
+reason and the other candidates.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class HostChoice:
-    """A host, why it was taken, and what else there is (empty when the user said it)."""
+    """A host, the reason for it, and the other candidates (empty when it was configured)."""
 
     host: str
     reason: str

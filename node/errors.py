@@ -1,12 +1,12 @@
-"""What a command says when it cannot do its work: one line for the user, and an exit code.
+"""Errors of commands: one line for the user, and an exit code.
 
-CommandError      1  the world refused: a port in use, a node that does not answer, a check that failed
-'-- UsageError    2  the words or the configuration are wrong; nothing was started
+CommandError      1  it could not be done: a port in use, a node that does not answer, a check that failed
+'-- UsageError    2  the command line or the configuration is wrong; nothing was started
 """
 
 
 class CommandError(Exception):
-    """The command failed; its text is all that the user needs."""
+    """The command failed; the text is shown to the user."""
 
     exit_code = 1
 

@@ -1,9 +1,9 @@
-"""Settings changed while a broker ran, kept for its next start beside its store: `config/ledgermqSettings.json`.
+"""Settings changed while a broker ran, kept beside its store for the next start: `config/ledgermqSettings.json`.
 
     {"settings": {"transactionCheckMax": {"before": "15", "value": "14"}}, "writtenBy": "ledgermq"}
 
-`broker.conf` belongs to its author and is never written. A kept setting holds as long as broker.conf says what it said
-when the setting was changed (`before`, as text): whoever edits the key there afterwards has the last word.
+`broker.conf` is never written. A kept setting holds as long as broker.conf gives the value that it gave
+when the setting was changed (`before`, as text). An edit of the key in broker.conf afterwards ends the kept setting.
 """
 
 import threading
@@ -25,7 +25,7 @@ class KeptSettings:
     """The file of one broker.
 
     Args:
-        config: as broker.conf and the command line say it.
+        config: from broker.conf and the command line.
 
     Raises:
         StoreFormatError: the file and its `.bak` cannot be read.

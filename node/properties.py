@@ -1,4 +1,4 @@
-r"""A properties file as Java reads it, but strict: every line is a key with a value, each key stands once.
+r"""Java's properties files, read strictly: every line is a key with a value, and each key stands once.
 
     # comment, ! comment        key=value  key: value  key value        a \ at the end goes on in the next line
 
@@ -31,7 +31,7 @@ class ConfigError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key with its value, and where it was said: `broker.conf:12` or `--set brokerId`."""
+    """One key with its value, and its place: `broker.conf:12` or `--set brokerId`."""
 
     key: str
     value: str

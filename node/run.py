@@ -2,7 +2,7 @@
 
     configuration -> node.start() -> ready line -> signal -> node.close()
 
-A signal during the start ends the start. The stop is the node's own: it answers what waits, flushes, closes its files.
+A signal during the start ends the start. At the stop the node answers what waits, flushes, and closes its files.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Node(Protocol):
-    """What a broker and a nameserver have in common."""
+    """A broker or a nameserver."""
 
     async def start(self) -> None:
         """Recover and listen."""
@@ -92,13 +92,13 @@ def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
 
 
 def _allow_all_descriptors() -> None:
-    """Each connection takes one: a usual soft limit, 1024, is far below `maxConnections`."""
+    """Raise the limit of open files: each connection needs one, and the usual soft limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _start_errors() -> tuple[type[Exception], ...]:
-    """What a node raises when the machine or its folder refuses it; anything else is a bug and shows as one."""
+    """Errors that are explained in one line; any other one is a bug and shows its traceback."""
     from dledger.errors import DLedgerError
     from ledgermq.remoting.errors import RemotingError
     from ledgermq.remoting.refusal import Refusal
@@ -131,10 +131,10 @@ async def _serve(node: Node, name: str) -> None:
 
 
 async def _close(node: Node) -> None:
-    """Stop in order, or say what the stop was waiting for.
+    """Stop in order; after the limit print the stack of each task that still runs.
 
     Raises:
-        CommandError: not finished within the limit; the process ends all the same.
+        CommandError: the stop was not finished within the limit.
     """
     try:
         async with asyncio.timeout(_CLOSE_LIMIT_S):

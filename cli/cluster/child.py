@@ -1,7 +1,7 @@
-"""One node as a child process: started, signalled, and its end noticed at once.
+"""One node as a child process: start it, signal it, notice its end.
 
-The end arrives through a pidfd on the event loop, so that no thread and no polling is needed, and a process number is
-never signalled after it was reaped. Linux only, as is the tie to the parent (`cli.lifeline`).
+The end is an event of a pidfd on the event loop: no thread and no polling is needed, and no signal is sent to a process
+number after its process was reaped. Linux only, as is `cli.lifeline`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def our_argv(*words: str) -> list[str]:
 
 
 class ChildState(enum.StrEnum):
-    """What a process is doing, as its parent knows it."""
+    """State of a process."""
 
     UP = "up"
     PAUSED = "paused"
@@ -30,7 +30,7 @@ class ChildState(enum.StrEnum):
 
 
 class Child:
-    """A node's process, and the next one after it: `start` may be called again once it is down.
+    """A node's process; `start` may be called again once it is down.
 
     Args:
         name: for messages.
@@ -70,7 +70,7 @@ class Child:
         self._signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and its locks, and does nothing."""
+        """SIGSTOP: the process keeps its connections and locks, and stands still."""
         self._signal(signal.SIGSTOP)
         self.state = ChildState.PAUSED
 
@@ -80,7 +80,7 @@ class Child:
         self.state = ChildState.UP
 
     async def stop(self, limit_s: float) -> bool:
-        """End it in order; SIGKILL when that takes longer than `limit_s`. True if it ended by itself."""
+        """Send SIGTERM, and SIGKILL after `limit_s` seconds; whether SIGTERM was enough."""
         if self.state is ChildState.DOWN:
             return True
         self._signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The folder of a local cluster: what was made there, and who runs it now.
+"""The folder of a local cluster: its data, its shape, and the lock of the process that runs it.
 
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
@@ -20,10 +20,11 @@ _LOCK_NAME = "lock"
 
 
 class ClusterFolder:
-    """The folder of a cluster: one `cluster up` at a time, and only for the cluster that was made there.
+    """The folder of a cluster, locked for this process.
 
     Raises:
-        CommandError: another `cluster up` holds it, or it holds something else.
+        CommandError: another `cluster up` has locked it, or it was not made by `cluster up`.
+        OSError: it cannot be made or written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -39,7 +40,7 @@ class ClusterFolder:
             ) from None
 
     def saved_base_port(self) -> int | None:
-        """The base port of the last time, so that clients' settings stay true."""
+        """The base port of the last run, so that clients need not change their settings; None: there was none."""
         saved = self._saved()
         return int(saved["base_port"]) if saved else None
 
@@ -52,7 +53,7 @@ class ClusterFolder:
                 path.unlink()
 
     def require_same(self, mode: str, node_count: int) -> None:
-        """Refuse to lay a cluster of another shape over data that is there.
+        """Refuse a shape that differs from that of the data in the folder.
 
         Raises:
             UsageError: the folder's cluster has another mode or number of nodes.
@@ -71,7 +72,7 @@ class ClusterFolder:
             node.conf_path.write_text(node.conf_text())
 
     def remember(self, plan: ClusterPlan) -> None:
-        """Keep the shape for the next start; to be called once the configuration has proved sound."""
+        """Save the shape for the next start; call it once the configuration has been checked."""
         shape = {"mode": plan.mode.value, "nodes": len(plan.brokers), "base_port": plan.base_port}
         (self.directory / _STATE_NAME).write_text(json.dumps(shape) + "\n")
 

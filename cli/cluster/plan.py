@@ -4,7 +4,7 @@
     base + 1    its health port                        + 10   its Raft listener
                                                        + 11   its health port
 
-The gaps are RocketMQ's habits: clients may try the port two below a broker's, and the HA listener sits one above.
+The gaps are for RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ NAMESERVER = "namesrv"
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
 _NODES_MAX = 9
-# 1 GiB, RocketMQ's own file size, allocated twice over by each of three nodes is too much for a laptop.
+# Each of three nodes allocates two files at once; with RocketMQ's default, 1 GiB, that is too much for a laptop.
 _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
-# What tells the nodes apart cannot be the same for all.
+# Keys that differ from node to node.
 _OURS = frozenset(
     {"brokerClusterName", "brokerName", "brokerId", "bindAddress", "brokerIP1", "brokerIP2", "listenPort", "healthPort"}
     | {"namesrvAddr", "storePathRootDir", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
@@ -32,9 +32,12 @@ _OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """One process: its name for the user, what it is started with, and where it may be asked how it is.
+    """One process of the cluster.
 
-    `conf` holds property names of RocketMQ (and ours); `conf_path` is the file they go to.
+    Attributes:
+        name: for the user: `namesrv`, `n0`, `n1`, ...
+        command: `nameserver` or `broker`.
+        conf: its configuration by key; written to `conf_path`.
     """
 
     name: str
@@ -97,7 +100,7 @@ class ClusterPlan:
 
 
 _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
-"""How full the disk is says nothing here: a cluster for trying things shares it with everything else."""
+"""No limit: a cluster for trying things shares its disk with everything else on the machine."""
 
 
 def used_offsets(mode: LogMode, node_count: int) -> list[int]:
@@ -132,12 +135,13 @@ def parse_settings(items: Sequence[str]) -> dict[str, str]:
 def plan_cluster(
     mode: LogMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
 ) -> ClusterPlan:
-    """Lay out a cluster; `settings` go to every broker and win over what is planned here.
+    """Lay out a cluster.
 
-    Those of TLS go to the nameserver, too: clients use it with everybody or with nobody.
+    `settings` are for every broker and win over what is planned here. Those of TLS go to the nameserver, too, since a
+    client uses TLS with all nodes or with none.
 
     Raises:
-        UsageError: a number of nodes or a base port that cannot be.
+        UsageError: the number of nodes or the base port is out of range.
     """
     if not 1 <= node_count <= _NODES_MAX:
         raise UsageError(f"--nodes {node_count} is not between 1 and {_NODES_MAX}")
@@ -160,7 +164,8 @@ def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) ->
         "healthPort": str(port + 1),
         "kvConfigPath": str(directory / "kvConfig.json"),
     }
-    tls = {key: value for key, value in settings.items() if key in keys_of(TlsSettings)}
+    tls_keys = keys_of(TlsSettings)
+    tls = {key: value for key, value in settings.items() if key in tls_keys}
     return NodePlan(NAMESERVER, "nameserver", directory, port, port + 1, conf | tls)
 
 

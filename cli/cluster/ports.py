@@ -1,7 +1,7 @@
-"""TCP ports of a local cluster: which are free, who has those that are not, and a block nobody else picks.
+"""TCP ports of a local cluster: which are free, which process has the others, and how a block is reserved.
 
-A block is reserved by names, one for every twenty ports, in the abstract socket namespace, which has the same
-reach as the ports themselves (the network namespace) and vanishes with the process that holds it.
+A block is reserved by binding abstract Unix sockets, one for every twenty ports. Their names belong to the network
+namespace, as the ports do, and are free again when the process ends.
 """
 
 import random
@@ -58,7 +58,7 @@ def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred
     Args:
         size: ports in the block.
         used: offsets from its base that will be listened at.
-        base: where it must be; None: wherever there is room, from a place chosen by chance.
+        base: where the block must begin; None: anywhere, searched from a random place.
         preferred: where to look first when `base` is None.
 
     Raises:
@@ -99,7 +99,7 @@ def _try_reserve(base: int, size: int) -> PortBlock | None:
 
 
 def describe(port: int) -> str:
-    """`port 9876 is in use by pid 4711 (java)`, as far as this user may see."""
+    """`port 9876 is in use by pid 4711 (java)`; without the process where this user may not see it."""
     owner = owner_of(port)
     return f"port {port} is in use by {owner}" if owner else f"port {port} is in use"
 

@@ -1,4 +1,4 @@
-"""Who is master, as the nameserver tells everybody: the truth that clients act on.
+"""Which brokers are masters, as the nameserver tells clients.
 
 Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 """
@@ -16,7 +16,7 @@ from node.errors import CommandError
 
 @dataclass(frozen=True, slots=True)
 class BrokerTable:
-    """What a nameserver knows of one cluster: broker name -> broker id -> address."""
+    """The brokers registered at a nameserver: broker name -> broker id -> address."""
 
     brokers: dict[str, dict[int, str]]
 
@@ -55,7 +55,7 @@ async def transfer_leadership(client: RemotingClient, leader: str, target: str, 
     """Ask the leader at address `leader` to hand over to the node id `target`.
 
     Raises:
-        CommandError: it cannot be reached, or says why not.
+        CommandError: the leader cannot be reached, or refuses.
     """
     await _request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), timeout_s)
 

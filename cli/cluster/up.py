@@ -1,7 +1,7 @@
-"""`cluster up`: from the words to a running cluster, and to its end.
+"""`cluster up`: checks the arguments, starts a cluster, and stops it at the end.
 
-Everything that can be refused is refused before the first process starts: the shape, the folder, the ports, the
-configuration of every broker.
+A wrong number of nodes, a folder or port that is taken, and a wrong configuration are refused before any process
+starts.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Connecting = tuple[ContextSource | None, Credentials | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user asked for; None where he left it to us."""
+    """What the user asked for; None: the default."""
 
     mode: str
     node_count: int | None
@@ -74,7 +74,7 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
 
 
 def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder, PortBlock]]:
-    """The plan, how its nodes are connected to, and what keeps its folder and ports from others while referred to."""
+    """The plan, how to connect to its nodes, and the locks on folder and ports, held while the objects exist."""
     mode = LogMode(shape.mode)
     node_count = _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
     settings = parse_settings(shape.settings)
