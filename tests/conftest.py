@@ -5,6 +5,8 @@ import importlib.util
 import pytest
 from hypothesis import settings
 
+from tests.limits import SLOWNESS, TEST_S
+
 if importlib.util.find_spec("ledgermq_server") is None:
     pytest.exit("the virtual environment is older than the packages: run `make install`", returncode=4)
 
@@ -14,3 +16,13 @@ settings.load_profile("ledgermq")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what transcripts print back to their files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test's limit: its own or `TEST_S`, on a slow machine a longer one."""
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        if own is None:
+            item.add_marker(pytest.mark.timeout(TEST_S))
+        elif SLOWNESS > 1:
+            item.add_marker(pytest.mark.timeout(own.args[0] * SLOWNESS), append=False)

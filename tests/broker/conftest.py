@@ -26,10 +26,10 @@ from store.message_store import MessageStore
 from store.opening import OpenStore
 from store.replicated_log import LogRole, LogState
 from telemetry.metrics import Registry
+from tests.limits import WAIT_S
 from tests.node_config import node_config
 
 STORE_HOST = encode_host(Host("127.0.0.1", 10911))
-WAIT_SECONDS = 10.0
 
 
 def log_state(*, writable: bool, generation: int, leader: LeaderHint | None = None) -> LogState:
@@ -44,10 +44,10 @@ async def eventually(condition: Callable[[], bool], what: str = "the condition")
     """Wait until it holds.
 
     Raises:
-        AssertionError: it does not within ten seconds.
+        AssertionError: it does not within `WAIT_S`.
     """
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(WAIT_S):
             while not condition():
                 await asyncio.sleep(0.005)
     except TimeoutError:

@@ -21,8 +21,8 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from ledgermq.remoting.codec.frame import encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.server import RemotingServer
+from tests.limits import WAIT_S
 
-WAIT_S = 10.0
 HOST = Host("127.0.0.1", 1)
 
 Misbehaviour = Callable[["FakeBroker", Connection, Command], None]

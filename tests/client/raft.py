@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.limits import WAIT_S
+
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
-LIMIT_S = 60
 
 
 class Cluster:
@@ -22,7 +23,7 @@ class Cluster:
         """`ledgermq cluster WORDS`."""
         command = [*LEDGERMQ, "cluster", *words, "--dir", str(self._directory), "--json"]
         process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             assert await process.wait() == 0, words
 
 

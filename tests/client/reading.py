@@ -4,8 +4,7 @@ import asyncio
 import uuid
 
 from ledgermq.client import Consumer, Message
-
-LIMIT_S = 60
+from tests.limits import WAIT_S
 
 
 def fresh(kind: str) -> str:
@@ -15,5 +14,5 @@ def fresh(kind: str) -> str:
 
 async def read(namesrv: str, topic: str, count: int) -> list[Message]:
     """The first messages of a topic."""
-    async with Consumer(namesrv, fresh("g"), topic) as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, fresh("g"), topic) as consumer, asyncio.timeout(WAIT_S):
         return [await anext(consumer) for _ in range(count)]

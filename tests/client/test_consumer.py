@@ -18,9 +18,9 @@ from ledgermq.client.group.subscription import Mode
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.conftest import StartCluster
 from tests.client.fake import FakeBroker, FakeCluster, eventually, hang_up, ignore, refuse
+from tests.limits import WAIT_S
 
 PULL, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET
-LIMIT_S = 10
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def fill(broker: FakeBroker, count: int, topic: str = "T", queue_id: int = 0, ta
 async def read(consumer: Consumer, count: int) -> list[Message]:
     """The next messages."""
     messages: list[Message] = []
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         async for message in consumer:
             messages.append(message)
             if len(messages) == count:
@@ -110,7 +110,7 @@ async def test_many_messages_can_be_taken_at_once(cluster: FakeCluster) -> None:
     async with Consumer(cluster.namesrv, "g", "T") as consumer:
         messages: list[Message] = []
         while len(messages) < 50:
-            got = await consumer.get_many(20, wait_s=LIMIT_S)
+            got = await consumer.get_many(20, wait_s=WAIT_S)
             assert 0 < len(got) <= 20
             messages += got
         assert bodies(messages) == [b"%d" % number for number in range(50)]
@@ -181,7 +181,7 @@ async def test_a_consumer_from_the_end_opens_without_its_brokers_and_says_so(
 ) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     broker.silent = True
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         async with Consumer(cluster.namesrv, "g", "T", start="last", deadline_s=0.2) as consumer:
             assert not consumer.positions
     assert "the ends of its queues are not known yet" in caplog.text
@@ -302,7 +302,7 @@ async def test_a_commit_survives_a_connection_that_breaks(cluster: FakeCluster) 
     async with Consumer(cluster.namesrv, "g", "T", attempt_timeout_s=0.1) as consumer:
         await read(consumer, 10)
         broker.plan(COMMIT, hang_up, refuse(14), ignore)
-        await asyncio.wait_for(consumer.commit(), LIMIT_S)
+        await asyncio.wait_for(consumer.commit(), WAIT_S)
         assert broker.ledger.offsets["T", "g", 0] == 10
 
 
@@ -310,7 +310,7 @@ async def test_iteration_ends_when_the_consumer_is_closed(cluster: FakeCluster) 
     await cluster.add(topics={"T": 1})
     consumer = Consumer(cluster.namesrv, "g", "T")
     await consumer.start()
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         asyncio.get_running_loop().call_later(0.05, lambda: asyncio.ensure_future(consumer.close()))
         assert [message async for message in consumer] == []
         await consumer.close()
@@ -413,7 +413,7 @@ async def test_messages_are_delivered_once_when_members_come_and_go_in_peace(clu
 
     async def member(count: int) -> None:
         async with Consumer(cluster.namesrv, "g", "T") as consumer:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_S):
                 async for message in consumer:
                     seen.append((message.queue_id, message.queue_offset))
                     await consumer.commit()
@@ -431,7 +431,7 @@ async def test_messages_are_delivered_once_when_members_come_and_go_in_peace(clu
             await asyncio.sleep(0.001)
         await task
         while len(set(seen)) < 80:
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_S):
                 message = await anext(steady)
                 seen.append((message.queue_id, message.queue_offset))
     assert sorted(seen) == [(queue_id, offset) for queue_id in range(4) for offset in range(20)]
@@ -521,5 +521,5 @@ async def test_a_notice_that_comes_with_the_close_does_not_hold_it_up(cluster: F
     assert isinstance(membership, Membership)
     await eventually(lambda: bool(membership._due._waiters), "it waits for the next look")
     membership.look()
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         await consumer.close()

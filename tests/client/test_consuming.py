@@ -15,8 +15,7 @@ from ledgermq.client.errors import InvalidArgumentError, UndecodableError
 from ledgermq.message.hosts import Host
 from ledgermq.message.record import Record
 from tests.client.fake import FakeCluster, eventually, refuse
-
-LIMIT_S = 20
+from tests.limits import WAIT_S
 
 
 async def filled(namesrv: str, count: int, queue_count: int = 1) -> None:
@@ -27,14 +26,14 @@ async def filled(namesrv: str, count: int, queue_count: int = 1) -> None:
 
 
 async def numbers(consumer: Consumer, count: int) -> list[int]:
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         return [int((await anext(consumer)).body) for _ in range(count)]
 
 
 async def test_batches_are_full_or_what_came_in_time_and_count_as_handled_whole(namesrv: str) -> None:
     await filled(namesrv, 25)
     sizes = []
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         async for batch in consumer.batches(10, wait_s=0.2):
             sizes.append(len(batch))
             if sum(sizes) == 25:
@@ -101,7 +100,7 @@ async def test_a_callback_that_fails_is_told_where_messages_are_awaited(namesrv:
     def came(queues: tuple[MessageQueue, ...]) -> None:
         raise ValueError("mine")
 
-    async with Consumer(namesrv, "g", "T", on_assigned=came) as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T", on_assigned=came) as consumer, asyncio.timeout(WAIT_S):
         with pytest.raises(ValueError, match="mine"):
             await anext(consumer)
 
@@ -150,7 +149,7 @@ async def test_a_condition_chooses_messages_and_a_bad_one_is_told(
     monkeypatch.setattr("ledgermq.client.consumer.queue_reader.PATIENCE_S", 0.1)
     monkeypatch.setattr("ledgermq.client.consumer.queue_reader.GIVE_UP_PAUSE_S", 0.05)
     broker.plan(11, *[refuse(1, "does not support consumer to filter message by SQL92")] * 100)
-    async with Consumer(cluster.namesrv, "g2", {"T": Sql("price > 5")}) as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g2", {"T": Sql("price > 5")}) as consumer, asyncio.timeout(WAIT_S):
         with pytest.raises(Exception, match="SQL92"):
             await anext(consumer)
 

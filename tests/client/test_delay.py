@@ -10,7 +10,8 @@ import pytest
 from ledgermq.client import Admin, Consumer, Message, Producer
 from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError
 from ledgermq.client.producer.timing import RecallHandle, timing_text
-from tests.client.reading import LIMIT_S, read
+from tests.client.reading import read
+from tests.limits import WAIT_S
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -59,7 +60,7 @@ def test_a_recall_handle_that_is_none_is_refused(handle: str) -> None:
 
 
 async def test_delayed_messages_come_when_they_are_due_and_not_before(namesrv: str) -> None:
-    async with Producer(namesrv) as producer, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Producer(namesrv) as producer, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         began = time.time()
         await producer.send("T", b"at", deliver_at=datetime.now(UTC) + timedelta(seconds=1.2))
         await producer.send("T", b"level", delay_level=1)

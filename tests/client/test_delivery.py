@@ -13,8 +13,7 @@ from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.errors import ClosedError, ServerError
 from tests.client.fake import eventually
 from tests.client.test_handling import committed, handled
-
-LIMIT_S = 20
+from tests.limits import WAIT_S
 
 
 @pytest.fixture
@@ -45,27 +44,27 @@ async def running(consumer: Consumer, handler: Callable[[Message], Awaitable[Non
 async def test_messages_that_are_wanted_lie_far_apart(namesrv: str, producer: Producer) -> None:
     rare = Outgoing(b"rare", tags="rare")
     await producer.send_many("T", [rare, *[Outgoing(b"other", tags="other")] * 2500, rare], queue=0)
-    async with Consumer(namesrv, "g", {"T": "rare"}) as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", {"T": "rare"}) as consumer, asyncio.timeout(WAIT_S):
         reader = await reader_of(consumer)
         await eventually(lambda: len(reader.backlog.buffer) == 2)
         assert len(await consumer.get_many(2)) == 2
         await producer.send("T", b"one more", tags="rare")
-        assert [message.body for message in await consumer.get_many(2, LIMIT_S)] == [b"one more"]
+        assert [message.body for message in await consumer.get_many(2, WAIT_S)] == [b"one more"]
 
 
 async def test_a_batch_that_is_not_delivered_is_read_again(namesrv: str, producer: Producer) -> None:
     await producer.send("T", b"0")
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
-                await anext(consumer.batches(wait_s=LIMIT_S))
+                await anext(consumer.batches(wait_s=WAIT_S))
         assert [message.body for message in await anext(consumer.batches(wait_s=0.1))] == [b"0"]
 
 
 async def test_what_fails_while_a_batch_is_gathered_is_told_after_it(namesrv: str, producer: Producer) -> None:
     await producer.send("T", b"0")
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
-        batches = consumer.batches(wait_s=LIMIT_S)
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
+        batches = consumer.batches(wait_s=WAIT_S)
         first = asyncio.ensure_future(anext(batches))
         reader = await reader_of(consumer)
         await eventually(lambda: bool(reader.backlog.in_hand))
@@ -131,7 +130,7 @@ async def test_iteration_and_a_handler_do_not_mix(namesrv: str, producer: Produc
     for n in range(2):
         await producer.send("T", b"%d" % n)
     consumer = Consumer(namesrv, "g", "T")
-    async with consumer, asyncio.timeout(LIMIT_S):
+    async with consumer, asyncio.timeout(WAIT_S):
         assert (await anext(consumer)).body == b"0"
         async with running(consumer, handle):
             await eventually(lambda: begun == [b"1"])
@@ -150,7 +149,7 @@ async def test_a_signal_stops_all_that_run_until_it(namesrv: str, producer: Prod
         """Nothing to do."""
 
     before = signal.getsignal(signal.SIGUSR1)
-    async with Consumer(namesrv, "g", "T") as one, Consumer(namesrv, "h", "T") as two, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as one, Consumer(namesrv, "h", "T") as two, asyncio.timeout(WAIT_S):
         runs = [asyncio.ensure_future(each.run(handle, stop_on=signal.SIGUSR1)) for each in (one, two)]
         await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -173,7 +172,7 @@ async def test_what_waits_for_another_try_takes_no_handler_from_others(namesrv: 
 
     async def handle(message: Message) -> None:
         if message.body == b"bad":
-            raise Retry(after_s=LIMIT_S)
+            raise Retry(after_s=WAIT_S)
         seen.append(message.body)
 
     async with Admin(namesrv) as admin, Producer(namesrv) as producer:

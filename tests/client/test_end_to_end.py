@@ -12,10 +12,10 @@ import pytest
 from ledgermq.client import Admin, Consumer, Outgoing, Producer, SendStatus
 from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidRequestError, NoRouteError
+from tests.limits import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "client.md").read_text(), re.DOTALL | re.MULTILINE)
-LIMIT_S = 30
 
 
 async def test_what_is_sent_is_read_back_with_all_that_belongs_to_it(namesrv: str) -> None:
@@ -25,7 +25,7 @@ async def test_what_is_sent_is_read_back_with_all_that_belongs_to_it(namesrv: st
         two, three = await producer.send_batch("T", [Outgoing(b"two", tags="b"), b"three"], queue=one.queue)
         assert (one.status, one.attempts) == (SendStatus.OK, 1)
         assert [result.queue_offset for result in (one, two, three)] == [0, 1, 2]
-        async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+        async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
             messages = [await anext(consumer) for _ in range(3)]
         assert [message.body for message in messages] == [b"one", b"two", b"three"]
         assert [message.message_id for message in messages] == [one.message_id, two.message_id, three.message_id]
@@ -43,7 +43,7 @@ async def test_many_at_once_are_each_stored_once_and_a_key_in_order(namesrv: str
     async with Producer(namesrv) as producer, Admin(namesrv) as admin:
         await admin.create_topic("T", queue_count=4)
         await asyncio.gather(*(producer.send("T", b"%d" % n, order_key=str(n % 10)) for n in range(2000)))
-        async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+        async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
             numbers = [int((await anext(consumer)).body) for _ in range(2000)]
     assert sorted(numbers) == list(range(2000))
     for key in range(10):
@@ -56,7 +56,7 @@ async def test_tags_are_filtered_and_what_is_filtered_out_is_no_lag(namesrv: str
         await admin.create_topic("T", queue_count=1)
         for number in range(40):
             await producer.send("T", b"%d" % number, tags="even" if number % 2 == 0 else "odd")
-        async with Consumer(namesrv, "g", {"T": "even"}) as consumer, asyncio.timeout(LIMIT_S):
+        async with Consumer(namesrv, "g", {"T": "even"}) as consumer, asyncio.timeout(WAIT_S):
             assert [int((await anext(consumer)).body) for _ in range(20)] == list(range(0, 40, 2))
             while (await admin.progress("g", "T"))[0].lag:
                 await consumer.get_many(1, wait_s=0.02)
@@ -64,7 +64,7 @@ async def test_tags_are_filtered_and_what_is_filtered_out_is_no_lag(namesrv: str
 
 
 async def test_two_members_share_and_hand_over(namesrv: str) -> None:
-    async with Producer(namesrv) as producer, Admin(namesrv) as admin, asyncio.timeout(LIMIT_S):
+    async with Producer(namesrv) as producer, Admin(namesrv) as admin, asyncio.timeout(WAIT_S):
         await admin.create_topic("T", queue_count=4)
         async with Consumer(namesrv, "g", "T") as first:
             async with Consumer(namesrv, "g", "T") as second:
@@ -102,7 +102,7 @@ async def test_the_documentations_code_runs(namesrv: str, number: int) -> None:
         "exec",
         flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
     )
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         running = eval(code, {"__name__": "doc"})  # noqa: S307  # our own page
         if inspect.isawaitable(running):
             await running
@@ -115,7 +115,7 @@ async def run_example(name: str, *arguments: str, until: str | None = None, code
     )
     assert process.stdout is not None
     printed = ""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while line := (await process.stdout.readline()).decode():
             printed += line
             if until is not None and until in printed:

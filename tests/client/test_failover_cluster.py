@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, Message, MessageQueue, Producer, Retry
-from tests.client.raft import LIMIT_S, Cluster
+from tests.client.raft import Cluster
+from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 SENDERS = 16
@@ -37,7 +38,7 @@ class Ledger:
     async def more(self, count: int) -> None:
         """Return when so many further sends are acknowledged."""
         wanted = len(self.acked) + count
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while len(self.acked) < wanted:
                 await asyncio.sleep(0.01)
 
@@ -91,7 +92,7 @@ async def test_neither_producers_nor_consumers_notice_a_leader_that_goes(
                 await ledger.more(500)
                 await raft.act(*mend)
             await ledger.more(500)
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not ledger.acked <= ledger.received:
                 await asyncio.sleep(0.02)
     ledger.check_order()
@@ -101,14 +102,14 @@ async def test_a_group_goes_on_at_the_next_leader_from_what_it_has_committed(raf
     async with Admin(raft.namesrv) as admin, Producer(raft.namesrv, deadline_s=30) as producer:
         await admin.create_topic("T", queue_count=1)
         await producer.send_batch("T", [b"%d" % number for number in range(100)])
-        async with Consumer(raft.namesrv, "g", "T", auto_commit_s=None) as first, asyncio.timeout(LIMIT_S):
+        async with Consumer(raft.namesrv, "g", "T", auto_commit_s=None) as first, asyncio.timeout(WAIT_S):
             for _ in range(60):
                 await anext(first)
             await first.commit()
             for _ in range(20):
                 await anext(first)  # and never commits them
         await raft.act("kill", "leader")
-        async with Consumer(raft.namesrv, "g", "T") as second, asyncio.timeout(LIMIT_S):
+        async with Consumer(raft.namesrv, "g", "T") as second, asyncio.timeout(WAIT_S):
             assert [(await anext(second)).queue_offset for _ in range(40)] == list(range(60, 100))
         (progress,) = await admin.progress("g", "T")
         assert (progress.committed, progress.lag) == (100, 0)
@@ -145,7 +146,7 @@ async def test_handlers_go_on_through_the_death_of_a_leader_and_see_nothing_agai
             await ledger.more(500)
             await raft.act("kill", "leader")
             await ledger.more(1000)
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not all(ledger.acked <= ids[group] for group in ("anyhow", "by queue")):
                 await asyncio.sleep(0.02)
         await asyncio.gather(first.commit(), second.commit())

@@ -6,7 +6,8 @@ import contextlib
 import pytest
 
 from ledgermq.client import Admin, Consumer, Decision, LedgerMQError, Message, Producer
-from tests.client.raft import LIMIT_S, Cluster
+from tests.client.raft import Cluster
+from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -40,7 +41,7 @@ async def end_transactions(raft: Cluster) -> None:
     async with (
         Producer(raft.namesrv, "shop", checker=check, deadline_s=30) as second,
         Consumer(raft.namesrv, "g", "T") as consumer,
-        asyncio.timeout(LIMIT_S),
+        asyncio.timeout(WAIT_S),
     ):
         await second.queues("T")
         came = [await anext(consumer) for _ in range(2)]
@@ -70,7 +71,7 @@ async def ask_and_reply(raft: Cluster) -> None:
     ):
         task = asyncio.ensure_future(respond(consumer, replying))
         try:
-            asked = [asking.request("R", b"%d" % n, timeout_s=LIMIT_S) for n in range(20)]
+            asked = [asking.request("R", b"%d" % n, timeout_s=WAIT_S) for n in range(20)]
             assert [reply.body for reply in await asyncio.gather(*asked)] == [b"re: %d" % n for n in range(20)]
         finally:
             task.cancel()

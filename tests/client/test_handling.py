@@ -15,8 +15,7 @@ from ledgermq.client.consumer.handling import Order
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.remoting.codec.codes import RequestCode
 from tests.client.fake import FakeCluster, eventually
-
-LIMIT_S = 20
+from tests.limits import WAIT_S
 
 
 @asynccontextmanager
@@ -29,7 +28,7 @@ async def handled(
         try:
             yield
             consumer.stop()
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_S):
                 await task
         finally:
             task.cancel()
@@ -181,7 +180,7 @@ async def test_what_fails_comes_again_and_at_last_is_a_dead_letter(namesrv: str,
         await producer.send("T", body, keys="k", properties={"colour": "red"})
     async with handled(Consumer(namesrv, "g", "T"), handle, tries_max=1):
         await eventually(lambda: len(tries[b"later"]) == 2 and len(tries[b"never"]) == 2)
-        async with Consumer(namesrv, "dead", "%DLQ%g") as dead, asyncio.timeout(LIMIT_S):
+        async with Consumer(namesrv, "dead", "%DLQ%g") as dead, asyncio.timeout(WAIT_S):
             letters = [await anext(dead), await anext(dead)]
     assert (tries[b"fine"], tries[b"later"], tries[b"never"]) == ([0], [0, 1], [0, 1])
     assert {letter.body for letter in letters} == {b"hopeless", b"never"}
@@ -232,7 +231,7 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(namesrv
 
 async def test_while_iterating_messages_can_be_sent_back(namesrv: str, producer: Producer) -> None:
     await producer.send("T", b"now or later")
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         first = await anext(consumer)
         await consumer.retry(first, after_s=1)
         again = await anext(consumer)
@@ -246,7 +245,7 @@ async def test_run_stops_at_a_signal_and_commits(namesrv: str, producer: Produce
         await asyncio.sleep(0.01)
 
     await producer.send("T", b"the last one")
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         await consumer.run(handle, stop_on=(signal.SIGTERM,))
     assert await committed(namesrv, "g") == 1
 
@@ -274,7 +273,7 @@ async def test_what_a_cancelled_run_had_in_hand_is_given_again(namesrv: str, pro
     queue = (await producer.queues("T"))[0]
     for n in range(4):
         await producer.send("T", b"%d" % n, queue=queue)
-    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         task = asyncio.ensure_future(consumer.run(handle, concurrency=3))
         await eventually(lambda: len(began) == 4)
         task.cancel()

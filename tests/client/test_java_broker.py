@@ -10,7 +10,8 @@ from ledgermq.client import Admin, Consumer, Decision, Message, Outgoing, Produc
 from ledgermq.client.core.compression import Codec
 from ledgermq.client.errors import InvalidRequestError, NoReplyError
 from tests.client.java import java_peer
-from tests.client.reading import LIMIT_S, fresh, read
+from tests.client.reading import fresh, read
+from tests.limits import WAIT_S
 
 CODECS: tuple[Codec, ...] = ("zlib", "lz4", "zstd")
 
@@ -55,7 +56,7 @@ async def test_many_share_few_requests(java_broker: str) -> None:
 
 async def test_delays_of_every_kind_and_recall(java_broker: str) -> None:
     topic = fresh("T")
-    async with Producer(java_broker) as producer, asyncio.timeout(LIMIT_S):
+    async with Producer(java_broker) as producer, asyncio.timeout(WAIT_S):
         began = time.time()
         await producer.send(topic, b"level", delay_level=2)
         await producer.send(topic, b"after", delay=3)
@@ -89,7 +90,7 @@ async def test_transactions_with_and_without_a_check(java_broker: str) -> None:
         for body in (b"checked", b"checked and rolled back"):
             async with first.transaction(topic, body, keys="order-1") as tx:
                 tx.defer()
-    async with Producer(java_broker, group, checker=check) as second, asyncio.timeout(LIMIT_S):
+    async with Producer(java_broker, group, checker=check) as second, asyncio.timeout(WAIT_S):
         await second.queues(topic)
         async with Consumer(java_broker, fresh("g"), topic) as consumer:
             came = [await anext(consumer) for _ in range(2)]
@@ -108,11 +109,11 @@ async def test_requests_between_python_and_java_both_ways(java_broker: str) -> N
     async with Admin(java_broker) as admin:
         for name in (topic, ours):
             await admin.create_topic(name, queue_count=2)
-    async with Producer(java_broker) as producer, asyncio.timeout(2 * LIMIT_S):
+    async with Producer(java_broker) as producer, asyncio.timeout(2 * WAIT_S):
         with pytest.raises(NoReplyError):
             await producer.request(fresh("nobody"), b"anyone?", timeout_s=2)
         async with java_peer(java_broker, topic, "respond"):
-            asked = [producer.request(topic, b"%d" % n, timeout_s=LIMIT_S) for n in range(10)]
+            asked = [producer.request(topic, b"%d" % n, timeout_s=WAIT_S) for n in range(10)]
             assert [reply.body for reply in await asyncio.gather(*asked)] == [b"java: %d" % n for n in range(10)]
         async with java_peer(java_broker, ours, "request") as peer, Consumer(java_broker, fresh("g"), ours) as consumer:
             peer.tell("one\ntwo")

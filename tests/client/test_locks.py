@@ -14,6 +14,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from tests.client.fake import FakeBroker, FakeCluster, eventually
 from tests.client.test_consumer import fill
+from tests.limits import WAIT_S
 
 COMMIT, LOCK, MEMBERS = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -22,7 +23,6 @@ COMMIT, LOCK, MEMBERS = (
 )
 QUEUE = MessageQueue("T", "b", 0)
 PLACE = "T", 0
-LIMIT_S = 20
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_waiting_for_a_lock_is_logged_and_ends_when_the_lock_is_free(
     await eventually(lambda: broker.count(LOCK) > 3)
     assert caplog.text.count("T/b/0 waits for its lock") == 1, "said at once, and not each time"
     del broker.ledger.locks[PLACE]
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         await acquiring
     assert locks.held == {QUEUE}
 
@@ -99,7 +99,7 @@ async def test_a_share_out_while_queues_are_being_locked_begins_none_of_them_twi
         names = [task.get_name() for task in asyncio.all_tasks() if not task.done()]
         return sorted(name for name in names if name.startswith("reader of T/"))
 
-    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         await eventually(lambda: len(consumer.assignment) == 2)
         await anext(consumer)
         broker.plan(COMMIT, lambda _, connection, command: held.append((connection, command)))

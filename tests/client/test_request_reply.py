@@ -12,7 +12,7 @@ from ledgermq.client.producer.replies import return_of
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from tests.client.fake import FakeCluster, Ledger
-from tests.client.reading import LIMIT_S
+from tests.limits import WAIT_S
 
 
 @contextlib.asynccontextmanager
@@ -42,9 +42,9 @@ async def test_each_request_gets_its_own_reply(namesrv: str) -> None:
     async with (
         Producer(namesrv) as producer,
         responder(namesrv, "T", lambda message: b"re: " + message.body),
-        asyncio.timeout(LIMIT_S),
+        asyncio.timeout(WAIT_S),
     ):
-        asked = [producer.request("T", b"%d" % n, timeout_s=LIMIT_S, tags="q") for n in range(50)]
+        asked = [producer.request("T", b"%d" % n, timeout_s=WAIT_S, tags="q") for n in range(50)]
         assert [reply.body for reply in await asyncio.gather(*asked)] == [b"re: %d" % n for n in range(50)]
         assert len(producer._opened().replies) == 0
 
@@ -53,7 +53,7 @@ async def test_a_second_reply_is_dropped_and_a_large_one_comes_whole(namesrv: st
     big = b"x" * 100_000
     async with Producer(namesrv) as producer, responder(namesrv, "T", lambda _: big, tries=2):
         for _ in range(2):
-            assert (await producer.request("T", b"?", timeout_s=LIMIT_S)).body == big
+            assert (await producer.request("T", b"?", timeout_s=WAIT_S)).body == big
 
 
 async def test_no_reply_in_time_is_an_error_of_its_own(namesrv: str) -> None:
@@ -66,8 +66,8 @@ async def test_no_reply_in_time_is_an_error_of_its_own(namesrv: str) -> None:
 
 
 async def test_a_reply_to_who_has_gone_says_so(namesrv: str) -> None:
-    async with Producer(namesrv) as asking, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
-        task = asyncio.ensure_future(asking.request("T", b"?", timeout_s=LIMIT_S))
+    async with Producer(namesrv) as asking, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
+        task = asyncio.ensure_future(asking.request("T", b"?", timeout_s=WAIT_S))
         request = await anext(consumer)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -78,7 +78,7 @@ async def test_a_reply_to_who_has_gone_says_so(namesrv: str) -> None:
 
 
 async def test_only_a_request_can_be_replied_to(namesrv: str) -> None:
-    async with Producer(namesrv) as producer, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Producer(namesrv) as producer, Consumer(namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         await producer.send("T", b"just so")
         message = await anext(consumer)
         assert not message.expects_reply
@@ -89,9 +89,9 @@ async def test_only_a_request_can_be_replied_to(namesrv: str) -> None:
 async def test_a_request_that_cannot_be_sent_fails_as_a_send_does(namesrv: str) -> None:
     async with Producer(namesrv, create_topics=False) as producer:
         with pytest.raises(LedgerMQError, match="nowhere"):
-            await producer.request("nowhere", b"?", timeout_s=LIMIT_S)
+            await producer.request("nowhere", b"?", timeout_s=WAIT_S)
         with pytest.raises(InvalidArgumentError):
-            await producer.request("T", b"", timeout_s=LIMIT_S)
+            await producer.request("T", b"", timeout_s=WAIT_S)
 
 
 async def test_a_reply_that_cannot_be_read_is_refused_and_hurts_nobody(cluster: FakeCluster) -> None:

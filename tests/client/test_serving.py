@@ -15,8 +15,8 @@ from ledgermq.remoting.connection import Connection
 from tests.client.fake import FakeBroker, FakeCluster, eventually, refuse
 from tests.client.test_consumer import fill
 from tests.client.test_handling import handled
+from tests.limits import WAIT_S
 
-LIMIT_S = 10
 GROUP = {"group": "g", "topic": "T"}
 
 
@@ -24,13 +24,13 @@ async def asked(broker: FakeBroker, code: int, ext: dict[str, str], body: bytes 
     """What the only member of the group answers to its broker."""
     await eventually(lambda: bool(broker.members["g"]))
     connection: Connection = next(iter(broker.members["g"].values()))
-    return await connection.request(Command(code, ext=ext, body=body), LIMIT_S)
+    return await connection.request(Command(code, ext=ext, body=body), WAIT_S)
 
 
 async def test_a_reset_moves_queues_and_is_committed_at_once(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     fill(broker, 10)
-    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         assert [(await anext(consumer)).queue_offset for _ in range(5)] == [0, 1, 2, 3, 4]
         table = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:2}}'
         answer = await asked(broker, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, GROUP, table)
@@ -42,7 +42,7 @@ async def test_a_reset_moves_queues_and_is_committed_at_once(cluster: FakeCluste
 async def test_offsets_are_told_by_queue(cluster: FakeCluster) -> None:
     (broker,) = await cluster.add(topics={"T": 1})
     fill(broker, 3)
-    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         await anext(consumer)
         await anext(consumer)
         answer = await asked(broker, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GROUP)
@@ -192,7 +192,7 @@ async def test_a_broker_that_is_busy_is_asked_again_soon(cluster: FakeCluster) -
     (broker,) = await cluster.add(topics={"T": 1})
     fill(broker, 1)
     broker.plan(RequestCode.PULL_MESSAGE, refuse(215, "flow control"), refuse(2, "busy"), refuse(215))
-    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         assert (await anext(consumer)).body == b"0"
 
 
@@ -200,7 +200,7 @@ async def test_a_group_that_the_broker_does_not_know_yet_begins_by_reading(clust
     (broker,) = await cluster.add(topics={"T": 1})
     fill(broker, 1)
     broker.plan(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(26, "Group g not exist!"))
-    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(LIMIT_S):
+    async with Consumer(cluster.namesrv, "g", "T") as consumer, asyncio.timeout(WAIT_S):
         assert (await anext(consumer)).body == b"0"
         await consumer.commit()
     assert broker.ledger.offsets["T", "g", 0] == 1

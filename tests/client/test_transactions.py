@@ -17,7 +17,8 @@ from ledgermq.client.errors import (
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from tests.client.fake import FakeCluster, eventually, hang_up, store_with_status
-from tests.client.reading import LIMIT_S, read
+from tests.client.reading import read
+from tests.limits import WAIT_S
 
 
 class PlannedError(Exception):
@@ -75,7 +76,7 @@ async def test_the_checker_of_another_producer_of_the_group_decides(namesrv: str
         for body in (b"kept", b"lost"):
             async with first.transaction("T", body, keys="order-1") as tx:
                 tx.defer()
-    async with Producer(namesrv, "shop", checker=check) as second, asyncio.timeout(LIMIT_S):
+    async with Producer(namesrv, "shop", checker=check) as second, asyncio.timeout(WAIT_S):
         await second.queues("T")  # known to its brokers from now on
         while {message.body for message in asked[1:]} != {b"kept", b"lost"}:
             await asyncio.sleep(0.02)
@@ -196,7 +197,7 @@ async def test_a_cancelled_block_is_rolled_back(namesrv: str) -> None:
 
         async def block() -> None:
             async with producer.transaction("T", b"lost"):
-                await asyncio.sleep(LIMIT_S)
+                await asyncio.sleep(WAIT_S)
 
         task = asyncio.ensure_future(block())
         await asyncio.sleep(0.3)

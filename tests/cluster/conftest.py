@@ -15,15 +15,15 @@ import pytest
 
 from cli.cluster import control
 from node.errors import CommandError
+from tests.limits import WAIT_S
 
 LEDGERMQ = [sys.executable, "-P", "-m", "ledgermq_server"]
-LIMIT_S = 60.0
 SMALL_FILES = ("--conf", "mappedFileSizeCommitLog=16777216")
 
 
 def run(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """`ledgermq WORDS` to its end."""
-    return subprocess.run([*LEDGERMQ, *words], capture_output=True, text=True, timeout=LIMIT_S, **options)
+    return subprocess.run([*LEDGERMQ, *words], capture_output=True, text=True, timeout=WAIT_S, **options)
 
 
 def is_alive(pid: int) -> bool:
@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
     """Poll until it holds; fails the test with `what` otherwise."""
     deadline = time.monotonic() + limit_s
     while not condition():
@@ -78,7 +78,7 @@ class Cluster:
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         self.up.terminate()
-        return self.up.wait(LIMIT_S)
+        return self.up.wait(WAIT_S)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     yield start_cluster
     for up in running:
         up.terminate()
-        assert up.wait(LIMIT_S) in (0, -signal.SIGKILL), f"no stop in order: {(tmp_path / 'up.log').read_text()}"
+        assert up.wait(WAIT_S) in (0, -signal.SIGKILL), f"no stop in order: {(tmp_path / 'up.log').read_text()}"
 
 
 @pytest.fixture

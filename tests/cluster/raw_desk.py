@@ -11,8 +11,8 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from tests.limits import WAIT_S
 
-LIMIT_S = 60.0
 TOPIC = "waiting"
 QUEUES = 2
 
@@ -50,7 +50,7 @@ class Desk:
 
     async def leader(self) -> str:
         """Where the leader listens, once there is one."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 if masters := await asyncio.to_thread(self._cluster.nodes, "master"):
                     return str(masters[0]["address"])
@@ -63,7 +63,7 @@ class Desk:
 
     async def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
         """Ask until a leader answers with success."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 address = self._address or await self.leader()
                 try:

@@ -11,7 +11,8 @@ import pytest
 from ledgermq.client import Admin
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import RequestCode
-from tests.cluster.raw_desk import LIMIT_S, QUEUES, TOPIC, Desk, now_ms
+from tests.cluster.raw_desk import QUEUES, TOPIC, Desk, now_ms
+from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Start = Callable[..., Any]
@@ -21,7 +22,7 @@ EXACT_MS = 1000
 
 async def reached(desk: Desk, count: int) -> list[Record]:
     """The topic's messages, when there are so many."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while len(found := await desk.records()) < count:
             await asyncio.sleep(0.05)
     return found
@@ -82,7 +83,7 @@ async def test_a_new_leader_asks_about_open_transactions_and_repeats_none_that_i
     await asyncio.to_thread(cluster.cluster, "kill", "leader")
     beat = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": "g"}], "consumerDataSet": []})
     await desk.ask(RequestCode.HEART_BEAT, {}, beat)
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while not desk.questions.asked:
             await asyncio.sleep(0.02)
     question = desk.questions.asked[-1]

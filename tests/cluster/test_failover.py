@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
+from tests.limits import WAIT_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Start = Callable[..., Any]
 SENDERS = 16
 PAUSE_S = 0.005
 """Of each sender after each message: more would only keep the processors from the nodes that start again."""
-LIMIT_S = 60.0
 
 
 class Load:
@@ -34,7 +34,7 @@ class Load:
     async def more(self, count: int) -> None:
         """Return when `count` further messages have been acknowledged."""
         wanted = len(self.acked) + count
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while len(self.acked) < wanted:
                 await asyncio.sleep(0.01)
 
@@ -51,7 +51,7 @@ async def read_all(namesrv: str, topic: str, wanted: set[int]) -> set[int]:
     """The numbers that a new group reads, until all of `wanted` are among them or none comes any more."""
     seen: set[int] = set()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LIMIT_S), Consumer(namesrv, "readers", topic) as consumer:
+        async with asyncio.timeout(WAIT_S), Consumer(namesrv, "readers", topic) as consumer:
             async for message in consumer:
                 seen.add(int(message.properties["number"]))
                 if wanted <= seen:
@@ -111,7 +111,7 @@ async def test_without_a_majority_nothing_is_acknowledged(group: Any) -> None:
         with pytest.raises(LedgerMQError):
             await producer.send("minority", b"one")
         await asyncio.to_thread(cluster.cluster, "start", "dead")
-        result = await producer.send("minority", b"three again", deadline_s=LIMIT_S)
+        result = await producer.send("minority", b"three again", deadline_s=WAIT_S)
         assert result.durable_copies is None or result.durable_copies >= 2
 
 
@@ -124,5 +124,5 @@ async def test_a_standalone_broker_keeps_what_it_acknowledged_when_killed(start:
         )
         await asyncio.to_thread(cluster.cluster, "kill", "n0")
         await asyncio.to_thread(cluster.cluster, "start", "n0")
-        await producer.send("alone", b"after", properties={"number": "100"}, deadline_s=LIMIT_S)
+        await producer.send("alone", b"after", properties={"number": "100"}, deadline_s=WAIT_S)
     assert set(range(101)) - await read_all(cluster.namesrv, "alone", set(range(101))) == set()

@@ -23,6 +23,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.record import decode_record, record_size
 from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import AppendReceipt, LogState
+from tests.limits import WAIT_S
 from tests.ports import free_ports
 
 
@@ -207,7 +208,7 @@ class Recorder:
         self.truncated.append(max_offset)
 
 
-async def until(condition: Callable[[], Any], what: str, limit_s: float = 15.0) -> None:
+async def until(condition: Callable[[], Any], what: str, limit_s: float = WAIT_S) -> None:
     """Wait for a condition, with a limit."""
     deadline = time.monotonic() + limit_s
     while not condition():

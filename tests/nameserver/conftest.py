@@ -13,8 +13,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.frame import FrameParser, encode
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
-
-WAIT_S = 10
+from tests.limits import WAIT_S
 
 
 class Peer:

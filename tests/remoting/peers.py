@@ -10,8 +10,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.server import RemotingServer
-
-LIMIT_S = 10.0
+from tests.limits import WAIT_S
 
 
 class Handler:
@@ -51,7 +50,7 @@ class RawPeer:
 
     async def receive(self) -> Command:
         """The next whole frame; EOFError when the server closed."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             while not self._received:
                 data = await self.reader.read(65536)
                 if not data:
@@ -61,7 +60,7 @@ class RawPeer:
 
     async def closed(self) -> bool:
         """Waits for the server to close; whatever still comes is dropped."""
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_S):
             with contextlib.suppress(ConnectionError):
                 while await self.reader.read(65536):
                     pass
@@ -84,7 +83,7 @@ Dial = Callable[[RemotingServer], Awaitable[RawPeer]]
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait for a condition, with a limit."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0.002)
 

@@ -38,6 +38,7 @@ from store.replicated_log import (
 )
 from store.store_config import StoreConfig
 from telemetry.families import Family
+from tests.limits import WAIT_S
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -56,7 +57,6 @@ golden = _load_golden()
 HOST = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
 LEADING = LogState(LogRole.LEADER, 1, None, None)
 FOLLOWING = LogState(LogRole.FOLLOWER, 1, None, Refusal(Cause.NOT_LEADER, "this node follows"))
-LIMIT_S = 20.0
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
     Raises:
         AssertionError: not within the limit.
     """
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         await asyncio.sleep(0.001)

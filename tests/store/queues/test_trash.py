@@ -11,11 +11,11 @@ import pytest
 from store.errors import DiskFailedError
 from store.files.trash import Trash
 from store.queues.queue_table import QueueTable
-from tests.store.support import LIMIT_S
+from tests.limits import WAIT_S
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(0.001)
