@@ -153,6 +153,7 @@ async def test_one_waiter_that_gives_up_does_not_end_the_attempt(serve: Serve, c
 async def test_no_answer_in_time_is_a_time_out(serve: Serve, client: RemotingClient) -> None:
     server, handler = await serve()
     handler.serve = _silent
+    await client.connection(_address(server))  # the time is the answer's alone
     with pytest.raises(RequestTimeoutError, match="did not answer SEND_MESSAGE within 0") as caught:
         await client.request(_address(server), Command(10), timeout_s=0.02)
     assert caught.value.address == _address(server)
