@@ -24,7 +24,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.index_unit import IndexLayout
 from ledgermq.message.record import BLANK_MAGIC, record_size, write_draft
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 
 HOST = bytes((10, 0, 0, 1)) + struct.pack(">i", 10911)
 QUEUES = 8
@@ -58,7 +58,7 @@ def write_store(root: Path, megabytes: int, body_size: int) -> int:
         (root / "commitlog" / f"{start:020d}").write_bytes(data)
     _write_queues(root, np.array(offsets), np.array(sizes))
     _write_index(root)
-    (root / "checkpoint").write_bytes(Checkpoint(START_MS, START_MS, START_MS).encode())
+    (root / "checkpoint").write_bytes(StoreCheckpoint(START_MS, START_MS, START_MS).encode())
     return len(offsets)
 
 

@@ -22,7 +22,7 @@ from store.log.commit_log import CommitLog, CommitLogConfig
 from store.message_store import MessageStore
 from store.queues.queue_ends import remove_ends
 from store.queues.queue_table import QueueTable
-from store.recovery.checkpointer import Checkpointer
+from store.recovery.checkpointer import StoreCheckpointer
 from store.recovery.queue_recovery import QueueRecovery, recover_queues, remake_misfits
 from store.recovery.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
@@ -48,7 +48,7 @@ class OpenStore:
     store: MessageStore
     directory: StoreDirectory
     recovery: QueueRecovery
-    checkpointer: Checkpointer
+    checkpointer: StoreCheckpointer
     cleaner: Cleaner
     last_steps: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
@@ -125,7 +125,7 @@ async def open_store(
         dispatched_offset=recovery.dispatched_offset,
         cold_limits=config.cold_limits,
     )
-    checkpointer = Checkpointer(
+    checkpointer = StoreCheckpointer(
         directory.checkpoint,
         store,
         loop,

@@ -16,7 +16,7 @@ from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
 from doctor.read.directory import StoreLayout
 from doctor.repair.copying import copy_file, sync_path
 from store.directory.abort_file import ABORT_NAME
-from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, Checkpoint, decode_checkpoint
+from store.directory.checkpoint import CHECKPOINT_NAME, CHECKPOINT_SIZE, StoreCheckpoint, decode_checkpoint
 from store.errors import StoreFormatError
 
 _NOBODY = "forgotten"
@@ -37,8 +37,8 @@ def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool)
 
 def _write_checkpoint(root: Path, facts: LogFacts, *, has_index: bool) -> None:
     path = root / CHECKPOINT_NAME
-    before = decode_checkpoint(path.read_bytes()[:CHECKPOINT_SIZE]) if path.exists() else Checkpoint()
-    now = Checkpoint(
+    before = decode_checkpoint(path.read_bytes()[:CHECKPOINT_SIZE]) if path.exists() else StoreCheckpoint()
+    now = StoreCheckpoint(
         log_timestamp=facts.last_timestamp,
         queues_timestamp=facts.last_timestamp,
         index_timestamp=facts.last_timestamp if has_index else 0,

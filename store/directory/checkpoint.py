@@ -1,4 +1,4 @@
-"""Checkpoint: up to where the files of a store are known to be durable. Recovery is right without it, only slower.
+"""Store checkpoint: up to where the files of a store are known to be durable. Without it recovery is only slower.
 
 | bytes | field | |
 |---|---|---|
@@ -69,7 +69,7 @@ class IndexProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class StoreCheckpoint:
     """The file's content. `progress` and `index` are None where they cannot be relied on."""
 
     log_timestamp: int = 0
@@ -112,10 +112,10 @@ class Checkpoint:
         return bytes(page)
 
 
-def decode_checkpoint(page: bytes) -> Checkpoint:
+def decode_checkpoint(page: bytes) -> StoreCheckpoint:
     """The content of a checkpoint file; a short or empty one counts as zeros."""
     page = page.ljust(CHECKPOINT_SIZE, b"\0")
-    checkpoint = Checkpoint(*_SHARED.unpack_from(page))
+    checkpoint = StoreCheckpoint(*_SHARED.unpack_from(page))
     checkpoint = replace(checkpoint, index=_decode_index(page, checkpoint.log_timestamp))
     magic, version, log_timestamp, *offsets = _OWN.unpack_from(page, _OWN_AT)
     end = _OWN_AT + _OWN.size
@@ -133,7 +133,7 @@ def _decode_index(page: bytes, shared_timestamp: int) -> IndexProgress | None:
     return IndexProgress(*parts) if is_ours and is_whole else None
 
 
-class CheckpointFile:
+class StoreCheckpointFile:
     """The file in a store directory.
 
     Raises:
@@ -147,7 +147,7 @@ class CheckpointFile:
             raise StoreFormatError(self.path, f"is {len(content)} bytes long, must be {CHECKPOINT_SIZE}")
         self.found = decode_checkpoint(content)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: StoreCheckpoint) -> None:
         """Overwrite the file; durable when this returns. A torn write only costs the next start its short cut.
 
         Raises:

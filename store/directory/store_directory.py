@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from store.directory.abort_file import RAFT_ABORT_NAME, AbortFile
-from store.directory.checkpoint import CheckpointFile
+from store.directory.checkpoint import StoreCheckpointFile
 from store.directory.config_file import write_config
 from store.directory.lock_file import LockFile
 from store.directory.ownership import ensure_store
@@ -45,7 +45,7 @@ class StoreDirectory:
         self._lock = LockFile(root)
         try:
             self._check_format()
-            self.checkpoint = CheckpointFile(root)
+            self.checkpoint = StoreCheckpointFile(root)
             self._java_abort = AbortFile(root)
             self._abort = AbortFile(root, RAFT_ABORT_NAME) if kind == "raft" else self._java_abort
             self.was_clean = not (self._abort.was_present or self._java_abort.was_present)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from store.directory.checkpoint import CheckpointFile
+from store.directory.checkpoint import StoreCheckpointFile
 from store.index.builder import IndexBuilder
 from store.index.config import IndexConfig
 from store.index.file_set import IndexFiles
@@ -10,7 +10,7 @@ from store.index.recovery import choose_start
 from store.replicated_log import ReplicatedLog
 
 
-def prepare_index(config: IndexConfig, file: CheckpointFile, log_: ReplicatedLog, *, clean: bool) -> IndexBuilder:
+def prepare_index(config: IndexConfig, file: StoreCheckpointFile, log_: ReplicatedLog, *, clean: bool) -> IndexBuilder:
     """Open the index over a recovered log; blocks, for a thread. Nothing is cut or entered before its first `go_on`.
 
     Raises:

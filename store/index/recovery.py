@@ -21,7 +21,7 @@ import numpy as np
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.index_unit import FIRST_ENTRY, index_keys
 from ledgermq.message.record import check_record, dispatch_fields
-from store.directory.checkpoint import Checkpoint, IndexProgress
+from store.directory.checkpoint import IndexProgress, StoreCheckpoint
 from store.errors import StoreError
 from store.index.file_set import Cut, IndexFiles
 from store.index.index_file import IndexFile
@@ -46,7 +46,7 @@ class IndexStart:
     resume_offset: int
 
 
-def choose_start(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
+def choose_start(files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
     """Decide; reads the log and the files, changes nothing. Blocks, and may run in a thread.
 
     Raises:
@@ -92,7 +92,7 @@ def _holds(file: IndexFile, progress: IndexProgress) -> bool:
     return is_first or int(last["seconds"]) == max((progress.end_timestamp - file.header.begin_timestamp) // 1000, 0)
 
 
-def _found(files: IndexFiles, checkpoint: Checkpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
+def _found(files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
     """The start that the files themselves and the log suggest."""
     if not files.files:
         return IndexStart(None, log_.min_offset)

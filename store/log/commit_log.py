@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.files.log_span import LogSpan, Read
 from store.log.commit_log_config import CommitLogConfig
@@ -81,7 +81,7 @@ class CommitLog:
 
     # -- opening and closing
 
-    def recover(self, checkpoint: Checkpoint, *, clean: bool) -> list[int]:
+    def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
         """See `LocalLog.recover`; what is kept is confirmed."""
         damaged = self.local.recover(checkpoint, clean=clean)
         self._confirm_offset = self._queue.max_offset

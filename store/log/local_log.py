@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ledgermq.message.draft import RecordDraft
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, DiskFullError
 from store.files.allocator import FileAllocator
 from store.files.deferred_removal import FileRemoval
@@ -89,7 +89,7 @@ class LocalLog:
 
     # -- opening and closing
 
-    def recover(self, checkpoint: Checkpoint, *, clean: bool) -> list[int]:
+    def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
         """Load the files and cut what is no record; blocks, and may run in a thread.
 
         Everything that is kept is durable when this returns.

@@ -23,7 +23,7 @@ import numpy as np
 from ledgermq.message.buffers import Readable
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK, MAGIC_V1, MAGIC_V2, check_record, dispatch_fields
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, StoreFormatError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -70,7 +70,7 @@ class LogScan:
         self.end_offset = max(self.start_offset, self.end_offset)
 
 
-def recover_log(queue: MappedFileQueue, checkpoint: Checkpoint, *, clean: bool) -> LogScan:
+def recover_log(queue: MappedFileQueue, checkpoint: StoreCheckpoint, *, clean: bool) -> LogScan:
     """Cut loaded files behind their last record; what is kept is durable when this returns, and so is the cut.
 
     Raises:

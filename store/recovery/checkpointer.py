@@ -1,4 +1,4 @@
-"""Checkpointer: makes the queues durable now and then, and then says in the checkpoint up to where they are.
+"""Store checkpointer: makes the queues durable now and then, and then says in the checkpoint up to where they are.
 
 loop thread   count changed queues, some a turn ... capture: dispatched offset, unit count, files
 its thread                                              sync the files ... checkpoint
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from store.directory.checkpoint import Checkpoint, CheckpointFile, IndexProgress, Progress
+from store.directory.checkpoint import IndexProgress, Progress, StoreCheckpoint, StoreCheckpointFile
 from store.errors import DiskFailedError
 from store.message_store import MessageStore
 from store.queues.queue_ends import QueueEnds, save_ends
@@ -31,7 +31,7 @@ _COUNTED_AT_ONCE = 1000
 """Changed queues that are counted in one turn of the loop, about a millisecond."""
 
 
-class Checkpointer:
+class StoreCheckpointer:
     """Writes the checkpoint of one store. Owned by the loop's thread.
 
     Args:
@@ -41,7 +41,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        file: CheckpointFile,
+        file: StoreCheckpointFile,
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -139,7 +139,7 @@ class Checkpointer:
         self.save()
         self._look_again()
 
-    def _capture(self) -> tuple[list[QueueFile], Checkpoint]:
+    def _capture(self) -> tuple[list[QueueFile], StoreCheckpoint]:
         store = self._store
         flushed = store.durable_offset
         found = self._file.found
@@ -152,7 +152,7 @@ class Checkpointer:
         self._removals = store.queues.removals
         files = self._unsynced + store.queues.take_changed()
         self._unsynced = []
-        return files, Checkpoint(
+        return files, StoreCheckpoint(
             log_timestamp=log_timestamp,
             queues_timestamp=timestamp,
             index_timestamp=found.index_timestamp,
@@ -162,7 +162,7 @@ class Checkpointer:
             index=found.index,
         )
 
-    def _save(self, files: list[QueueFile], checkpoint: Checkpoint) -> None:
+    def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint) -> None:
         """In the thread. After a failed sync the last good checkpoint stands: what failed is not asked for again."""
         if self._has_failed:
             return

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.directory.checkpoint import Checkpoint, CheckpointFile, Progress, decode_checkpoint
+from store.directory.checkpoint import Progress, StoreCheckpoint, StoreCheckpointFile, decode_checkpoint
 from store.log.flusher import FlushMode
 from store.recovery import checkpointer
 from tests.store.support import GOLDEN, eventually, open_classic, put_all, queued
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
-FULL = Checkpoint(11, 22, 33, 44, 55, Progress(66, 77, 88))
+FULL = StoreCheckpoint(11, 22, 33, 44, 55, Progress(66, 77, 88))
 
 
-@given(st.builds(Checkpoint, LONG, LONG, LONG, LONG, LONG, st.none() | st.builds(Progress, LONG, LONG, LONG)))
-def test_decoding_undoes_encoding(checkpoint: Checkpoint) -> None:
+@given(st.builds(StoreCheckpoint, LONG, LONG, LONG, LONG, LONG, st.none() | st.builds(Progress, LONG, LONG, LONG)))
+def test_decoding_undoes_encoding(checkpoint: StoreCheckpoint) -> None:
     page = checkpoint.encode()
     assert len(page) == 4096
     assert decode_checkpoint(page) == checkpoint
@@ -44,21 +44,21 @@ def test_our_part_is_not_believed_after_rocketmq_wrote_its_own() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\0" * 4096])
 def test_an_empty_or_short_file_counts_as_zeros(content: bytes) -> None:
-    assert decode_checkpoint(content) == Checkpoint()
+    assert decode_checkpoint(content) == StoreCheckpoint()
 
 
 def test_javas_checkpoint_is_read_and_has_nothing_of_ours() -> None:
     found = decode_checkpoint((GOLDEN / "store-classic/clean/files/checkpoint").read_bytes())
-    assert found == Checkpoint(1795252359850, 1795252359850, 1795252344208, 0, 0)
+    assert found == StoreCheckpoint(1795252359850, 1795252359850, 1795252344208, 0, 0)
     assert found.min_timestamp == 1795252359850 - 3000
 
 
 def test_saving_replaces_the_file_and_opening_finds_it(tmp_path: Path) -> None:
-    file = CheckpointFile(tmp_path)
-    assert file.found == Checkpoint()
+    file = StoreCheckpointFile(tmp_path)
+    assert file.found == StoreCheckpoint()
     file.save(FULL)
     file.save(replace(FULL, confirm_offset=56))
-    assert CheckpointFile(tmp_path).found == replace(FULL, confirm_offset=56)
+    assert StoreCheckpointFile(tmp_path).found == replace(FULL, confirm_offset=56)
 
 
 async def test_much_that_was_dispatched_is_checkpointed_before_its_time(
@@ -72,7 +72,7 @@ async def test_much_that_was_dispatched_is_checkpointed_before_its_time(
     end = store.store.log.confirm_offset
 
     def saved() -> bool:
-        progress = CheckpointFile(tmp_path).found.progress
+        progress = StoreCheckpointFile(tmp_path).found.progress
         return progress is not None and progress.dispatched_offset == end
 
     await eventually(saved)
@@ -89,7 +89,7 @@ async def test_after_queues_were_dropped_a_crash_does_not_cost_the_whole_log(
     store = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
 
     def counted() -> int | None:
-        progress = CheckpointFile(tmp_path).found.progress
+        progress = StoreCheckpointFile(tmp_path).found.progress
         return None if progress is None else progress.unit_count
 
     assert counted() == 2

@@ -14,7 +14,7 @@ from ledgermq.message.draft import RecordDraft
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import BLANK_MAGIC, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.directory.checkpoint import Checkpoint, Progress
+from store.directory.checkpoint import Progress, StoreCheckpoint
 from store.errors import RecordUnavailableError, StoreFormatError
 from store.files.mapped_file import file_name
 from store.log.commit_log import CommitLog, CommitLogConfig
@@ -43,7 +43,7 @@ def make_log(
     )
     log = CommitLog(config, asyncio.get_running_loop(), clock=lambda: 1_700_000_000_000)
     if recover:
-        log.recover(Checkpoint(), clean=True)
+        log.recover(StoreCheckpoint(), clean=True)
         log.start()
     return log
 
@@ -143,7 +143,7 @@ async def test_store_times_never_go_back(tmp_path: Path) -> None:
     times = iter([1000, 900, 1100])
     config = CommitLogConfig(directory=tmp_path, store_host=HOST, file_size_bytes=SIZE)
     log = CommitLog(config, asyncio.get_running_loop(), clock=lambda: next(times))
-    log.recover(Checkpoint(), clean=True)
+    log.recover(StoreCheckpoint(), clean=True)
     log.start()
     drafts = sizes(200, 200, 200)
     for draft in drafts:
@@ -352,7 +352,7 @@ def test_whatever_is_lost_of_the_tail_a_prefix_remains_and_goes_on(
         flushed = whole[: trusted + 1][-1] if whole else 0
         progress = Progress(flushed, 0, 0) if trusted < 12 else None
         log = make_log(directory, recover=False)
-        assert log.recover(Checkpoint(progress=progress), clean=clean and progress is None) == []
+        assert log.recover(StoreCheckpoint(progress=progress), clean=clean and progress is None) == []
         log.start()
         assert log.max_offset == log.confirm_offset == (whole[-1] if whole else 0)
         log.append(sizes(500, 500), Outcomes())
@@ -374,7 +374,7 @@ async def test_a_damaged_body_inside_the_log_is_kept_and_named(tmp_path: Path) -
             file.seek(position)
             file.write(b"\xff")
     log = make_log(tmp_path, recover=False)
-    assert log.recover(Checkpoint(), clean=False) == [200, 400]
+    assert log.recover(StoreCheckpoint(), clean=False) == [200, 400]
     assert log.max_offset == 1000
 
 
@@ -385,7 +385,7 @@ async def test_a_damaged_last_body_is_a_torn_tail(tmp_path: Path) -> None:
             file.seek(position)
             file.write(b"\xff")
     log = make_log(tmp_path, recover=False)
-    assert log.recover(Checkpoint(), clean=False) == []
+    assert log.recover(StoreCheckpoint(), clean=False) == []
     assert log.max_offset == 600
 
 
@@ -396,7 +396,7 @@ async def test_a_record_that_says_another_offset_ends_the_log(tmp_path: Path) ->
     raw[400:600] = raw[200:400]
     path.write_bytes(raw)
     log = make_log(tmp_path, recover=False)
-    log.recover(Checkpoint(), clean=True)
+    log.recover(StoreCheckpoint(), clean=True)
     assert log.max_offset == 400
 
 
@@ -410,7 +410,7 @@ async def test_records_behind_a_damaged_place_after_a_clean_stop_are_not_thrown_
         file.write(b"\xff")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     # the scan of a log without a checkpoint of ours begins at its newest file: let it begin at the oldest
-    checkpoint = Checkpoint(progress=Progress(0, 0, 0))
+    checkpoint = StoreCheckpoint(progress=Progress(0, 0, 0))
     with pytest.raises(StoreFormatError, match=f"one at {next_record}: damaged after a clean stop") as caught:
         make_log(tmp_path, recover=False).recover(checkpoint, clean=True)
     assert caught.value.file == tmp_path / file_name(0)
@@ -426,7 +426,7 @@ async def test_an_old_record_behind_the_end_never_comes_back(tmp_path: Path) -> 
         file.seek(204)
         file.write(b"\xff")
     log = make_log(tmp_path, recover=False)
-    log.recover(Checkpoint(), clean=False)
+    log.recover(StoreCheckpoint(), clean=False)
     log.start()
     assert log.max_offset == 200
     log.append(sizes(200), Outcomes())
@@ -438,11 +438,11 @@ async def test_a_checkpoint_that_does_not_fit_the_files_is_not_believed(tmp_path
     await written(tmp_path, [200] * 3)
     for offset in (SIZE + 1, 1 << 50):
         log = make_log(tmp_path, recover=False)
-        log.recover(Checkpoint(progress=Progress(offset, 0, 0)), clean=True)
+        log.recover(StoreCheckpoint(progress=Progress(offset, 0, 0)), clean=True)
         assert log.max_offset == 600
 
 
 async def test_a_file_of_another_length_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / file_name(0)).write_bytes(bytes(SIZE - 1))
     with pytest.raises(StoreFormatError, match=f"{file_name(0)}: is {SIZE - 1} bytes long"):
-        make_log(tmp_path, recover=False).recover(Checkpoint(), clean=True)
+        make_log(tmp_path, recover=False).recover(StoreCheckpoint(), clean=True)

@@ -15,7 +15,7 @@ import pytest
 
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.compaction.config import CompactionConfig
-from store.directory.checkpoint import CheckpointFile
+from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
@@ -189,7 +189,7 @@ async def test_a_crash_at_any_step_of_a_cut_leaves_what_the_log_has(tmp_path: Pa
 
     with mock.patch.object(QueueFile, "sync", autospec=True, side_effect=image_and_sync):
         begin_cut(store, end)
-    found = CheckpointFile(root).found
+    found = StoreCheckpointFile(root).found
     assert found.progress is not None and found.index is not None
     assert found.progress.dispatched_offset == found.index.dispatched_offset == end
     image()

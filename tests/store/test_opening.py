@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.directory.checkpoint import CheckpointFile
+from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import StoreFormatError, StoreLockedError
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
@@ -64,7 +64,7 @@ async def test_checkpoints_are_written_by_themselves(tmp_path: Path) -> None:
     end = store.store.log.confirm_offset
 
     def saved() -> bool:
-        progress = CheckpointFile(tmp_path).found.progress
+        progress = StoreCheckpointFile(tmp_path).found.progress
         return progress is not None and progress.dispatched_offset == progress.flushed_offset == end
 
     await eventually(saved)
@@ -164,7 +164,7 @@ async def test_a_failed_sync_of_a_queue_keeps_the_last_checkpoint_and_says_so_at
     with monkeypatch.context() as patch:
         patch.setattr("store.queues.queue_file.QueueFile.sync", fail)
         await store.close()
-    assert CheckpointFile(tmp_path).found.progress is None
+    assert StoreCheckpointFile(tmp_path).found.progress is None
     assert (tmp_path / "abort").exists()
     again = await open_classic(tmp_path)
     assert contents(again) == list(range(20))

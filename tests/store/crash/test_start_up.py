@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.directory.checkpoint import Checkpoint, CheckpointFile, Progress
+from store.directory.checkpoint import Progress, StoreCheckpoint, StoreCheckpointFile
 from store.files.mapped_file import MappedFile
 from store.log.commit_log import CommitLog
 from store.opening import OpenStore
@@ -45,7 +45,7 @@ async def test_a_hundred_gigabytes_stopped_cleanly_are_not_looked_at(tmp_path: P
         with (tmp_path / "commitlog" / f"{number * size:020d}").open("wb") as file:
             file.truncate(size)
     end = (count - 1) * size + 1000
-    CheckpointFile(tmp_path).save(Checkpoint(progress=Progress(end, end, 0)))
+    StoreCheckpointFile(tmp_path).save(StoreCheckpoint(progress=Progress(end, end, 0)))
     touched.clear()
     store = await open_classic(tmp_path, file_size=size)
     assert isinstance(store.store.log, CommitLog)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog, CommitLogConfig
 from tests.store.support import HOST, Outcomes, eventually, make_draft
 
@@ -21,7 +21,7 @@ async def make_log(tmp_path: Path) -> AsyncIterator[MakeLog]:
     def make(**settings: int | bool) -> CommitLog:
         config = CommitLogConfig(directory=tmp_path, store_host=HOST, file_size_bytes=1 << 20, **settings)  # type: ignore[arg-type]
         log = CommitLog(config, asyncio.get_running_loop())
-        log.recover(Checkpoint(), clean=True)
+        log.recover(StoreCheckpoint(), clean=True)
         log.start()
         made.append(log)
         return log

@@ -14,7 +14,7 @@ from ledgermq.message.crc import CRC_PROPERTY_LENGTH, decode_crc_property
 from ledgermq.message.draft import RecordDraft
 from ledgermq.message.hosts import encode_host
 from ledgermq.message.record import BLANK, Record, check_record, decode_record
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.placing import Placer
 from tests.store.support import GOLDEN, Outcomes, golden
@@ -59,7 +59,7 @@ def draft_of(record: Record, *, without_crc: bool) -> RecordDraft:
 def make_log(directory: Path, file_size: int, *, stamps_crc: bool = False) -> CommitLog:
     config = CommitLogConfig(directory=directory, store_host=bytes(8), file_size_bytes=file_size, stamps_crc=stamps_crc)
     log = CommitLog(config, asyncio.get_running_loop())
-    log.recover(Checkpoint(), clean=True)
+    log.recover(StoreCheckpoint(), clean=True)
     log.start()
     return log
 

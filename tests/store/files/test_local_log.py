@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError
 from store.files.mapped_file import MappedFile
 from store.log.commit_log_config import CommitLogConfig
@@ -20,7 +20,7 @@ SIZE = 4096
 def open_log(directory: Path, *, clean: bool = True) -> LocalLog:
     config = CommitLogConfig(directory=directory, store_host=HOST, file_size_bytes=SIZE)
     log = LocalLog(config, asyncio.get_running_loop(), clock=lambda: 1_700_000_000_000)
-    log.recover(Checkpoint(), clean=clean)
+    log.recover(StoreCheckpoint(), clean=clean)
     log.start(on_committed=lambda _: None, on_failed=lambda _: None, on_flushed=None)
     return log
 

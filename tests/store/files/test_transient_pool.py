@@ -12,7 +12,7 @@ import pytest
 
 from ledgermq.message.record import BLANK_SIZE_MIN
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.directory.checkpoint import Checkpoint
+from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, PoolUnavailableError, RecordUnavailableError
 from store.files import disk
 from store.files.pooled_file import PooledFile
@@ -70,7 +70,7 @@ async def make_log(tmp_path: Path, gate: Gate) -> AsyncIterator[MakeLog]:
         }
         config = CommitLogConfig(directory=tmp_path / "log", store_host=HOST, **(values | settings))  # type: ignore[arg-type]
         log = CommitLog(config, asyncio.get_running_loop())
-        log.recover(Checkpoint(), clean=True)
+        log.recover(StoreCheckpoint(), clean=True)
         log.start()
         made.append(log)
         return log
@@ -265,7 +265,7 @@ async def test_what_lies_in_the_files_at_any_moment_is_recovered_to_what_was_con
     for image, confirmed in images:
         config = CommitLogConfig(directory=image, store_host=HOST, file_size_bytes=SIZE)
         found = CommitLog(config, asyncio.get_running_loop())
-        found.recover(Checkpoint(), clean=False)
+        found.recover(StoreCheckpoint(), clean=False)
         assert found.max_offset >= confirmed
         for offset, record in found.walk(0, found.max_offset):
             assert bytes(record) == whole[offset : offset + len(record)]

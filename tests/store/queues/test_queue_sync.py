@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.directory.checkpoint import CheckpointFile
+from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError
 from store.files import disk
 from store.log.commit_log import CommitLogConfig
@@ -64,11 +64,11 @@ async def test_only_queues_that_changed_are_synced_and_their_units_counted(tmp_p
     await put_one_each(opened, ["B"])
     await checkpoint(opened)
     assert sorted(synced) == ["A", "B", "B"]
-    progress = CheckpointFile(tmp_path).found.progress
+    progress = StoreCheckpointFile(tmp_path).found.progress
     assert progress is not None and progress.unit_count == 4
     opened.store.queues.delete_topic("B")
     await checkpoint(opened)
-    progress = CheckpointFile(tmp_path).found.progress
+    progress = StoreCheckpointFile(tmp_path).found.progress
     assert progress is not None and progress.unit_count == 1
     await opened.close()
 
@@ -127,7 +127,7 @@ async def test_after_an_error_of_the_file_system_each_file_is_asked(
     await put_one_each(opened, ["A", "B", "C"])
     await checkpoint(opened)
     assert sorted(synced) == ["A", "B", "C"]
-    assert CheckpointFile(tmp_path).found.progress is not None
+    assert StoreCheckpointFile(tmp_path).found.progress is not None
     await opened.close()
 
 
@@ -149,7 +149,7 @@ async def test_many_changed_queues_are_counted_in_several_turns_of_the_loop(
     await put_one_each(opened, [f"T{number}" for number in range(35)])
 
     def count() -> int:
-        progress = CheckpointFile(tmp_path).found.progress
+        progress = StoreCheckpointFile(tmp_path).found.progress
         return 0 if progress is None else progress.unit_count
 
     await eventually(lambda: count() == 35)
