@@ -1,4 +1,4 @@
-"""Changes that tools ask of every member of a group: a follower passes them on to its leader.
+"""Forwards requests that change tables from a follower to its leader, since tools send them to every member.
 
     follower --(the request as it came)--> leader --> answer --> back
 
@@ -38,7 +38,7 @@ class LeaderForwarding:
         self.forward: Forward | None = None
 
     def by_leader(self, serve: Serve) -> Serve:
-        """Serve as the leader, or let the leader serve; what was passed on is not passed on again."""
+        """Serve on the leader, forward on a follower; a forwarded request is not forwarded again."""
 
         def served(connection: Connection, command: Command) -> None:
             forward, leader = self.forward, self._leader_elsewhere()
@@ -57,7 +57,7 @@ class LeaderForwarding:
         return None
 
     async def _pass_on(self, forward: Forward, leader: str, connection: Connection, command: Command) -> None:
-        """The same header fields and body, so that the signature holds."""
+        """Forward with the same header fields and body, so that the signature stays valid."""
         question = Command(command.code, ext=dict(command.ext), body=bytes(command.body), remark=_PASSED_ON)
         question.version, question.language = command.version, command.language
         try:

@@ -1,4 +1,4 @@
-"""What the headers of requests must hold: names and types of upstream's, with the code of a missing field where not 1.
+"""Fields that request headers must have: upstream's names and types, with the code of a missing field if it is not 1.
 
 A send's header is read by `SendProcessor` itself, once per combination of its numbers: that is the hot path.
 

@@ -34,7 +34,7 @@ class Leadership:
         self._is_held = False
 
     def take(self, state: LogState) -> None:
-        """The log says who writes now; `Role` has heard it already."""
+        """The log's state changed; `Role` knows it already."""
         self.changes += self._is_held != state.writable
         self._is_held = state.writable
         self._tell(state)
@@ -50,7 +50,7 @@ class Leadership:
             self._deliveries.stop()
 
     def refresh_marks(self) -> None:
-        """To be called now and then: a new leader looks through less of the log."""
+        """Move the marks of deliveries on, so that a new leader scans less of the log; to be called periodically."""
         if self._is_held:
             self._deliveries.refresh()
 

@@ -1,8 +1,8 @@
-"""What stands on the store: made between its recovery and its start, so that no record goes by unseen.
+"""Makes the parts between the recovery of the store and its start, so that they see every record dispatched.
 
     recovered store -> tables from config/ -> parts -> replay of the state records behind them -> store starts
 
-It is also the state machine that Raft hands to a member that starts anew.
+It is also the state machine of which a mode of replication takes snapshots.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Announcer(Protocol):
 
 
 class LogFollower:
-    """Makes the parts when the store is recovered.
+    """Makes the parts when the store is recovered, and follows the log with them.
 
     Attributes:
         flushes: seconds of each sync of the log.
@@ -64,7 +64,7 @@ class LogFollower:
 
     @property
     def parts(self) -> Parts:
-        """What serves.
+        """The parts.
 
         Raises:
             Refusal: RECOVERING, before the store is recovered.

@@ -1,4 +1,4 @@
-"""What this broker may do with the log at the moment, and the refusal for what it may not."""
+"""Whether this broker may write the log at present, and the refusal if it may not."""
 
 from broker.config import BrokerConfig
 from ledgermq.remoting.refusal import Cause, Refusal

@@ -62,10 +62,10 @@ class BrokerRequestHandler:
         return frozenset(self._table)
 
     def on_connected(self, connection: Connection) -> None:
-        """Nothing is kept of a connection before it asks."""
+        """Nothing to do: a connection has no state before its first request."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """Serve one request; a refusal, the disk's too, is counted, and answered by the connection."""
+        """Serve one request. Refusals, those of the disk too, are counted here and answered by the connection."""
         try:
             if self._guard is not None:
                 self._guard.check(command, connection.peer[0])
@@ -83,7 +83,7 @@ class BrokerRequestHandler:
             raise answer from error
 
     def on_answered(self, command: Command, code: int) -> None:
-        """See `AnswerWatcher`. Sends are measured by their batches."""
+        """See `AnswerWatcher`. Times of sends are taken per batch instead."""
         request = command.code
         if request in SEND_CODES or not hasattr(command, "since"):
             return
@@ -102,12 +102,12 @@ class BrokerRequestHandler:
             self._counting.calls.refused(command, refusal.code)
 
     def on_closed(self, connection: Connection) -> None:
-        """The clients behind it are gone."""
+        """Remove the clients of a closed connection."""
         self._clients.connection_closed(connection)
 
 
 def _timed(code: int, serve: Serve) -> Serve:
-    """`serve`, asked only with a header as it must be; begins the measure of its time."""
+    """`serve` with the header checked first and the start time noted."""
     form = FORMS.get(code)
 
     def run(connection: Connection, command: Command) -> None:

@@ -1,4 +1,4 @@
-"""What a broker does every so often, on the event loop, until it stops."""
+"""Periodic calls and background tasks on the event loop, until the broker stops."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Timers:
-    """Calls functions at intervals, and keeps the coroutines that run beside them."""
+    """Calls functions periodically, and owns background tasks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -44,7 +44,7 @@ class Timers:
         task.add_done_callback(self._forget)
 
     async def close(self) -> None:
-        """Stop calling, cancel what runs, wait for it."""
+        """Stop the periodic calls, cancel the tasks, wait for them."""
         self._is_closed = True
         for handle in self._handles.values():
             handle.cancel()

@@ -1,6 +1,6 @@
-"""Cleaning by an administrator's word: expired queues (306), queues of unused topics (316), expired log files (329).
+"""Cleaning on request: expired queues (306), queues of unused topics (316), expired log files (329).
 
-Each node cleans itself; what a leader is told its followers are not.
+Each node cleans its own files; a leader does not pass the request on.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """
@@ -42,15 +42,15 @@ class CleaningRequests:
         self._spawn = spawn
 
     def expired_queues(self, connection: Connection, command: Command) -> None:
-        """306: queues forget what the log has dropped; those of topics that are gone go wholly."""
+        """306: trim queues to the start of the log; delete those of removed topics."""
         self._spawn(self._answer_after(self._cleaner().clean_expired_queues(self._is_kept), connection, command))
 
     def unused_topics(self, connection: Connection, command: Command) -> None:
-        """316: queues of topics that are not there any more go, whatever they hold."""
+        """316: delete the queues of topics that do not exist any more."""
         self._spawn(self._answer_after(self._cleaner().clean_unused_topics(self._is_kept), connection, command))
 
     def expired_log(self, connection: Connection, command: Command) -> None:
-        """329: files of the log that are past their time go now, at any hour."""
+        """329: delete expired files of the log now, whatever the hour."""
         self._cleaner().clean_by_hand()
         connection.respond(command, ResponseCode.SUCCESS)
 

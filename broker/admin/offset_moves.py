@@ -24,7 +24,7 @@ from store.message_store import MessageStore
 
 
 class OffsetMoves:
-    """Moves groups.
+    """Moves the offsets of groups.
 
     Args:
         held_pulls: those of the moved queues are answered, so that their clients hear of the move.

@@ -1,4 +1,4 @@
-"""Keeps the nameservers told: who this broker is, under which id, with which topics.
+"""Registers this broker with the nameservers: its name, id and topics.
 
     role or topics change --announce--> one link per nameserver: register at once (103), again after a failure
                                                  '- otherwise a heartbeat (322) every few seconds
@@ -44,7 +44,7 @@ _CHANGED_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What is true of this broker now."""
+    """What nameservers are to know of this broker."""
 
     topics: Mapping[str, TopicConfig]
     version: DataVersion
@@ -96,7 +96,7 @@ class Registration:
                 await asyncio.gather(*(link.reached(revision) for link in self._links))
 
     async def close(self) -> None:
-        """Stop, and take this broker out of the routes."""
+        """Stop, and unregister this broker."""
         await asyncio.gather(*(link.close() for link in self._links))
 
     @property

@@ -13,7 +13,7 @@ from ledgermq.remoting.codec.java_json import dumps, text_map
 
 
 class RegistrationBodies:
-    """Makes them.
+    """Makes the bodies of registrations.
 
     Args:
         permission: what the whole broker allows now, bits of reading and writing. Topics are shown with no more.
@@ -24,7 +24,7 @@ class RegistrationBodies:
         self._texts: dict[str, tuple[TopicConfig, int, bytes]] = {}
 
     def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
-        """All topics."""
+        """The body with all topics."""
         for gone in [name for name in self._texts if name not in topics]:
             del self._texts[gone]
         return self._body(topics.values(), version)
@@ -38,7 +38,7 @@ class RegistrationBodies:
         ) % (dumps(version.to_json()), dumps(mapping_version), table)
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
-        """Those named, all of which there are."""
+        """The body with these topics, all of which exist."""
         return self._body([topics[name] for name in changed], version)
 
     def _text(self, topic: TopicConfig) -> bytes:

@@ -1,4 +1,4 @@
-"""What tools and other brokers ask about replication: 905 and 908 (heard), 907 state, 1007 terms, 355 and 200056.
+"""Requests about replication: state (907), terms (1007); 355, 905, 908 and 200056 have nothing to do here.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """

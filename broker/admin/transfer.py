@@ -1,6 +1,6 @@
-"""Handing leadership over on request: consumer offsets go into the log first, so that the successor has them.
+"""Transfers leadership on request; consumer offsets go into the log first, so that the successor has them.
 
-A private request of `ledgermq cluster transfer`; other logs than Raft's have nobody to hand over to.
+A private request of `ledgermq cluster transfer`; refused where no other node can lead.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class TransferRequests:
         self._spawn = spawn
 
     def transfer(self, connection: Connection, command: Command) -> None:
-        """Answered when the handing over has begun; the successor leads some milliseconds later."""
+        """Answer when the transfer has begun; the successor leads some milliseconds later."""
         self._role.check_writable()
         self._spawn(self._transfer(connection, command))
 

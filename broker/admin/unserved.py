@@ -1,4 +1,4 @@
-"""Requests of RocketMQ that a broker here knows and does not serve, and why: they are answered with code 3 and this."""
+"""Requests of RocketMQ that this broker does not serve, with the reason; they are answered with code 3."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -38,7 +38,7 @@ class SendAnswers:
 
     Args:
         store_host: encoded address and port under which clients can view the message.
-        region, trace_on: what every answer tells.
+        region, trace_on: fields of every answer.
         calls: told how long senders waited.
 
     Attributes:
@@ -63,14 +63,14 @@ class SendAnswers:
             self._accept(answers, outcome)
 
     def answer_alone(self, answer: Answer, outcome: AppendReceipt | Refusal, since: float) -> None:
-        """Answer one sender, who waits since then, seconds of the monotonic clock."""
+        """Answer one sender that has waited since `since` (seconds of the monotonic clock)."""
         self([answer], outcome)
         self._calls.sent(answer[1], code_of(outcome), since)
 
     def answer_parked(
         self, answer: Answer, outcome: AppendReceipt | Refusal, since: float, more: dict[str, str]
     ) -> None:
-        """The same for a message that waits elsewhere; `more` replaces and adds fields."""
+        """Answer the sender of a message that waits in a system topic; `more` replaces or adds fields."""
         connection, command, draft, key = answer
         if not isinstance(outcome, Refusal):
             self._answer_at_length(connection, command, draft, key, outcome, more)

@@ -2,8 +2,8 @@
 
     frames of this turn -> drafts, answers, listeners --(end of turn)--> store.put(drafts) --(commit)--> answers
 
-Messages and state records share the batch, so a topic's creation lies in the log before its first message. What a
-commit owes is one call per batch, not per message.
+Messages and state records share the batch, so a topic's creation lies in the log before its first message. A
+commit costs one call per batch, not per message.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class Appender:
             done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
 
     def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
-        """What could not be placed yet goes in front of what comes meanwhile."""
+        """Put drafts that could not be placed yet in front of those that arrive meanwhile."""
         self.begin()
         self._since = since
         self.drafts, self.answers, self.listeners = drafts, answers, listeners

@@ -36,13 +36,13 @@ class DraftMaker:
         return draft
 
     def own(self, target: SendTarget, body: bytes, properties: bytes, *, born_ms: int, tags: str = "") -> QueuedDraft:
-        """The same, born here."""
+        """A message of the broker's own, as `new`, with this broker as its born host."""
         return self.new(target, body, properties, born=(born_ms, self._store_host), tags=tags)
 
     def again(
         self, record: Record, target: SendTarget, properties: dict[str, str], *, reconsume_times: int
     ) -> QueuedDraft:
-        """A stored message as a new one elsewhere: body, flags, born time and host are kept.
+        """A draft of a stored message for another queue: body, flags, born time and born host are kept.
 
         Raises:
             Refusal: MESSAGE_ILLEGAL, the properties have become too long.

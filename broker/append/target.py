@@ -1,9 +1,9 @@
-"""Where a send goes: the checks that depend on topic and queue only, done once and remembered.
+"""Targets of sends: the checks that depend on topic and queue only, done once and cached.
 
     (topic, queue id) as the client wrote them -> SendTarget        one dict look-up a message
-             '- not there: names, permissions, auto-creation, queue range -> refused, or remembered
+             '- not there: names, permissions, auto-creation, queue range -> refused, or cached
 
-What is remembered is forgotten whenever a topic, a group or the role changes, or the log refuses a state record.
+The cache is cleared whenever a topic, a group or the role changes, or the log refuses a state record.
 
 Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java` (msgCheck), 5.x.
 """
@@ -33,9 +33,9 @@ class SendTarget:
 
     Attributes:
         overhead: size of a record without body and properties, hosts IPv4.
-        is_new: its topic was just made, and nameservers may not know it: senders hear of success when they do.
+        is_new: its topic was just made and nameservers may not know it; senders are answered when they do.
         needs_key: the topic is compacted by key.
-        tally: where messages that are sent here are counted; None for what the broker tells itself.
+        tally: counts messages that are sent to the queue; None for messages of the broker itself.
     """
 
     __slots__ = ("is_new", "needs_key", "overhead", "queue", "queue_id", "tally", "topic")
@@ -81,11 +81,11 @@ class SendTargets:
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
 
     def forget(self) -> None:
-        """Check everything again: topics, groups or the role have changed."""
+        """Clear the cache: topics, groups or the role have changed."""
         self.known.clear()
 
     def find(self, fields: Mapping[str, str]) -> SendTarget:
-        """The target of a send with these (short) fields, after all checks; the topic is made if it may be.
+        """The target of a send with these (short) fields, after all checks; makes a missing topic where allowed.
 
         Raises:
             Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
@@ -126,7 +126,7 @@ class SendTargets:
         return self._metadata.topic(name) or self._created(name, fields)
 
     def _check_broker(self, name: str) -> None:
-        """As RocketMQ: who may send is a matter of routes, which clients heed; only ordered topics are refused here."""
+        """As in RocketMQ, a broker without write permission refuses ordered topics only; clients heed the route."""
         config = self._config
         if config.accepts_sends_from_ms and time.time_ns() // 1_000_000 < config.accepts_sends_from_ms:
             until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")

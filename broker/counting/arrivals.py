@@ -1,4 +1,4 @@
-"""What comes in, by topic, queue and kind of message: counted once a committed batch, taken together later.
+"""Counts stored messages by topic, queue and kind: noted once per committed batch, added up later.
 
     committed batch -> draft.tally.append(draft.size)              per message: two look-ups, one append
     tick (SETTLE_SECONDS) -> sorted sizes -> counts, bytes, buckets of sizes -> `Statistics`, /metrics
@@ -35,7 +35,7 @@ _SETTLE_MAX: Final = 1000
 
 
 class MessageKind(enum.StrEnum):
-    """Kinds of messages as labels tell them."""
+    """Kinds of messages, by their label values."""
 
     NORMAL = "normal"
     FIFO = "fifo"
@@ -96,11 +96,11 @@ class Arrivals:
         self._open: list[Tally] = []
 
     def tally(self, topic: str, queue_id: int) -> Tally:
-        """For what senders put into a queue."""
+        """The tally of messages that senders put into a queue."""
         return self.tally_of((topic, queue_id, _WAITING_KINDS.get(topic, MessageKind.NORMAL)))
 
     def fifo_tally(self, tally: Tally | None) -> Tally | None:
-        """For those of them that a sharding key keeps in order; of half messages that they are such counts more."""
+        """The tally of messages with a sharding key; a half message counts as a half message all the same."""
         if tally is None:
             return None
         if tally.fifo is None:
@@ -110,14 +110,14 @@ class Arrivals:
         return tally.fifo
 
     def tally_of(self, place: Place) -> Tally:
-        """For messages of one kind in one queue."""
+        """The tally of messages of one kind in one queue."""
         found = self._tallies.get(place)
         if found is None:
             found = self._tallies[place] = self._made(place)
         return found
 
     def count(self, drafts: Iterable[QueuedDraft]) -> None:
-        """These are committed. The hot path."""
+        """Count committed drafts. The hot path."""
         opened = self._open
         for draft in drafts:
             tally = draft.tally
@@ -127,7 +127,7 @@ class Arrivals:
                 tally.append(draft.size)
 
     def count_mixed(self, drafts: MixedDrafts) -> None:
-        """The same with batches among them."""
+        """Count committed drafts of which some are batches."""
         for draft in drafts:
             tally = draft.tally
             if tally is not None and type(draft) is BatchDraft and not draft.parts:
@@ -138,7 +138,7 @@ class Arrivals:
                 self.count(draft.parts if type(draft) is BatchDraft else (draft,))
 
     def settle(self) -> bool:
-        """Add up what was counted, at most `_SETTLE_MAX` tallies of it; says whether some are left."""
+        """Add up at most `_SETTLE_MAX` tallies; returns whether some are left."""
         opened, self._open = self._open[:_SETTLE_MAX], self._open[_SETTLE_MAX:]
         for tally in opened:
             count, size = len(tally), sum(tally)
@@ -160,7 +160,7 @@ class Arrivals:
                 yield key, found.buckets()
 
     def forget_topic(self, topic: str) -> None:
-        """It is gone; so is what was counted of it."""
+        """Drop the counts of a topic that was removed."""
         for pair in [key for key in self._tallies if key[0] == topic]:
             del self._tallies[pair]
         for kind in MessageKind:

@@ -75,7 +75,7 @@ class AppendTimes:
         self.max_ms = 0
 
     def settle(self) -> None:
-        """Add up what waits for it."""
+        """Add up `waiting`."""
         waiting, self.waiting = self.waiting, {}
         for ticks, count in waiting.items():
             self._add(ticks / _TICKS_A_MS, count)
@@ -107,7 +107,7 @@ class Calls:
     """Latencies of all requests.
 
     Attributes:
-        appends: see there.
+        appends: times of appends.
         senders: answered with success, by ticks, not added up yet.
         told_apart: whether senders use more than one request code, so that they must be counted one by one.
     """
@@ -119,7 +119,7 @@ class Calls:
         self._latencies = Distributions(LATENCY_BOUNDS_MS, _CODES_MAX)
 
     def settle(self) -> None:
-        """Add up what waits for it; to be called every now and then, and before reading."""
+        """Add up the times that were noted; to be called periodically and before reading."""
         senders, self.senders = self.senders, {}
         if senders:
             found = self._latencies.of((RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, "success"))
@@ -128,27 +128,27 @@ class Calls:
         self.appends.settle()
 
     def add_senders(self, answers: Sequence[Sender], code: int, ticks: int) -> None:
-        """The senders of a batch are answered with `code`, and told apart by their requests."""
+        """Count the answers to a batch's senders, all with `code`, by request code."""
         for request, count in Counter(answer[1].code for answer in answers).items():
             self._latencies.of((request, code, False, "success")).observe(ticks / _TICKS_A_MS, count)
 
     def sent(self, command: Command, code: int, since: float) -> None:
-        """One sender is answered with `code`."""
+        """Count one sender's answer; it has waited since `since` (seconds, monotonic)."""
         elapsed_ms = 1000 * (time.monotonic() - since)
         self._latencies.of((command.code, code, False, "success")).observe(elapsed_ms)
 
     def answered(self, command: Command, code: int) -> None:
-        """A request whose `since` was noted is answered."""
+        """Count the answer to a request whose `since` was noted."""
         result = "oneway" if command.flag & ONEWAY_FLAG else "success"
         elapsed_ms = 1000 * (time.monotonic() - command.since)
         self._latencies.of((command.code, code, command.is_held, result)).observe(elapsed_ms)
 
     def refused(self, command: Command, code: int) -> None:
-        """A send is refused before it came into a batch."""
+        """Count a send that was refused before it came into a batch."""
         self._latencies.of((command.code, code, False, "success")).observe(0)
 
     def latencies(self) -> Iterator[tuple[Key, Buckets]]:
-        """As settled: by request, response, whether it was held, and result, as labels tell them."""
+        """Latencies as of the last `settle`, by label values: request, response, whether it was held, result."""
         for key, buckets in self._latencies.items():
             if key:
                 request, response, is_held, result = key

@@ -1,4 +1,4 @@
-"""All that a broker counts while it serves, in one hand."""
+"""All counters of a broker."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Counting:
         outcome: AppendReceipt | Refusal,
         since: float,
     ) -> None:
-        """A batch that began at `since` (seconds, monotonic) is in the log, or is not. The hot path."""
+        """Count a batch that began at `since` (seconds, monotonic) and has its outcome. The hot path."""
         calls = self.calls
         messages = drafts.messages() if type(drafts) is MixedDrafts else len(drafts)
         ticks = int((time.monotonic() - since) * TICKS_A_SECOND)
@@ -60,19 +60,19 @@ class Counting:
             self.arrivals.count(drafts)
 
     def settle(self) -> None:
-        """Add up what came in lately; to be called every `arrivals.SETTLE_SECONDS`."""
+        """Add up what was noted; to be called every `arrivals.SETTLE_SECONDS`."""
         self.arrivals.settle()
         self.calls.settle()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone; so is what was counted of it."""
+        """Drop the counts of a topic that was removed."""
         self.arrivals.forget_topic(topic)
         self.departures.forget_topic(topic)
         self.events.forget_topic(topic)
         self.statistics.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """The same for a consumer group."""
+        """Drop the counts of a consumer group that was removed."""
         self.departures.forget_group(group)
         self.events.forget_group(group)
         self.statistics.forget_group(group)

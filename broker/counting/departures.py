@@ -1,4 +1,4 @@
-"""What goes out, by topic, queue and group: counted once an answer.
+"""Counts messages given to consumers by topic, queue and group: once per answer.
 
     pull -> Given of (topic, group, queue): counters of `Statistics`, sums for /metrics
     POP  -> the same, but queues are not told apart
@@ -22,10 +22,10 @@ from broker.state import names
 
 
 class Given:
-    """Counts what one group gets of one queue.
+    """Counts the messages that one group gets from one queue.
 
     Attributes:
-        next_offset: behind what it was given last.
+        next_offset: queue offset after the last message it was given.
     """
 
     __slots__ = ("_counters", "_departures", "_key", "_place", "next_offset")
@@ -54,7 +54,7 @@ class Given:
 
 
 class Departures:
-    """All that was given.
+    """Counts of all groups.
 
     Args:
         cluster: its name, under which `Statistics` keeps the broker's sum.
@@ -75,7 +75,7 @@ class Departures:
         self.popped, self.popped_bytes = Counts(limit), Counts(limit)
 
     def given(self, topic: str, group: str, queue_id: int) -> Given:
-        """Where pulls of one group from one queue are counted."""
+        """The counter of pulls of one group from one queue."""
         place = topic, group, queue_id
         found = self._given.get(place)
         if found is None:
@@ -95,19 +95,19 @@ class Departures:
         )
 
     def pulled_to(self, topic: str, group: str, queue_id: int) -> int:
-        """Behind what a group was given last of a queue; 0 when this process gave it nothing."""
+        """The queue offset after the last message given to a group; 0 if this process gave it none."""
         found = self._given.get((topic, group, queue_id))
         return found.next_offset if found is not None else 0
 
     def add_pulled(self, key: Key | None, count: int, size_bytes: int) -> None:
-        """A pull's answer; the key is None where it is not told apart."""
+        """Count a pull's answer; with the key None it counts in the sums only."""
         self._broker.add(count)
         if key is not None:
             self.pulled.add(key, count)
             self.pulled_bytes.add(key, size_bytes)
 
     def add_popped(self, topic: str, group: str, count: int, size_bytes: int, *, is_retry: bool) -> None:
-        """A part of a POP answer that came from the topic, or from the group's retry topic of it."""
+        """Count the part of a POP answer that came from the topic, or from the group's retry topic."""
         self._broker.add(count)
         place = f"{topic}@{group}"
         self._statistics.counter(GROUP_GET_NUMS, place).add(count)
@@ -117,11 +117,11 @@ class Departures:
         self.popped_bytes.add(key, size_bytes)
 
     def forget_topic(self, topic: str) -> None:
-        """It is gone; so is what was counted of it."""
+        """Drop the counts of a topic that was removed."""
         self._forget(0, topic)
 
     def forget_group(self, group: str) -> None:
-        """The same for a consumer group."""
+        """Drop the counts of a consumer group that was removed."""
         self._forget(1, group)
 
     def _forget(self, position: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What happens rarely enough to be counted by its labels where it happens.
+"""Counts of events that are rare enough to be counted by labels where they happen.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java`, `PopMetricsManager.java`,
 `store/.../metrics/DefaultStoreMetricsManager.java`.
@@ -17,7 +17,7 @@ SCAN_BOUNDS_MS: Final = (1, 10, 100, 1000, 2000, 3000)
 
 
 class Events:
-    """All of them.
+    """Counts of all such events.
 
     Args:
         limit: most label sets of each.
@@ -48,7 +48,7 @@ class Events:
         self.group_created_ms = Distributions(CREATE_BOUNDS_MS, limit)
 
     def forget_topic(self, topic: str) -> None:
-        """It is gone; so is what was counted of it."""
+        """Drop the counts of a topic that was removed."""
         for counts in (self.dead_letters, self.commits, self.rollbacks, self.timers_in, self.timers_out):
             counts.forget(0, topic)
         for spread in (self.finish_ms, self.delay_s):
@@ -57,17 +57,17 @@ class Events:
             counts.forget(1, topic)
 
     def forget_group(self, group: str) -> None:
-        """The same for a consumer group."""
+        """Drop the counts of a consumer group that was removed."""
         self.dead_letters.forget(1, group)
         for counts in (self.revive_in, self.revive_out, self.revive_retries):
             counts.forget(0, group)
 
     def topic_created(self, topic_is_system: bool, is_done: bool, since: float) -> None:
-        """A request to make or change a topic, begun at `since` (seconds, monotonic), ended."""
+        """Count a request to make or change a topic that began at `since` (seconds, monotonic)."""
         self.topic_created_ms.of((_status(is_done), str(topic_is_system).lower())).observe(_ms_since(since))
 
     def group_created(self, is_done: bool, since: float) -> None:
-        """The same for a consumer group."""
+        """Drop the counts of a consumer group that was removed."""
         self.group_created_ms.of((_status(is_done),)).observe(_ms_since(since))
 
 

@@ -4,7 +4,7 @@ from store.message_store import MessageStore
 
 
 class OldestMessage:
-    """Knows it; reads the log again only when its beginning has moved, for that lies on the disk."""
+    """Caches that time; the log is read again only when its start has moved, since that may read the disk."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store

@@ -71,7 +71,7 @@ class Counter:
                     del samples[0]
 
     def oldest(self, span: int) -> tuple[int, int, int]:
-        """Sums at the beginning of a span, and how many samples back that is."""
+        """Sums at the start of a span, and how many samples ago that was."""
         samples = self._samples[span]
         return *samples[0], len(samples)
 
@@ -112,7 +112,7 @@ class Statistics:
         return {name: self._span(found, number) for number, (name, _, _) in enumerate(_SPANS)}
 
     def rate(self, name: str, key: str) -> float:
-        """Per second, over the last minute; 0 for a counter that is not there."""
+        """The rate per second over the last minute; 0 if the counter does not exist."""
         found = self._found(name, key)
         return self._span(found, 0)["tps"] if found is not None else 0.0
 
@@ -135,13 +135,13 @@ class Statistics:
         self._sampling = None
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone; so are its counters."""
+        """Drop the counters of a topic that was removed."""
         for name, counters in self._counters.items():
             for key in [key for key in counters if topic in key and _is_of_topic(name, key, topic)]:
                 del counters[key]
 
     def forget_group(self, group: str) -> None:
-        """The consumer group is gone; so are its counters."""
+        """Drop the counters of a consumer group that was removed."""
         ending = f"@{group}"
         for name in _OF_GROUPS & self._counters.keys():
             counters = self._counters[name]

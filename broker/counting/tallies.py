@@ -32,13 +32,13 @@ class Counts:
             sums[place] = sums.get(place, 0) + amount
 
     def items(self) -> Iterator[tuple[Key, int]]:
-        """As they are when the iteration comes to them."""
+        """Keys and values, read as the iteration reaches them."""
         for key in list(self._sums):
             if (found := self._sums.get(key)) is not None:
                 yield key, found
 
     def forget(self, position: int, value: str) -> None:
-        """Drop the keys that have this value at this position."""
+        """Drop the keys with this label value at this position."""
         for key in [key for key in self._sums if len(key) > position and key[position] == value]:
             del self._sums[key]
 
@@ -63,7 +63,7 @@ class Distribution:
         return sum(self.counts)
 
     def buckets(self) -> Buckets:
-        """As it is now."""
+        """Present bounds, counts and sum."""
         return Buckets(self.bounds, tuple(self.counts), self.sum)
 
 
@@ -86,12 +86,12 @@ class Distributions:
         return found
 
     def items(self) -> Iterator[tuple[Key, Buckets]]:
-        """As they are when the iteration comes to them."""
+        """Keys and values, read as the iteration reaches them."""
         for key in list(self._by_key):
             if (found := self._by_key.get(key)) is not None:
                 yield key, found.buckets()
 
     def forget(self, position: int, value: str) -> None:
-        """Drop the keys that have this value at this position."""
+        """Drop the keys with this label value at this position."""
         for key in [key for key in self._by_key if len(key) > position and key[position] == value]:
             del self._by_key[key]

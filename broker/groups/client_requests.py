@@ -66,7 +66,7 @@ class ClientRequests:
     # ---- heartbeats and members
 
     def heartbeat(self, connection: Connection, command: Command) -> None:
-        """34: the client is alive, in these groups; unknown groups and their retry topics are made if they may be.
+        """34: a client's heartbeat with its groups. Unknown groups and their retry topics are made where allowed.
 
         The answer waits until a new retry topic has its route: consumers look for it next, and then not for 20 s.
         """
@@ -130,7 +130,7 @@ class ClientRequests:
             connection.oneway(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext=fields))
 
     async def _notify_again(self, groups: list[str]) -> None:
-        """Consumers that looked for the route of their new retry topic too early share its queues now, not in 20 s."""
+        """Notify again: consumers that asked for the route of a new retry topic too early would wait 20 s."""
         await asyncio.sleep(NOTIFY_AGAIN_SECONDS)
         for name in groups:
             group = self._clients.consumer_group(name)
@@ -140,7 +140,7 @@ class ClientRequests:
     # ---- queue locks
 
     def lock(self, connection: Connection, command: Command) -> None:
-        """41: the queues, of those asked for, that this client may consume in order now."""
+        """41: lock queues for a client that consumes in order; answers those it holds now."""
         self._role.check_writable()
         group, client_id, queues = _lock_body(command)
         locked = self._locks.lock(group, client_id, queues)
@@ -148,7 +148,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def unlock(self, connection: Connection, command: Command) -> None:
-        """42: the client is done with these queues."""
+        """42: unlock queues that this client holds."""
         self._locks.unlock(*_lock_body(command))
         connection.respond(command, ResponseCode.SUCCESS)
 

@@ -58,7 +58,7 @@ class ConsumerGroup:
         return next((member for member in self.members.values() if member.client_id == client_id), None)
 
     def subscribe(self, subscriptions: Mapping[str, Subscription]) -> bool:
-        """Take over a heartbeat's subscriptions; says whether the set of topics changed.
+        """Take over a heartbeat's subscriptions; returns whether the set of topics changed.
 
         An older subscription than the stored one of its topic is not taken.
         """
@@ -153,7 +153,7 @@ class ClientTable:
         return list(self._consumers.values())
 
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
-        """A producer is alive."""
+        """Take a producer's heartbeat."""
         members = self._producers.setdefault(group, {})
         members[connection] = Client(client_id, connection, language, version, self._clock())
         self._producer_connections[client_id] = connection
@@ -161,7 +161,7 @@ class ClientTable:
     def beat_consumer(
         self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int
     ) -> None:
-        """A consumer is alive; tells `on_change` when it is new, or the group's topics are others now."""
+        """Take a consumer's heartbeat; tells `on_change` if it is a new member or the group's topics changed."""
         group = self._consumers.setdefault(data.group, ConsumerGroup(data.group))
         is_new = connection not in group.members
         group.consume_type = data.consume_type
@@ -172,7 +172,7 @@ class ClientTable:
             self._on_change(group)
 
     def leave_producer(self, group: str, connection: Connection) -> None:
-        """A producer says goodbye."""
+        """Remove a producer that unregisters."""
         members = self._producers.get(group, {})
         gone = members.pop(connection, None)
         if not members:
@@ -182,7 +182,7 @@ class ClientTable:
             del self._producer_connections[gone.client_id]
 
     def leave_consumer(self, group: str, connection: Connection) -> None:
-        """A consumer says goodbye, or is gone."""
+        """Remove a consumer that unregisters or whose connection closed."""
         found = self._consumers.get(group)
         if found is None or found.members.pop(connection, None) is None:
             return
@@ -191,14 +191,14 @@ class ClientTable:
         self._on_change(found)
 
     def connection_closed(self, connection: Connection) -> None:
-        """All clients behind a connection are gone."""
+        """Remove all clients of a closed connection."""
         for name in [name for name, group in self._consumers.items() if connection in group.members]:
             self.leave_consumer(name, connection)
         for name in [name for name, members in self._producers.items() if connection in members]:
             self.leave_producer(name, connection)
 
     def expire(self) -> None:
-        """Remove who has been silent too long, and close the connection."""
+        """Remove clients that sent no heartbeat for too long, and close their connections."""
         oldest = self._clock() - EXPIRY_SECONDS
         members = [member for group in self._consumers.values() for member in group.members.values()]
         members += [member for group in self._producers.values() for member in group.values()]

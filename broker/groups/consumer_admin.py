@@ -1,6 +1,6 @@
-"""Requests about consumers: where groups are (208, 300, 303, 308, 317, 321, 343, 345), who produces (328).
+"""Requests about consumers and their offsets (208, 300, 303, 308, 317, 321, 343, 345) and about producers (328).
 
-223, a group's own view of its offsets, is asked of its clients (221); all else is told from what is stored here.
+223, a group's own view of its offsets, is asked of its clients (221); the rest is answered from this broker's tables.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
@@ -34,7 +34,7 @@ _UNITS_MAX = 1000
 
 
 class ConsumerAdmin:
-    """Shows where groups are.
+    """Shows the offsets, subscriptions and members of groups.
 
     Args:
         spawn: runs a coroutine until the broker stops.

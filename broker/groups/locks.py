@@ -38,7 +38,7 @@ class QueueLocks:
         return any(name == group and until > now for (name, _), (_, until) in self._held.items())
 
     def clear(self) -> None:
-        """This node leads no more: who held what by its word says nothing when it leads again."""
+        """Forget all locks: this node leads no more, and the next leader gives out locks of its own."""
         self._held.clear()
 
     def expire(self) -> None:

@@ -39,7 +39,7 @@ class SubscriptionRefresh:
     def ask(self, connection: Connection, group_name: str, then: Waiter) -> bool:
         """Ask the group's member behind this connection; `then` is called when it has answered, or its time is over.
 
-        False, and nothing is asked: the connection is no member's, or has just been asked.
+        Returns False, and asks nothing, if the connection is no member's or was asked just before.
         """
         group = self._clients.consumer_group(group_name)
         member = group.members.get(connection) if group is not None else None

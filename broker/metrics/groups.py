@@ -1,4 +1,4 @@
-"""How far consumer groups are, under the names that RocketMQ 5.x gives it.
+"""Progress of consumer groups, under the names of RocketMQ 5.x.
 
     committed offset ...... pulled to ...... end of the queue
           |--- in flight ------|---- ready ------|
@@ -72,7 +72,7 @@ class _Table:
 
 
 class Groups:
-    """Collects it.
+    """Collects it from offsets and queues.
 
     Args:
         clock_ms: wall clock.

@@ -1,4 +1,4 @@
-"""Families from counts: which labels a key's values are."""
+"""Makes families of counts, with label names for the values of each key."""
 
 from collections.abc import Iterable
 

@@ -45,7 +45,7 @@ _PHYSICAL_OFFSET, _AT = struct.Struct(">q").unpack_from, 28
 
 @dataclass(slots=True)
 class ColdBytes:
-    """What one group has read of cold data in this period, and since when and when last it did."""
+    """Cold bytes that one group has read in this period, since when, and the time of the last such read."""
 
     count: int
     since_ms: int
@@ -53,7 +53,7 @@ class ColdBytes:
 
 
 class ColdReads:
-    """Counts and limits.
+    """Counts and limits reads of cold data.
 
     Args:
         clock: of the waiting, in seconds.
@@ -74,7 +74,7 @@ class ColdReads:
     # ---- of pulls
 
     def check(self, group: str, queue: ConsumeQueue, offset: int) -> bool:
-        """Before a read: whether it is cold and the group has had its share; its pull consumers are to wait then.
+        """Before a read: whether it is cold and the group is past its threshold. Then its pull consumers must wait.
 
         Raises:
             Refusal: BUSY, the same for push consumers.
@@ -87,7 +87,7 @@ class ColdReads:
         return True
 
     def count(self, group: str, result: GetResult) -> None:
-        """After a read: what of it was cold."""
+        """Count the cold bytes of a finished read."""
         if not self._config.cold_data_control:
             return
         border = self._border
@@ -100,19 +100,19 @@ class ColdReads:
             found.last_ms = now
 
     def is_behind(self, result: GetResult) -> bool:
-        """Whether the last record of a read lies further from the log's end than what counts as in memory."""
+        """Whether the last record of a read is probably not in memory, by its distance from the log's end."""
         distance: int = self._log.max_offset - _PHYSICAL_OFFSET(result.records[-1], _AT)[0]
         return distance > self._config.store.cold_limits.memory_bytes
 
     def hold(self, pull: HeldPull) -> bool:
-        """Have a pull answered later; False when too many wait."""
+        """Answer a pull later; False if too many wait already."""
         if len(self._held) >= _HELD_MAX:
             return False
         self._held.append((self._clock() + _HOLD_SECONDS, pull))
         return True
 
     def end_period(self) -> None:
-        """Begin to count anew, and serve those who have waited. To be called every `PERIOD_SECONDS`."""
+        """Reset the counts and serve the pulls that waited. To be called every `PERIOD_SECONDS`."""
         old = _now_ms() - int(_FORGET_SECONDS * 1000)
         self._groups = {name: read for name, read in self._groups.items() if read.last_ms > old}
         for read in self._groups.values():
@@ -157,7 +157,7 @@ class ColdReads:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def show(self, connection: Connection, command: Command) -> None:
-        """2003: what was read and what may be."""
+        """2003: the cold bytes that each group has read, and its threshold."""
         groups = {
             name: {"coldAcc": read.count, "createTimeMills": read.since_ms, "lastColdReadTimeMills": read.last_ms}
             for name, read in self._groups.items()

@@ -1,4 +1,4 @@
-"""Reads through costly filters, shared out over the loop's turns: however many ask, the loop is held up for a slice.
+"""Spreads reads with costly filters over turns of the loop, so that all of them together block it for one slice.
 
     run(read) --- the slice of this turn has time left ---> read now
                '-- no: in line, behind those before -----> the next turns
@@ -20,7 +20,7 @@ Read = Callable[[], None]
 
 
 class FilterTurns:
-    """The line of reads; first come, first served."""
+    """The queue of waiting reads, first come, first served."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,7 +28,7 @@ class FilterTurns:
         self._turn: TimeSlice | None = None
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many reads wait."""
         return len(self._line)
 
     def run(self, read: Read) -> None:

@@ -24,13 +24,13 @@ class HeldPull(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Nobody waits for the answer any more."""
+        """Whether the client's connection is closed."""
 
     def retry(self) -> bool:
-        """Look again; true when it was answered, false when it must be held on."""
+        """Read again; true if it was answered, false if it must be held on."""
 
     def give_up(self) -> None:
-        """Answer that the time is over."""
+        """Answer although there is nothing: its time is over."""
 
 
 class HeldPulls:
@@ -72,9 +72,9 @@ class HeldPulls:
                 self._held.setdefault(queue, []).extend(still)
 
     def sweep(self) -> None:
-        """Answer those whose time is over, drop those nobody waits for. To be called every `SWEEP_SECONDS`.
+        """Answer pulls whose time is over, drop those of closed connections. To be called every `SWEEP_SECONDS`.
 
-        Those nobody waits for are looked for in the first of `_THOROUGH_SWEEPS`.
+        Closed connections are looked for in one of `_THOROUGH_SWEEPS` sweeps.
         """
         now = self._clock()
         last = int(now / SWEEP_SECONDS)

@@ -47,7 +47,7 @@ _NO_NEWS: Final = frozenset({GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOU
 
 
 class Pull:
-    """One pull on its way: what is read where, for whom, and how far it has looked."""
+    """A pull that is being served: its request, queue, subscription, limits and the offset reached so far."""
 
     __slots__ = (
         "_processor",
@@ -139,7 +139,7 @@ class PullProcessor:
         self.missed = 0
 
     def pull(self, connection: Connection, command: Command) -> None:
-        """Answer or hold one request; one under a subscription not heard of yet is served when the client was asked."""
+        """Answer or hold one request. If its subscription is unknown, the client is asked for it first."""
         try:
             self._serve(connection, command)
         except Refusal as refusal:
@@ -194,7 +194,7 @@ class PullProcessor:
             self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
 
     def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
-        """Nobody above hears what this raises."""
+        """Start a pull, now or in a later turn; errors are answered here, since no caller would."""
         try:
             self._begin(pull, may_hold)
         except Exception as error:
@@ -206,9 +206,9 @@ class PullProcessor:
             self._held.hold(pull)
 
     def run_again(self, pull: Pull) -> bool:
-        """A held pull has news. One whose group subscribes to something else by now is asked to come again.
+        """Try a held pull again. If its group has another subscription by now, the client must pull again.
 
-        Its client would drop what only the new expression matches: it filters by the one of its request.
+        Its client filters by the expression of its request, and would drop what only the new one matches.
         """
         fields = pull.command.ext
         flags = integer(fields, "sysFlag")
@@ -228,7 +228,7 @@ class PullProcessor:
         return self.run(pull, may_hold=True)
 
     def run(self, pull: Pull, *, may_hold: bool) -> bool:
-        """Read and answer; false (and nothing answered) when there is nothing yet and it may be held."""
+        """Read and answer; false, without an answer, if there is nothing yet and the pull may be held."""
         if self._offsets.has_resets and self._answer_reset(pull):
             return True
         wanted, since = pull.wanted, time.monotonic()
@@ -258,15 +258,15 @@ class PullProcessor:
         return True
 
     def _look_where(self, pull: Pull, result: GetResult) -> None:
-        """Whoever reads what is not in memory any more is told where to go on, and his bytes are counted."""
+        """For a reader of records that are not in memory: suggest a broker to read from, and count its bytes."""
         chosen = pull.suggested[self._cold.is_behind(result)]
         pull.fields["suggestWhichBrokerId"] = str(chosen)
         self._cold.count(pull.command.ext["consumerGroup"], result)
 
     def _answer_reset(self, pull: Pull) -> bool:
-        """Tell a group that was moved where it goes on; answers whether it was.
+        """Tell a group whose offset was reset where it goes on; returns whether it was reset.
 
-        Only the node that leads can note that the group has been told: the others send it there.
+        Only the leader can note that the group was told; a follower sends the client to the leader.
         """
         queue, group = pull.queue, pull.command.ext["consumerGroup"]
         if not self._role.writable and self._offsets.reset_of(queue.topic, group, queue.queue_id) is not None:
@@ -309,7 +309,7 @@ class PullProcessor:
         return ResponseCode.PULL_RETRY_IMMEDIATELY, result.next_offset
 
     def _moved(self, asked: int, next_offset: int) -> tuple[int, int]:
-        """An offset outside the queue. Only the leader knows the queue's true bounds."""
+        """Answer for an offset outside the queue. Only the leader knows the queue's true bounds."""
         if self._role.writable:
             return ResponseCode.PULL_OFFSET_MOVED, next_offset
         return ResponseCode.PULL_RETRY_IMMEDIATELY, asked
@@ -378,7 +378,7 @@ class PullProcessor:
         return wanted
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
-        """Most messages and bytes of an answer; the first message is given whatever the client allows, as upstream."""
+        """Most messages and bytes of an answer. As upstream, the first message is given whatever its size."""
         count = integer(fields, "maxMsgNums")
         size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes)
         return max(1, min(count, self._config.max_pull_count)), max(1, min(size, self._config.max_pull_bytes))

@@ -48,7 +48,7 @@ class QueryRequests:
         self.missed = 0
 
     def query(self, connection: Connection, command: Command) -> None:
-        """Answer when the index has been asked; a key that nobody has is code 22."""
+        """12: look up a key; code 22 if no message has it. Answered later, when the index was searched."""
         fields = command.ext
         topic, key = text(fields, "topic"), text(fields, "key")
         count_max = integer(fields, "maxNum")
@@ -82,7 +82,7 @@ class QueryRequests:
     def _read(
         self, offsets: Sequence[int], topic: bytes, key: bytes, begin: int, index_type: str | None
     ) -> list[memoryview]:
-        """The records that do carry the key, in the log's order; the newest, where not all fit into a frame."""
+        """The records that carry the key, in the log's order; only the newest if not all fit into a frame."""
         room = self._config.limits.frame_bytes - _HEADER_ROOM_BYTES
         records: list[memoryview] = []
         for offset in offsets:

@@ -1,4 +1,4 @@
-"""A batch's messages as one draft, where none of them asks for anything of its own.
+"""One draft for a whole batch, if no message of it has special properties.
 
     properties of all, joined --one search--> nothing special --> `BatchDraft`
                                   '---> something special --> None: the messages are looked at one by one

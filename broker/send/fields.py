@@ -37,12 +37,12 @@ def with_new_stamp(mark: bytes, properties: bytes) -> bytes:
 
 
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:
-    """The header under its short names; long ones come from code 10, and from clients that mix the two."""
+    """The header under its short names. Long names come with code 10 and from clients that mix the codes."""
     return {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
 
 
 def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> None:
-    """A record that says it has messages inside.
+    """Check a record that claims to hold several messages.
 
     Raises:
         Refusal: MESSAGE_ILLEGAL, its topic takes none, or it says so by half.
@@ -70,7 +70,7 @@ def check_light_names(properties: bytes) -> None:
 
 
 def check_key(properties: bytes) -> None:
-    """A message of a topic that is compacted by key.
+    """Check that a message of a compacted topic has a key.
 
     Raises:
         Refusal: MESSAGE_ILLEGAL, it has none.

@@ -65,7 +65,7 @@ _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
 
 
 class BornHost:
-    """Where a connection's messages are born: encoded host, its flag bits, and what it adds to a record's size."""
+    """The born host of a connection's messages: encoded, its flag bits, and bytes that it adds to a record."""
 
     __slots__ = ("encoded", "extra_size", "flags")
 
@@ -125,7 +125,7 @@ class SendProcessor:
         self._send(connection, command, fields if "b" in fields else shortened(fields))
 
     def check(self, fields: Mapping[str, str]) -> None:
-        """The checks of header, topic and queue of a send with these (short) fields.
+        """Check header, topic and queue of a send with these (short) fields.
 
         Raises:
             Refusal: it would be refused.
@@ -203,7 +203,7 @@ class SendProcessor:
         batch: bytes | memoryview,
         messages: Iterable[tuple[Cut, bytes]],
     ) -> list[QueuedDraft]:
-        """Messages of a batch one by one, as each has something of its own; `batch` is the request's body.
+        """One draft per message of a batch with special properties; `batch` is the request's body.
 
         Raises:
             Refusal: of the first that cannot be taken.
@@ -232,7 +232,7 @@ class SendProcessor:
         target: SendTarget,
         messages: Sequence[bytes],
     ) -> None:
-        """A batch to a topic with batch queues stays one record; whoever reads it takes it apart.
+        """Append a batch to a topic with batch queues as one record; its consumers take it apart.
 
         `messages` are their properties.
         """
@@ -319,7 +319,7 @@ class SendProcessor:
         key: bytes,
         recall_handle: str,
     ) -> None:
-        """A message that waits elsewhere first is answered with the queue that was asked for."""
+        """Append a message that waits in a system topic first; its answer names the queue that was asked for."""
         more = {"queueId": str(target.queue_id)}
         if recall_handle:
             more["recallHandle"] = recall_handle
@@ -345,7 +345,7 @@ class SendProcessor:
         self._appender.add(draft, None if command.is_oneway else done)
 
     def _answer_when_known(self, topic: str, answer: Answer) -> None:
-        """The sender of a topic's first message hears of it when the nameservers have the topic."""
+        """Answer the sender of a topic's first message when the nameservers know the topic."""
         since = time.monotonic()
 
         def done(outcome: AppendReceipt | Refusal) -> None:
@@ -354,7 +354,7 @@ class SendProcessor:
         self._appender.listeners.append(done)
 
     def _header(self, born: BornHost, fields: Mapping[str, str]) -> tuple[Header, int]:
-        """What the header says of all messages of a request, and the flag of a single one."""
+        """The header fields that all messages of a request share, and the flag of a single message."""
         get = fields.get
         words = (get("f"), get("j"), get("h"), get("d"), get("l"))
         sys_flag, reconsume_times, flag = self._read_numbers.get(words) or self._numbers(fields, words)
@@ -367,7 +367,7 @@ class SendProcessor:
         return (sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times), flag
 
     def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
-        """The small numbers of a header, all checked as upstream does, also those that nothing hangs on here."""
+        """The small numbers of a header; all are checked as upstream does, the unused ones too."""
         integer(fields, "d")
         if fields.get("l"):
             integer(fields, "l")
@@ -388,7 +388,7 @@ class SendProcessor:
         body: bytes | memoryview,
         properties: bytes,
     ) -> QueuedDraft:
-        """One draft, its limits checked; `properties` end with 0x02."""
+        """Make one draft and check its limits; `properties` end with 0x02."""
         size = target.overhead + born.extra_size + self._store_extra + len(body) + len(properties)
         if len(properties) > PROPERTIES_LENGTH_MAX or size > self._record_max:
             raise self._record_too_large(len(properties), size)

@@ -33,7 +33,7 @@ _LONG_NAMES: Final = {**SEND_NAMES, "k": "unitMode"}
 
 
 class RequestReply:
-    """Passes replies on.
+    """Pushes replies to the clients that asked, and stores them.
 
     Args:
         store_host: encoded address and port under which clients can view the message.

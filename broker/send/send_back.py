@@ -72,7 +72,7 @@ class SendBack:
         self._random = random.Random()
 
     def send_back(self, connection: Connection, command: Command) -> None:
-        """Answered when the message is committed in its new place."""
+        """36: store the message in its retry or dead-letter topic; answered when it is committed there."""
         fields = command.ext
         self._role.check_writable()
         name = text(fields, "group")
@@ -97,7 +97,7 @@ class SendBack:
         self._new_topics.then(topic, lambda: self._place(connection, command, group, record, level))
 
     def _place(self, connection: Connection, command: Command, group: GroupConfig, record: Record, level: int) -> None:
-        """Put the message where it goes, now that its topic can be found; level -1 is the dead letters."""
+        """Append the message, now that its topic exists; level -1 means the dead-letter topic."""
         try:
             target, properties = self._dead_letter(group, record) if level < 0 else self._retry(group, record, level)
             self._append(connection, command, group, record, target, properties)
@@ -127,7 +127,7 @@ class SendBack:
         self._appender.add(draft, done)
 
     def _count(self, group: str, origin: str, *, is_dead: bool) -> None:
-        """Under the message's first topic; senders can write there what they like: nothing is kept of unknown ones."""
+        """Count under the message's first topic. Senders choose that property, so unknown topics are not counted."""
         topic = origin if self._metadata.topic(origin) is not None else names.retry_topic(group)
         statistics = self._counting.statistics
         if is_dead:
