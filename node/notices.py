@@ -27,5 +27,7 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
     """What TLS as it is set does not protect."""
     if tls.tls_outgoing and not tls.tls_outgoing_verify:
         yield "WARNING: tls.client.authServer=false: whoever stands in between can read and change what is sent"
+    if tls.tls_test_certificate and tls.tls_certificate is None and tls.mode is not TlsMode.DISABLED:
+        yield "WARNING: tls.test.mode.enable=true: clients cannot verify the certificate that is made here"
     if is_raft and tls.mode is TlsMode.ENFORCING:
         yield "WARNING: members of the Raft group speak plain among themselves: keep dLegerPeers in a closed network"

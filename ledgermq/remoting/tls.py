@@ -14,6 +14,8 @@ Source: apache/rocketmq `remoting/.../netty/TlsHelper.java`, `TlsSystemConfig.ja
 import enum
 import logging
 import ssl
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -75,6 +77,23 @@ class ServerTls:
 
     def files(self) -> tuple[Path | None, ...]:
         return self.certificate, self.key, self.trusted
+
+
+def make_test_context() -> ssl.SSLContext:
+    """A listener's context with a new key and a certificate of its own, which nobody can verify: for tests.
+
+    Raises:
+        TlsFileError: the program openssl is missing or makes none.
+    """
+    with tempfile.TemporaryDirectory(prefix="ledgermq-tls-") as folder:
+        certificate, key_file = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "3650", "-subj", "/CN=ledgermq"]
+        command += ["-keyout", str(key_file), "-out", str(certificate)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise TlsFileError("tls.test.mode.enable", f"openssl makes no certificate: {error}") from error
+        return ServerTls(certificate=certificate, key=key_file).build()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

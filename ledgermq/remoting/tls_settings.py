@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from ledgermq.remoting.config_key import BOOL, NETTY, OURS, PATH, SECRET, key, member_of
-from ledgermq.remoting.tls import ClientAuth, ClientTls, ContextSource, ReloadedContext, ServerTls, TlsMode
+from ledgermq.remoting.tls import (
+    ClientAuth,
+    ClientTls,
+    ContextSource,
+    ReloadedContext,
+    ServerTls,
+    TlsMode,
+    make_test_context,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +31,7 @@ class TlsSettings:
         member_of(TlsMode),
         None,
         "Whether the listeners take TLS, TLS and plain, or TLS only.",
-        shown="<permissive with tls.server.certPath, else disabled>",
+        shown="<permissive with a certificate, else disabled>",
         upstream="permissive",
         note="Members of a Raft group speak plain among themselves in every mode.",
     )
@@ -33,6 +41,14 @@ class TlsSettings:
         None,
         "Certificate of the listeners, with its chain.",
         note="PEM; taken anew for new connections, with its key, when the files change.",
+    )
+    tls_test_certificate: bool = key(
+        "tls.test.mode.enable",
+        BOOL,
+        False,
+        "Serve with a certificate made at each start, where tls.server.certPath names none: clients cannot verify it.",
+        upstream="true",
+        note="Made by the program openssl. Outgoing connections trust only what they verify, with it or not.",
     )
     tls_key: Path | None = key("tls.server.keyPath", PATH, None, "Key of the listeners.")
     tls_key_password: str = key("tls.server.keyPassword", SECRET, "", "Password of the listeners' key.")
@@ -82,7 +98,7 @@ class TlsSettings:
         """The mode in force."""
         if self.tls_mode is not None:
             return self.tls_mode
-        return TlsMode.DISABLED if self.tls_certificate is None else TlsMode.PERMISSIVE
+        return TlsMode.PERMISSIVE if self.tls_certificate is not None or self.tls_test_certificate else TlsMode.DISABLED
 
     @property
     def takes_plain(self) -> bool:
@@ -96,7 +112,10 @@ class TlsSettings:
         """
         if self.mode is TlsMode.DISABLED:
             return None
-        assert self.tls_certificate is not None and self.tls_key is not None, "problems() says so"
+        if self.tls_certificate is None:
+            context = make_test_context()
+            return lambda: context
+        assert self.tls_key is not None, "problems() says so"
         server = ServerTls(
             certificate=self.tls_certificate,
             key=self.tls_key,
@@ -126,8 +145,11 @@ class TlsSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation that does not hold."""
-        if self.mode is not TlsMode.DISABLED and self.tls_certificate is None:
-            yield "tls.server.certPath", f"is needed for tls.server.mode {self.mode}: no certificate is made up here"
+        if self.mode is not TlsMode.DISABLED and self.tls_certificate is None and not self.tls_test_certificate:
+            needed = f"is needed for tls.server.mode {self.mode}"
+            yield "tls.server.certPath", f"{needed}; for tests tls.test.mode.enable=true makes a certificate"
+        if self.tls_client_auth is not ClientAuth.NONE and self.tls_certificate is None and self.tls_test_certificate:
+            yield "tls.test.mode.enable", "asks no client for a certificate: set tls.server.certPath as well"
         if (self.tls_certificate is None) != (self.tls_key is None):
             yield "tls.server.keyPath", "goes with tls.server.certPath: both or none"
         if (self.tls_outgoing_certificate is None) != (self.tls_outgoing_key is None):

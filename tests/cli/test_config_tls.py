@@ -1,10 +1,11 @@
 """TLS by RocketMQ's names, in either file."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from ledgermq.remoting.tls import ClientAuth, TlsMode
+from ledgermq.remoting.tls import ClientAuth, ClientTls, TlsMode
 from node.config import load_broker_config, load_nameserver_config
 from node.properties import ConfigError
 
@@ -21,6 +22,23 @@ def test_with_a_certificate_both_kinds_of_connections_are_taken_unless_said_othe
     tls = load_nameserver_config(None, HERE + FILES).tls
     assert (tls.mode, tls.takes_plain, tls.tls_key) == (TlsMode.PERMISSIVE, True, Path("/etc/c.key"))
     assert not load_nameserver_config(None, [*HERE, *FILES, "tls.server.mode=enforcing"]).tls.takes_plain
+
+
+async def test_a_test_certificate_lets_a_client_in_that_verifies_nobody() -> None:
+    config = load_broker_config(None, [*HERE, "tls.test.mode.enable=true"])
+    tls = config.broker.tls
+    assert (tls.mode, tls.takes_plain) == (TlsMode.PERMISSIVE, True)
+    assert any("WARNING: tls.test.mode.enable=true" in notice for notice in config.notices)
+    incoming = tls.incoming()
+    assert incoming is not None
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=incoming())
+    unverified = ClientTls(verify=False, check_host=False).build()
+    try:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=unverified)
+        assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+        writer.close()
+    finally:
+        server.close()
 
 
 def test_servers_are_verified_unless_that_is_switched_off_which_is_said() -> None:
