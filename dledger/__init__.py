@@ -1,16 +1,16 @@
 """The Raft-replicated commit log: sans-I/O core, its log on the store's mapped files, driver, transport.
 
-    broker, store ---- raft_log (the seam) ---- proposer, log_events, peer_inbox, peer_book, pulse, background
+    broker, store ---- raft_log (the seam) ---- proposer, log_events, peers/book, peers/inbox, pulse, background
                             |
                           node  <->  core/          decides; no clock, no file, no socket
               ______________|______________
              |              |              |
-         entry_log      hard_state     transport
-    log_writer, log_care,              peer_link, hello
-    log_reader, unit_index             frame_stream, wire
-    entry_batches
+       log/entry_log   log/hard_state   peers/transport
+    writer, scrub, reader                link, hello
+    unit_index, entry_batches            frame_stream, wire
              |
-         raft_files: identity, lock, log_opening, log_recovery, log_start, committed
+       log/raft_files: identity, opening, recovery, start_file, commit_checkpoint
 
-Reading order: ports, core (it has a map), node; entry, entry_log, log_opening, log_recovery; wire, transport; raft_log.
+Reading order: ports, core (it has a map), node; in log entry, entry_log, opening, recovery; in peers wire, transport;
+raft_log.
 """

@@ -12,7 +12,7 @@
       |- checkpointer      queues durable, now and then
       '- commit_log        a ReplicatedLog without replicas: what is confirmed, when senders have their answer
            |- local_log    the bytes of the classic log - placing, recovery
-           |- committer - transient_pool - pooled_file     file_making: pooled, warm      thresholds: when to flush
+           |- committer - transient_pool - pooled_file     preparation: pooled, warm      thresholds: when to flush
            '- flusher, mapped_file_queue - allocator, log_files, mappings, deleted_files
                 '- mapped_file - file_mapping - pages, disk                 (the Raft log stands on these, too)
 

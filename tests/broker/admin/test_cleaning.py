@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from broker.admin.live_config import LiveConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import ONEWAY_FLAG, Command
 from node.broker_assembly import Broker
+from node.keys import BROKER_KEYS
 from tests.broker.conftest import (
     Desk,
     MemoryClient,
@@ -55,6 +57,21 @@ async def test_expired_files_of_the_log_go_at_once_when_asked_for(desk: Desk, cl
     await eventually(lambda: desk.store.log.min_offset == 2 * 8192)
     queue = desk.store.queues.get("T", 0)
     await eventually(lambda: queue.min_offset > 10)
+
+
+@small_files
+async def test_the_cleaner_keeps_to_a_reserved_time_that_was_changed_while_the_broker_runs(
+    desk: Desk, client: MemoryClient
+) -> None:
+    live = LiveConfig(desk.config, BROKER_KEYS, lambda _: None, lambda _: None)
+    desk.parts.handler.serve({RequestCode.UPDATE_BROKER_CONFIG: live.update})
+    await make_topic(client)
+    await fill(desk, client)
+    assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
+    assert desk.store.log.min_offset == 0, "no file is as old as the default, 72 hours"
+    assert (await client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=0")).code == 0
+    assert (await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)).code == 0
+    await eventually(lambda: desk.store.log.min_offset > 0)
 
 
 @small_files
