@@ -48,7 +48,9 @@ def scan(store: MessageStore, kind: str, expression: str) -> int:
         queue = store.queues.get(TOPIC, queue_id)
         offset = 0
         while offset < queue.max_offset:
-            offset = store.get(queue, offset, BATCH, _BYTES_MAX, wanted.tag_filter, wanted.record_filter).next_offset
+            offset = store.reader.get(
+                queue, offset, BATCH, _BYTES_MAX, wanted.tag_filter, wanted.record_filter
+            ).next_offset
         scanned += offset
     return scanned
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.store_read [--records N] [--rounds N] [--directory DIR]
 
-get_mb_per_s       `MessageStore.get`: views of the log's own bytes
+get_mb_per_s       `MessageReader.get`: views of the log's own bytes
 copied_mb_per_s    the same, and the bytes copied once into one buffer, as for an answer
 """
 
@@ -21,7 +21,7 @@ def read_all(store: MessageStore, *, copied: bool) -> int:
         queue = store.queues.get(TOPIC, queue_id)
         offset = 0
         while offset < queue.max_offset:
-            found = store.get(queue, offset, BATCH, _BYTES_MAX)
+            found = store.reader.get(queue, offset, BATCH, _BYTES_MAX)
             offset = found.next_offset
             total += len(b"".join(found.records)) if copied else found.size_bytes
     return total

@@ -6,7 +6,7 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, lookMe
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
@@ -15,10 +15,19 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
 
-if TYPE_CHECKING:
-    from store.compaction.compaction_store import CompactionStore
-
 _SIZE = struct.Struct(">i")
+
+
+class CompactedQueues(Protocol):
+    """Serves queues of compacted topics in place of their own units."""
+
+    def read(
+        self, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, accepts: TagsFilter | None
+    ) -> GetResult | None:
+        """As `MessageReader.get`; None where the queue itself is to be read."""
+
+    def first_offset(self, queue: ConsumeQueue) -> int | None:
+        """The first queue offset that can be read, where that is before the queue's own; else None."""
 
 
 class MessageReader:
@@ -26,12 +35,12 @@ class MessageReader:
 
     Attributes:
         log: what is read.
-        compaction: serves compacted topics; None where none are compacted.
+        compacted: serves compacted topics; None where none are compacted.
     """
 
     def __init__(self, log: ReplicatedLog, cold_limits: ColdLimits) -> None:
         self.log = log
-        self.compaction: CompactionStore | None = None
+        self.compacted: CompactedQueues | None = None
         self._cold_limits = cold_limits
 
     def get(
@@ -47,8 +56,8 @@ class MessageReader:
 
         `accepts` is asked with the unit's tags code, `matches` with the record.
         """
-        if self.compaction is not None and queue is not None:
-            result = self.compaction.read(queue, offset, max_count, max_bytes, accepts)
+        if self.compacted is not None and queue is not None:
+            result = self.compacted.read(queue, offset, max_count, max_bytes, accepts)
             if result is not None:
                 return result.only(matches) if matches is not None else result
         return read_queue(self.log, queue, offset, max_count, max_bytes, accepts, self._cold_limits, matches)
@@ -65,7 +74,7 @@ class MessageReader:
 
     def min_offset(self, queue: ConsumeQueue) -> int:
         """The first queue offset that can be read: in a compacted queue maybe long before the log's first message."""
-        first = self.compaction.first_offset(queue) if self.compaction is not None else None
+        first = self.compacted.first_offset(queue) if self.compacted is not None else None
         return queue.smallest_offset if first is None else first
 
     def store_time(self, queue: ConsumeQueue, offset: int) -> int:

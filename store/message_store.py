@@ -16,8 +16,8 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import TRANSACTION_PREPARED
@@ -34,9 +34,11 @@ from store.queues.queue_offsets import assign_mixed, assign_plain, take_back
 from store.queues.queue_reader import ColdLimits
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
+from store.store_listener import StoreListener
 
 if TYPE_CHECKING:
     from store.cleaning.cleaner import Cleaner
+    from store.compaction.compaction_store import CompactionStore
     from store.index.service import IndexService
 
 log = logging.getLogger(__name__)
@@ -47,27 +49,7 @@ SLICE_S = 0.005
 _SLICE_CHECK_RECORDS = 64
 
 
-class StoreListener(Protocol):
-    """What follows a store. Called on the loop's thread, never from inside `put`."""
-
-    def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
-
-    def on_state_record(self, physical_offset: int, record: memoryview) -> None:
-        """A record of a watched topic was dispatched; called in the log's order, before `on_dispatched`."""
-
-    def on_cut(self, offset: int) -> None:
-        """Records at or past physical `offset` that were dispatched are dispatched no more: take back what they made.
-
-        The queues are cut already, the log is not. Durable on return, or as soon as the checkpoint that follows;
-        errors as `LogListener.on_truncated`.
-        """
-
-    def on_role_change(self, state: LogState) -> None:
-        """As the log's, but writable only when everything confirmed is dispatched and messages are taken."""
-
-
-class MessageStore(MessageReader):
+class MessageStore:
     """The store. Recover it (`store.opening`), then `start`; from then on it lives on the loop's thread.
 
     Args:
@@ -76,6 +58,8 @@ class MessageStore(MessageReader):
         dispatched_offset: a record's end; every record below has its unit.
 
     Attributes:
+        reader: reads what is dispatched.
+        compaction: serves compacted topics through `reader`; None where none are compacted.
         dispatched_offset: as above, moving.
         last_timestamp: store time (ms) of the last record dispatched by this process; 0 before the first.
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
@@ -95,12 +79,14 @@ class MessageStore(MessageReader):
         dispatched_offset: int = 0,
         cold_limits: ColdLimits | None = None,
     ) -> None:
-        super().__init__(log, cold_limits if cold_limits is not None else ColdLimits())
+        self.log = log
+        self.reader = MessageReader(log, cold_limits if cold_limits is not None else ColdLimits())
         self.queues = queues
         self.dispatched_offset = dispatched_offset
         self.last_timestamp = 0
         self.dispatch_error: StoreError | CorruptRecordError | None = None
         self.cleaner: Cleaner | None = None
+        self.compaction: CompactionStore | None = None
         self.index: IndexService | None = None
         self.save_checkpoint: Callable[[], None] = lambda: None
         self.disk_full: str | None = None
@@ -235,7 +221,9 @@ class MessageStore(MessageReader):
         log.warning("cut at %d: dispatched up to %d", offset, self.dispatched_offset)
         self.dispatched_offset = offset
         self.queues.cut_at(offset)
-        self.last_timestamp = max((self.store_time(queue, queue.max_offset - 1) for queue in self.queues), default=0)
+        self.last_timestamp = max(
+            (self.reader.store_time(queue, queue.max_offset - 1) for queue in self.queues), default=0
+        )
         for listener in self._listeners:
             listener.on_cut(offset)
         self.save_checkpoint()

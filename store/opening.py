@@ -100,36 +100,17 @@ async def open_store(
     _allow_all_descriptors()
     loop = asyncio.get_running_loop()
     queues = QueueTable(config.root / "consumequeue", config.queue_file_size_bytes, config.kinds)
-    found, batches = directory.checkpoint.found, replicated_log.batches()
-
-    def recover() -> QueueRecovery:
-        ends = believed_ends(config.root, queues, found.progress, replicated_log)
-        if ends is not None:
-            queues.load_known(ends)
-        else:
-            queues.load()
-        remove_ends(config.root)
-        if ends is not None:
-            return QueueRecovery(ends.dispatched_offset)
-        walk_bytes = config.untrusted_walk_bytes
-        return recover_queues(replicated_log, queues, found.progress, untrusted_walk_bytes=walk_bytes, batches=batches)
-
-    recovery = await asyncio.to_thread(recover)
-    directory.recovered()
+    recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log)
     log.info("queues recovered: %s", recovery)
+    directory.recovered()
     index = await asyncio.to_thread(_prepare_index, config.index, directory, replicated_log)
-    store = MessageStore(
-        replicated_log,
-        queues,
-        loop,
-        dispatched_offset=recovery.dispatched_offset,
-        cold_limits=config.cold_limits,
-    )
+    offset = recovery.dispatched_offset
+    store = MessageStore(replicated_log, queues, loop, dispatched_offset=offset, cold_limits=config.cold_limits)
     checkpointer = StoreCheckpointer(
         directory.checkpoint,
         store,
         loop,
-        last_timestamp=recovery.last_timestamp or found.queues_timestamp,
+        last_timestamp=recovery.last_timestamp or directory.checkpoint.found.queues_timestamp,
         sync_index=None if index is None else index.sync,
     )
     store.save_checkpoint = checkpointer.save_cut
@@ -140,8 +121,7 @@ async def open_store(
         if index is not None:
             store.index = _serve_index(index, store, loop)
         if compaction is not None:
-            compaction.serve(store)
-            cleaner.holds.append(compaction.hold)
+            _serve_compaction(compaction, store, cleaner)
         if prepare is not None:
             prepare(store)
         await asyncio.to_thread(remake_misfits, replicated_log, queues)
@@ -162,12 +142,35 @@ async def open_store(
     return OpenStore(store, directory, recovery, checkpointer, cleaner)
 
 
+def _recover(
+    config: StoreConfig, directory: StoreDirectory, queues: QueueTable, replicated_log: ReplicatedLog
+) -> QueueRecovery:
+    """Bring the queues up to the log's confirm offset; in a thread."""
+    progress, batches = directory.checkpoint.found.progress, replicated_log.batches()
+    ends = believed_ends(config.root, queues, progress, replicated_log)
+    if ends is not None:
+        queues.load_known(ends)
+    else:
+        queues.load()
+    remove_ends(config.root)
+    if ends is not None:
+        return QueueRecovery(ends.dispatched_offset)
+    walk_bytes = config.untrusted_walk_bytes
+    return recover_queues(replicated_log, queues, progress, untrusted_walk_bytes=walk_bytes, batches=batches)
+
+
 def _load_compaction(config: StoreConfig, directory: StoreDirectory) -> CompactionStore | None:
     if config.compaction is None:
         return None
     compaction = CompactionStore(config.root, config.compaction, config.topic_attributes)
     compaction.load(clean=directory.was_clean)
     return compaction
+
+
+def _serve_compaction(compaction: CompactionStore, store: MessageStore, cleaner: Cleaner) -> None:
+    compaction.serve(store)
+    store.compaction = store.reader.compacted = compaction
+    cleaner.holds.append(compaction.hold)
 
 
 def _prepare_index(

@@ -91,7 +91,7 @@ class OffsetMoves:
         queue = self._store.queues.find(topic, queue_id)
         if queue is None:
             return 0
-        return queue.max_offset if timestamp < 0 else self._store.offset_by_time(queue, timestamp)
+        return queue.max_offset if timestamp < 0 else self._store.reader.offset_by_time(queue, timestamp)
 
     def clone_offsets(self, connection: Connection, command: Command) -> None:
         """314: give one group the offsets of another, in one topic or in all that it has offsets in."""

@@ -180,7 +180,7 @@ class TopicRequests:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def _store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        return max(0, self._store.store_time(queue, queue_offset))
+        return max(0, self._store.reader.store_time(queue, queue_offset))
 
 
 def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:

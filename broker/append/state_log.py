@@ -68,7 +68,7 @@ class StateLog:
         if queue is None:
             return 0
         count = 0
-        for physical_offset, record in store.records_from(queue, state.applied_offset):
+        for physical_offset, record in store.reader.records_from(queue, state.applied_offset):
             self._apply(state, physical_offset, record)
             count += 1
         return count

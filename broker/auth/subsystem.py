@@ -49,7 +49,7 @@ class AuthSubsystem(Subsystem):
 
     def topic_at(self, physical_offset: int) -> str | None:
         """The topic of the record there, for one that waits elsewhere the topic it is for; None: there is no record."""
-        found = self._store.look_up(physical_offset)
+        found = self._store.reader.look_up(physical_offset)
         if found is None:
             return None
         record = decode_record(found)

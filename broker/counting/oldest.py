@@ -16,5 +16,5 @@ class OldestMessage:
         """Ms since the epoch; -1 in an empty log."""
         start = self._store.log.min_offset
         if self._start != start or self._stored_ms < 0:
-            self._start, self._stored_ms = start, self._store.earliest_store_time()
+            self._start, self._stored_ms = start, self._store.reader.earliest_store_time()
         return self._stored_ms

@@ -245,7 +245,7 @@ class DelayService:
         unit = queue.unit(queue_offset)
         if unit is not None and unit[0] in self._deliveries.origins:
             return None
-        found = self._store.look_up(unit[0]) if unit is not None else None
+        found = self._store.reader.look_up(unit[0]) if unit is not None else None
         try:
             return decode_record(found) if found is not None else None
         except CorruptRecordError as error:

@@ -57,7 +57,7 @@ class TimerDrafts:
         Raises:
             StoreError: the record cannot be read now.
         """
-        found = self._store.look_up(due.timer.physical_offset) if found is None else found
+        found = self._store.reader.look_up(due.timer.physical_offset) if found is None else found
         if found is None:
             return None
         try:

@@ -124,7 +124,7 @@ class TimerFollower:
             self._on_taken(timer, unit)
 
     def _timer_of(self, physical_offset: int) -> TimerMessage | None:
-        record = self._store.look_up(physical_offset)
+        record = self._store.reader.look_up(physical_offset)
         return parse_timer(record, self._index.precision_ms) if record is not None else None
 
     def _queue_offset_of(self, physical_offset: int) -> int | None:

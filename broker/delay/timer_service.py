@@ -326,7 +326,7 @@ class TimerService:
     def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
         """Take the timer of a unit; False when it cannot be read now."""
         try:
-            found = self._store.look_up(unit.physical_offset)
+            found = self._store.reader.look_up(unit.physical_offset)
             timer = parse_timer(found, self.index.precision_ms) if found is not None else None
             if found is not None and timer is not None and self.index.slot_of(timer)[0] == slot_ms:
                 due = _due_timer(timer, unit)

@@ -127,11 +127,11 @@ class ConsumerAdmin:
         queue = self._store.queues.find(topic, queue_id)
         if queue is not None:
             offset = self._offsets.get(topic, group, queue_id) or 0
-            first = self._store.earliest_store_time(queue)
-            last = self._store.store_time(queue, queue.max_offset - 1)
-            consumed = self._store.store_time(queue, offset - 1) if offset > 0 else first
+            first = self._store.reader.earliest_store_time(queue)
+            last = self._store.reader.store_time(queue, queue.max_offset - 1)
+            consumed = self._store.reader.store_time(queue, offset - 1) if offset > 0 else first
             if offset < queue.max_offset:
-                delay = time.time_ns() // 1_000_000 - self._store.store_time(queue, offset)
+                delay = time.time_ns() // 1_000_000 - self._store.reader.store_time(queue, offset)
         return {
             "consumeTimeStamp": consumed,
             "consumeTimeStampStr": _day_and_time(consumed),
@@ -205,7 +205,7 @@ class ConsumerAdmin:
             row = {
                 "brokerOffset": queue.max_offset if queue else 0,
                 "consumerOffset": offset,
-                "lastTimestamp": max(0, self._store.store_time(queue, offset - 1)) if queue else 0,
+                "lastTimestamp": max(0, self._store.reader.store_time(queue, offset - 1)) if queue else 0,
                 "pullOffset": max(offset, self._departures.pulled_to(topic.name, group, queue_id)),
             }
             yield QueueId(topic.name, self._config.broker_name, queue_id), row

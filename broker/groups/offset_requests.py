@@ -91,7 +91,7 @@ class OffsetRequests:
         topic = text(command.ext, "topic")
         queue = self._queue(command.ext)
         missing = -1 if self._store.queues.kinds.is_batch(topic) else 0
-        self._answer_offset(connection, command, self._store.min_offset(queue) if queue else missing)
+        self._answer_offset(connection, command, self._store.reader.min_offset(queue) if queue else missing)
 
     def search_offset(self, connection: Connection, command: Command) -> None:
         """29: the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""
@@ -101,13 +101,13 @@ class OffsetRequests:
             raise Refusal(Cause.INVALID_PARAMETER, f"field boundaryType is {boundary[:20]!r}, not LOWER or UPPER")
         timestamp = long(fields, "timestamp")
         queue = self._queue(fields)
-        offset = self._store.offset_by_time(queue, timestamp, upper=boundary == "UPPER") if queue else 0
+        offset = self._store.reader.offset_by_time(queue, timestamp, upper=boundary == "UPPER") if queue else 0
         self._answer_offset(connection, command, offset)
 
     def earliest_store_time(self, connection: Connection, command: Command) -> None:
         """32: store time (ms) of the queue's first message; -1 when it is empty."""
         queue = self._queue(command.ext)
-        timestamp = self._store.earliest_store_time(queue) if queue else -1
+        timestamp = self._store.reader.earliest_store_time(queue) if queue else -1
         connection.respond(command, ResponseCode.SUCCESS, {"timestamp": str(timestamp)})
 
     def view_message(self, connection: Connection, command: Command) -> None:
@@ -130,7 +130,7 @@ class OffsetRequests:
         """Whether offset 0 is still there, and so near the log's end that it is probably in memory."""
         first = queue.unit(0)
         if first is None:
-            return queue.min_offset == 0 or self._store.min_offset(queue) < queue.min_offset
+            return queue.min_offset == 0 or self._store.reader.min_offset(queue) < queue.min_offset
         return self._store.log.confirm_offset - first[0] <= _MEMORY_BYTES * _MEMORY_SHARE
 
     def _queue(self, fields: Fields) -> ConsumeQueue | None:

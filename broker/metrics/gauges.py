@@ -99,7 +99,7 @@ class Gauges:
         waits = follower.behind
         late_ms = 0
         if queue is not None and waits:
-            late_ms = max(0, now_ms - self._parts.context.store.store_time(queue, queue.max_offset - waits))
+            late_ms = max(0, now_ms - self._parts.context.store.reader.store_time(queue, queue.max_offset - waits))
         yield single("rocketmq_timer_enqueue_lag", waits, STORAGE)
         yield single("rocketmq_timer_enqueue_latency_milliseconds", late_ms, STORAGE)
         late_count, late_ms = timer.overdue(now_ms)

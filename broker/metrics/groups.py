@@ -138,7 +138,7 @@ class Groups:
     def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int:
         if offset >= queue.max_offset:
             return 0
-        return self._parts.context.store.store_time(queue, max(offset, queue.min_offset))
+        return self._parts.context.store.reader.store_time(queue, max(offset, queue.min_offset))
 
 
 def _older(one_ms: int, other_ms: int) -> int:

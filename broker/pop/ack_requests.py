@@ -173,7 +173,7 @@ class AckRequests:
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         queue = self._store.queues.find(topic, queue_id)
-        return (self._store.min_offset(queue), queue.max_offset) if queue is not None else (0, 0)
+        return (self._store.reader.min_offset(queue), queue.max_offset) if queue is not None else (0, 0)
 
 
 def _key(topic: str, group: str, handle: Handle) -> str:

@@ -103,7 +103,7 @@ class PopReader:
         if offset is not None and offset >= 0:
             return offset
         if not at_end or is_retry_topic(topic):
-            return self._store.min_offset(queue)
+            return self._store.reader.min_offset(queue)
         return (
             0 if self._config.pop_start_from_memory and self._is_start_at_hand(queue) else max(0, queue.max_offset - 1)
         )
@@ -154,9 +154,9 @@ class PopReader:
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
         """What a group would get next of a queue, without taking it; errors as `take`."""
         start = self.next_offset(topic, group, queue)
-        result = self._store.get(queue, start, count_max, self._config.max_pull_bytes)
+        result = self._store.reader.get(queue, start, count_max, self._config.max_pull_bytes)
         if result.status in _MOVED:
-            result = self._store.get(queue, result.next_offset, count_max, self._config.max_pull_bytes)
+            result = self._store.reader.get(queue, result.next_offset, count_max, self._config.max_pull_bytes)
         return result.records
 
     def _begin(self, taking: Taking, topic: str, queue: ConsumeQueue) -> int:
@@ -188,7 +188,7 @@ class PopReader:
     def _read(self, taking: Taking, queue: ConsumeQueue, start: int) -> GetResult:
         wanted = taking.wanted
         filters = (wanted.tag_filter, wanted.record_filter) if wanted is not None else (None, None)
-        return self._store.get(queue, start, taking.room, self._config.max_pull_bytes, *filters)
+        return self._store.reader.get(queue, start, taking.room, self._config.max_pull_bytes, *filters)
 
     def _give(self, taking: Taking, queue: ConsumeQueue, start: int, result: GetResult) -> None:
         topic, group, queue_id = queue.topic, taking.group, queue.queue_id

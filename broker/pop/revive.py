@@ -150,7 +150,7 @@ class ReviveService:
         """The message at a queue offset; None when it is gone."""
         queue = self._store.queues.find(checkpoint.topic, checkpoint.queue_id)
         unit = queue.unit(offset) if queue is not None else None
-        found = self._store.look_up(unit[0]) if unit is not None else None
+        found = self._store.reader.look_up(unit[0]) if unit is not None else None
         try:
             if found is not None:
                 return decode_record(found)

@@ -233,7 +233,7 @@ class PullProcessor:
             return True
         wanted, since = pull.wanted, time.monotonic()
         try:
-            result = self._store.get(
+            result = self._store.reader.get(
                 pull.queue, pull.offset, pull.count_max, pull.size_max, wanted.tag_filter, wanted.record_filter
             )
         except DiskReadError as error:

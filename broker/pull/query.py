@@ -86,7 +86,7 @@ class QueryRequests:
         room = self._config.limits.frame_bytes - _HEADER_ROOM_BYTES
         records: list[memoryview] = []
         for offset in offsets:
-            record = self._store.look_up(offset)
+            record = self._store.reader.look_up(offset)
             if record is None or not _carries(record, topic, key, begin, index_type):
                 continue
             room -= len(record)

@@ -12,7 +12,7 @@ def visible_record(store: MessageStore, physical_offset: int) -> memoryview | No
     Raises:
         Refusal: NO_PERMISSION, it is the cluster's own.
     """
-    record = store.look_up(physical_offset)
+    record = store.reader.look_up(physical_offset)
     if record is not None and names.is_internal_topic(decode_record(record).topic):
         raise Refusal(Cause.NO_PERMISSION, f"the record at {physical_offset} is the cluster's own")
     return record

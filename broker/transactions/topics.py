@@ -86,7 +86,7 @@ class TransactionTopics:
             Refusal: DISK_FAILED, it cannot be read now.
         """
         try:
-            found = self._store.look_up(physical_offset)
+            found = self._store.reader.look_up(physical_offset)
             return decode_record(found) if found is not None else None
         except StoreError as error:
             raise Refusal(Cause.DISK_FAILED, str(error)) from error

@@ -5,7 +5,7 @@
 The log goes first: a queue whose units point at nothing is harmless, and so is an index. What still has to be read of
 the log holds it back, and so does what the log itself refuses to drop.
 
-Source: apache/rocketmq `store/.../DefaultMessageStore.java` (CleanCommitLogService, CleanConsumeQueueService,
+Source: apache/rocketmq `store/.../DefaultFollowedStore.java` (CleanCommitLogService, CleanConsumeQueueService,
 cleanExpiredConsumerQueue, cleanUnusedTopic, 5.3.3).
 """
 
@@ -15,17 +15,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import StoreSpace, bytes_under, disk_space
 from store.cleaning.rules import AgedFile, Verdict, expired, judge
 from store.errors import StoreError
-
-if TYPE_CHECKING:
-    from store.message_store import MessageStore
-    from store.queues.consume_queue import ConsumeQueue
-    from store.queues.queue_file import QueueFile
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.queue_file import QueueFile
+from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +62,7 @@ class Cleaner:
     def __init__(
         self,
         config: CleaningConfig,
-        store: "MessageStore",
+        store: FollowedStore,
         *,
         measure: Callable[[], StoreSpace],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -208,7 +205,7 @@ class Cleaner:
             await asyncio.sleep(self.config.log_pause_ms / 1000)
 
     @staticmethod
-    def _forget(queue: "ConsumeQueue", min_offset: int) -> "list[QueueFile]":
+    def _forget(queue: ConsumeQueue, min_offset: int) -> "list[QueueFile]":
         queue.correct_min_offset(min_offset)
         return queue.take_expired()
 

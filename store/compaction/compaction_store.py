@@ -31,11 +31,11 @@ from store.errors import DiskFullError, StoreError
 from store.files.disk import sync_directory
 from store.files.folders import make_folder
 from store.files.trash import Trash
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import TopicAttributes
 from store.queues.queue_reader import GetResult, TagsFilter
 from store.replicated_log import LogState
+from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
 
@@ -88,13 +88,12 @@ class CompactionStore:
 
     # ---- following the store
 
-    def serve(self, store: MessageStore) -> None:
+    def serve(self, store: FollowedStore) -> None:
         """Serve pulls of a store that is recovered."""
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._copier = Copier(store.log, lambda: store.durable_offset, self._loop, self._executor)
         self._is_served = True
-        store.compaction = self
         store.queues.on_deleted.append(self.drop)
 
     def start(self) -> None:

@@ -6,7 +6,7 @@
 It follows the store, not the log: what is dispatched can be read. Nothing of it runs inside `put`; a slice is short,
 and the next one waits for the loop's turn. A query sees every message that was dispatched before it.
 
-Source: apache/rocketmq `store/.../index/IndexService.java`, `DefaultMessageStore.java` (queryMessage, 5.3.3).
+Source: apache/rocketmq `store/.../index/IndexService.java`, `DefaultFollowedStore.java` (queryMessage, 5.3.3).
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from store.index.builder import IndexBuilder, QueryResult
 from store.index.index_file import Window
 from store.log.batch_drafts import MixedDrafts
 from store.log.queued_draft import QueuedDraft
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
+from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class IndexService:
         queries: answered so far.
     """
 
-    def __init__(self, builder: IndexBuilder, store: MessageStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, builder: IndexBuilder, store: FollowedStore, loop: asyncio.AbstractEventLoop) -> None:
         self.config = builder.config
         self.queries = 0
         self._store = store

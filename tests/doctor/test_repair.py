@@ -46,7 +46,7 @@ def bodies(root: Path) -> list[list[bytes]]:
             queue = opened.store.queues.get(b"T", number)
             offset = queue.min_offset
             while offset < queue.max_offset:  # blanks answer nothing, and the next offset
-                result = opened.store.get(queue, offset, 32, 1 << 20)
+                result = opened.store.reader.get(queue, offset, 32, 1 << 20)
                 found[number] += [body_of(record) for record in result.records]
                 assert result.next_offset > offset
                 offset = result.next_offset

@@ -168,7 +168,7 @@ def bodies_of(store: OpenStore, queue: ConsumeQueue) -> list[bytes]:
     found: list[bytes] = []
     offset = queue.min_offset
     while True:
-        result = store.store.get(queue, offset, 32, 1 << 20)
+        result = store.store.reader.get(queue, offset, 32, 1 << 20)
         if not result.records:
             return found
         found += [body_of(record) for record in result.records]

@@ -39,21 +39,21 @@ def test_every_wanted_tag_is_among_the_candidates(codes: list[int], wanted: froz
 
 async def test_tags_are_found_wherever_they_stand(tagged: Rig) -> None:
     wanted = TagCodes(frozenset({tags_code("T1")}))
-    result = tagged.store.get(tagged.queue(), 0, 4, 1 << 20, wanted)
+    result = tagged.store.reader.get(tagged.queue(), 0, 4, 1 << 20, wanted)
     assert [body_of(record) for record in result.records] == [b"1", b"4", b"7", b"10"]
     assert 11 <= result.next_offset <= 13
-    result = tagged.store.get(tagged.queue(), 298, 4, 1 << 20, wanted)
+    result = tagged.store.reader.get(tagged.queue(), 298, 4, 1 << 20, wanted)
     assert ([body_of(record) for record in result.records], result.next_offset) == ([b"298"], 300)
 
 
 async def test_tags_that_nobody_has_are_passed_over_by_the_file(tagged: Rig) -> None:
-    result = tagged.store.get(tagged.queue(), 0, 4, 1 << 20, TagCodes(frozenset({7})))
+    result = tagged.store.reader.get(tagged.queue(), 0, 4, 1 << 20, TagCodes(frozenset({7})))
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 100)
 
 
 async def test_bytes_bound_a_filtered_read(tagged: Rig) -> None:
     wanted = TagCodes(frozenset({tags_code("T0"), tags_code("T2")}))
-    result = tagged.store.get(tagged.queue(), 0, 100, 1, wanted)
+    result = tagged.store.reader.get(tagged.queue(), 0, 100, 1, wanted)
     assert ([body_of(record) for record in result.records], result.next_offset) == ([b"0"], 2)
 
 
@@ -67,10 +67,10 @@ async def test_a_slow_filter_ends_the_read_early_and_the_next_one_goes_on_there(
             pass
         return False
 
-    result = tagged.store.get(tagged.queue(), 0, 4, 1 << 20, None, slow)
+    result = tagged.store.reader.get(tagged.queue(), 0, 4, 1 << 20, None, slow)
     assert result.status is GetStatus.NO_MATCHED_MESSAGE
     assert 4 <= len(asked) == result.next_offset < 20
-    tagged.store.get(tagged.queue(), result.next_offset, 4, 1 << 20, None, slow)
+    tagged.store.reader.get(tagged.queue(), result.next_offset, 4, 1 << 20, None, slow)
     assert asked == [b"%d" % number for number in range(len(asked))]
 
 

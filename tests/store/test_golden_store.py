@@ -52,9 +52,9 @@ async def test_every_message_is_at_its_queue_and_offset(tmp_path: Path, tree: st
     lines = (TREES / tree / "messages.jsonl").read_text().splitlines()
     for message in map(json.loads, lines):
         queue = queue_of(store, f"{message['topic']}/{message['queueId']}")
-        (record,) = store.store.get(queue, message["queueOffset"], 1, 1 << 20).records
+        (record,) = store.store.reader.get(queue, message["queueOffset"], 1, 1 << 20).records
         assert hashlib.sha256(record).hexdigest() == message["recordSha256"]
-        assert store.store.look_up(message["physicalOffset"]) == record
+        assert store.store.reader.look_up(message["physicalOffset"]) == record
     assert len(list(store.store.log.walk(0, store.store.log.max_offset))) == len(lines)
     await store.close()
 

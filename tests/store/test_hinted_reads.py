@@ -75,7 +75,7 @@ def read(opened: OpenStore, queue: ConsumeQueue, wanted: HintedFilter, count: in
     """All wanted bodies of a queue, read by pulls of `count`; and the offset behind each pull."""
     bodies, ends, offset = [], [], 0
     while offset < queue.max_offset:
-        result = opened.store.get(queue, offset, count, 1 << 20, None, wanted)
+        result = opened.store.reader.get(queue, offset, count, 1 << 20, None, wanted)
         assert len(result.records) <= count and result.next_offset > offset
         bodies += [body_of(record) for record in result.records]
         offset = result.next_offset
@@ -101,7 +101,7 @@ async def test_a_pull_that_is_full_ends_behind_its_last_record_at_most_some_miss
 
 async def test_bytes_bound_a_pull_with_hints(opened: OpenStore) -> None:
     queue = await put(opened, 100, of_digit)
-    result = opened.store.get(queue, 0, 32, 1, None, Wanted(HINT).filter)
+    result = opened.store.reader.get(queue, 0, 32, 1, None, Wanted(HINT).filter)
     assert (len(result.records), result.next_offset) == (1, 19)
 
 
@@ -172,9 +172,9 @@ async def test_a_slow_filter_with_hints_ends_the_read_early(opened: OpenStore) -
         return False
 
     wanted = HintedFilter(slow, [HINT])
-    first = opened.store.get(queue, 0, 32, 1 << 20, None, wanted)
+    first = opened.store.reader.get(queue, 0, 32, 1 << 20, None, wanted)
     assert first.status is GetStatus.NO_MATCHED_MESSAGE
     assert 4 <= len(asked) < 20
     assert first.next_offset == 10 * len(asked)
-    opened.store.get(queue, first.next_offset, 32, 1 << 20, None, wanted)
+    opened.store.reader.get(queue, first.next_offset, 32, 1 << 20, None, wanted)
     assert asked == [b"%06d" % (10 * number + 9) for number in range(len(asked))]

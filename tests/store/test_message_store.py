@@ -57,7 +57,7 @@ class Rig:
         return drafts
 
     def bodies(self, topic: str = "T") -> list[bytes]:
-        return [body_of(record) for record in self.store.get(self.queue(topic), 0, 100, 1 << 20).records]
+        return [body_of(record) for record in self.store.reader.get(self.queue(topic), 0, 100, 1 << 20).records]
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ async def test_a_log_that_starts_anew_is_followed_with_the_queue_starts_of_its_g
         queue = rig.queue()
         if known:
             assert (queue.min_offset, queue.max_offset) == (2, 4)
-            assert [body_of(record) for record in rig.store.get(queue, 2, 9, 1 << 20).records] == [b"2", b"3"]
+            assert [body_of(record) for record in rig.store.reader.get(queue, 2, 9, 1 << 20).records] == [b"2", b"3"]
             rig.log.change_role(LEADING)
             assert rig.put(b"next", topic="Quiet")[0].queue_offset == 2
         else:
@@ -346,7 +346,7 @@ async def test_watched_records_are_told_in_order_before_the_queues_are(tmp_path:
         queue = rig.queue("state")
         second = queue.unit(1)
         assert second is not None
-        assert [body_of(record) for _, record in rig.store.records_from(queue, second[0])] == [b"two"]
+        assert [body_of(record) for _, record in rig.store.reader.records_from(queue, second[0])] == [b"two"]
 
 
 # -- reading
@@ -375,30 +375,30 @@ async def read(rig: Rig) -> Rig:
 )
 async def test_every_offset_has_its_status(read: Rig, offset: int, status: GetStatus, next_offset: int) -> None:
     read.queue().min_offset = 5
-    result = read.store.get(read.queue(), offset, 3, 1 << 20)
+    result = read.store.reader.get(read.queue(), offset, 3, 1 << 20)
     assert (result.status, result.next_offset, result.min_offset, result.max_offset) == (status, next_offset, 5, 25)
     assert result.count == (next_offset - offset if status is GetStatus.FOUND else 0)
     assert result.size_bytes == sum(len(record) for record in result.records)
 
 
 async def test_no_queue_and_an_empty_queue_are_told_apart(read: Rig) -> None:
-    assert read.store.get(None, 3, 1, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    assert read.store.get(read.queue("U"), 3, 1, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert read.store.reader.get(None, 3, 1, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    assert read.store.reader.get(read.queue("U"), 3, 1, 1).status is GetStatus.NO_MESSAGE_IN_QUEUE
 
 
 async def test_the_first_message_goes_whatever_its_size_and_the_next_only_within_the_limits(read: Rig) -> None:
-    size = read.store.get(read.queue(), 0, 1, 1 << 20).size_bytes
-    assert read.store.get(read.queue(), 0, 0, 1).count == 1
-    assert read.store.get(read.queue(), 0, 10, 2 * size).count == 2
-    assert read.store.get(read.queue(), 0, 10, 2 * size - 1).count == 1
+    size = read.store.reader.get(read.queue(), 0, 1, 1 << 20).size_bytes
+    assert read.store.reader.get(read.queue(), 0, 0, 1).count == 1
+    assert read.store.reader.get(read.queue(), 0, 10, 2 * size).count == 2
+    assert read.store.reader.get(read.queue(), 0, 10, 2 * size - 1).count == 1
 
 
 async def test_a_filter_is_asked_with_the_tags_code(read: Rig) -> None:
     code = tags_code("tag1")
-    result = read.store.get(read.queue(), 0, 32, 1 << 20, lambda found: found == code)
+    result = read.store.reader.get(read.queue(), 0, 32, 1 << 20, lambda found: found == code)
     assert [body_of(record) for record in result.records] == [b"1", b"3", b"5", b"7", b"9"]
     assert result.next_offset == 10
-    result = read.store.get(read.queue(), 3, 32, 1 << 20, lambda _: False)
+    result = read.store.reader.get(read.queue(), 3, 32, 1 << 20, lambda _: False)
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
@@ -406,10 +406,10 @@ async def test_messages_that_the_log_dropped_are_stepped_over(read: Rig) -> None
     third = read.queue().unit(3)
     assert third is not None
     read.log.min_offset = third[0]
-    result = read.store.get(read.queue(), 0, 2, 1 << 20)
+    result = read.store.reader.get(read.queue(), 0, 2, 1 << 20)
     assert [body_of(record) for record in result.records] == [b"3", b"4"]
     read.log.min_offset = read.log.max_offset
-    result = read.store.get(read.queue(), 0, 2, 1 << 20)
+    result = read.store.reader.get(read.queue(), 0, 2, 1 << 20)
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 10)
 
 
@@ -418,18 +418,18 @@ async def test_messages_far_behind_the_end_are_read_in_small_steps(tmp_path: Pat
     rig.store.start()
     rig.put(*[bytes(100)] * 30)
     rig.log.confirm()
-    assert rig.store.get(rig.queue(), 0, 10, 1 << 20).count == 8
-    assert rig.store.get(rig.queue(), 28, 10, 1 << 20).count == 2
+    assert rig.store.reader.get(rig.queue(), 0, 10, 1 << 20).count == 8
+    assert rig.store.reader.get(rig.queue(), 28, 10, 1 << 20).count == 2
 
 
 async def test_looking_up_finds_records_by_their_start_only(read: Rig) -> None:
     unit = read.queue().unit(7)
     assert unit is not None
-    record = read.store.look_up(unit[0])
+    record = read.store.reader.look_up(unit[0])
     assert record is not None
     assert body_of(record) == b"7"
     for offset in (unit[0] + 1, unit[0] - 48, -1, read.log.max_offset, 1 << 60):
-        assert read.store.look_up(offset) is None
+        assert read.store.reader.look_up(offset) is None
 
 
 @given(
@@ -455,10 +455,10 @@ def test_offset_by_time_agrees_with_a_list_of_times(steps: list[int], asked: int
         kept = range(low, len(times))
         first = next((number for number in kept if times[number] >= asked), len(times))
         last = next((number for number in reversed(kept) if times[number] <= asked), low)
-        assert rig.store.offset_by_time(queue, base + asked) == first
-        assert rig.store.offset_by_time(queue, base + asked, upper=True) == last
-        assert rig.store.earliest_store_time(queue) == base + times[low]
-        assert rig.store.store_time(queue, len(times)) == -1
+        assert rig.store.reader.offset_by_time(queue, base + asked) == first
+        assert rig.store.reader.offset_by_time(queue, base + asked, upper=True) == last
+        assert rig.store.reader.earliest_store_time(queue) == base + times[low]
+        assert rig.store.reader.store_time(queue, len(times)) == -1
         rig.queues.close()
 
     with fast_directory() as directory:
@@ -466,6 +466,6 @@ def test_offset_by_time_agrees_with_a_list_of_times(steps: list[int], asked: int
 
 
 async def test_the_oldest_record_of_the_log_has_a_time(read: Rig) -> None:
-    assert read.store.earliest_store_time() == 1_700_000_000_048
+    assert read.store.reader.earliest_store_time() == 1_700_000_000_048
     read.log.confirm_offset = 0
-    assert read.store.earliest_store_time() == -1
+    assert read.store.reader.earliest_store_time() == -1

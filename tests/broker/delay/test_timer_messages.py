@@ -339,7 +339,7 @@ async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_c
     for body, due in ((b"bad", second + 300), (b"same second", second + 100), (b"later", second + 1100)):
         await send_timer(client, body, body.decode(), TIMER_DELIVER_MS=due)
     bad = next(record for record in desk.records() if record.body == b"bad").physical_offset
-    look_up, tries = desk.store.look_up, []
+    look_up, tries = desk.store.reader.look_up, []
 
     def fails(physical_offset: int) -> memoryview | None:
         if physical_offset != bad:
@@ -347,7 +347,7 @@ async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_c
         tries.append(physical_offset)
         raise DiskReadError(desk.config.store.root, bad, "[Errno 5] Input/output error")
 
-    monkeypatch.setattr(desk.store, "look_up", fails)
+    monkeypatch.setattr(desk.store.reader, "look_up", fails)
     await eventually(lambda: len(tries) > 8, "many tries")
     assert [record.body for record in delivered(desk)] == [b"same second", b"later"]
     assert desk.parts.delay.timer.index.read_ms <= second

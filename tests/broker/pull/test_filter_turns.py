@@ -96,14 +96,14 @@ async def test_a_read_that_fails_in_a_later_turn_is_answered_and_the_others_go_o
     desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await many(client)
-    get, calls = desk.parts.context.store.get, iter(range(4))
+    get, calls = desk.parts.context.store.reader.get, iter(range(4))
 
     def fails_twice(*asked: Any) -> GetResult:
         if next(calls) < 2:
             raise ValueError("no record")
         return get(*asked)
 
-    monkeypatch.setattr(desk.parts.context.store, "get", fails_twice)
+    monkeypatch.setattr(desk.parts.context.store.reader, "get", fails_twice)
     desk.parts.pull.processor._turns.run_later(lambda: None)  # so that what comes now waits
     pull = pull_fields(subscription="a = 1", **SQL)
     waiting = [client.start(RequestCode.PULL_MESSAGE, pull)]

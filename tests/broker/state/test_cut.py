@@ -13,7 +13,7 @@ from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pu
 from tests.broker.delay.test_timer_messages import arrive, delivered, send_timer
 from tests.broker.groups.test_offsets import key, make_group
 from tests.broker.state.test_state_survives import picture
-from tests.store.test_cut import begin_cut, cut
+from tests.store.queues.test_cut import begin_cut, cut
 
 PULL, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.UPDATE_CONSUMER_OFFSET
 
@@ -59,7 +59,7 @@ async def go_on(desk: Desk, client: MemoryClient) -> None:
 
 def bodies(desk: Desk, topic: str) -> list[bytes]:
     """What a consumer finds in the topic's first queue."""
-    records = desk.store.get(desk.store.queues.find(topic, 0), 0, 32, 1 << 20).records
+    records = desk.store.reader.get(desk.store.queues.find(topic, 0), 0, 32, 1 << 20).records
     return [record.body for view in records for record in decode_records(view)]
 
 

@@ -56,7 +56,7 @@ async def test_a_restart_replays_only_what_the_tables_do_not_have(desk: Desk) ->
     assert "late" in desk.parts.context.state.topics
     queue = desk.store.queues.get(names.STATE_TOPIC, 0)
     saved = load_state(desk.config.store.root / "config").applied_offset
-    assert len(list(desk.store.records_from(queue, saved))) == 1
+    assert len(list(desk.store.reader.records_from(queue, saved))) == 1
 
 
 @pytest.mark.parametrize("fresh", [0, 1, 5])

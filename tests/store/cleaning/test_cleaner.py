@@ -113,7 +113,7 @@ async def test_queues_forget_what_the_log_has_dropped(world: World) -> None:
     assert queue.min_offset > 10
     assert min(int(path.name) for path in folder.iterdir()) == queue.min_offset // 10 * 200
     assert bodies_of(world.opened, queue)[0][:5] == b"%05d" % queue.min_offset
-    result = world.opened.store.get(queue, 3, 32, 1 << 20)
+    result = world.opened.store.reader.get(queue, 3, 32, 1 << 20)
     assert (result.status, result.next_offset) == (GetStatus.OFFSET_TOO_SMALL, queue.min_offset)
 
 
@@ -126,8 +126,8 @@ async def test_a_queue_without_a_message_in_the_log_keeps_its_number(world: Worl
     await world.cleaner_of(CleaningConfig(reserved_ms=1, log_pause_ms=0, batch_max=100)).run_round()
     assert (idle.min_offset, idle.max_offset) == (25, 25)
     assert [path.name for path in (opened.store.queues.directory / "Idle" / "0").iterdir()] == [f"{400:020d}"]
-    assert opened.store.get(idle, 0, 1, 100).next_offset == 25
-    assert opened.store.get(idle, 25, 1, 100).status is GetStatus.OFFSET_OVERFLOW_ONE
+    assert opened.store.reader.get(idle, 0, 1, 100).next_offset == 25
+    assert opened.store.reader.get(idle, 25, 1, 100).status is GetStatus.OFFSET_OVERFLOW_ONE
     await put_all(opened, [queued(idle, b"again")])
     assert (idle.max_offset, bodies_of(opened, idle)) == (26, [b"again"])
 
@@ -235,7 +235,7 @@ async def test_followers_hear_of_the_logs_new_start_once(world: World) -> None:
 
 
 async def test_a_reader_keeps_the_bytes_of_a_deleted_file(world: World) -> None:
-    held = world.opened.store.get(queue_of(world), 0, 4, 1 << 20).records
+    held = world.opened.store.reader.get(queue_of(world), 0, 4, 1 << 20).records
     before = [bytes(record) for record in held]
     world.set_ages(5, 5)
     world.hour = 4
@@ -243,7 +243,7 @@ async def test_a_reader_keeps_the_bytes_of_a_deleted_file(world: World) -> None:
     await world.cleaner.run_round()
     await eventually(lambda: not paths[0].exists())
     assert [bytes(record) for record in held] == before
-    assert world.opened.store.get(queue_of(world), 0, 4, 1 << 20).status is GetStatus.OFFSET_TOO_SMALL
+    assert world.opened.store.reader.get(queue_of(world), 0, 4, 1 << 20).status is GetStatus.OFFSET_TOO_SMALL
 
 
 async def test_queues_of_topics_that_are_gone_are_removed_and_others_keep_their_numbers(world: World) -> None:

@@ -80,7 +80,7 @@ def pull_all(store: OpenStore, queue: ConsumeQueue) -> list[tuple[int, str, byte
     found: list[tuple[int, str, bytes]] = []
     offset = 0
     while offset < queue.max_offset:
-        result = store.store.get(queue, offset, 3, 1 << 20)
+        result = store.store.reader.get(queue, offset, 3, 1 << 20)
         assert result.next_offset > offset
         offset = result.next_offset
         records = [decode_record(record) for record in result.records]
@@ -104,8 +104,8 @@ async def test_pulls_get_the_compacted_messages_and_then_the_live_ones(tmp_path:
         assert {key: body for _, key, body in found} == {**dict(ROUNDS), "k0": b"live"}
         assert found[-1] == (60, "k0", b"live")
         assert len(pull_all(store, other)) == 60
-        assert store.store.min_offset(queue) == found[0][0]
-        assert store.store.min_offset(other) == 0
+        assert store.store.reader.min_offset(queue) == found[0][0]
+        assert store.store.reader.min_offset(other) == 0
     assert not (tmp_path / "compaction/compactionLog/D").exists()
 
 

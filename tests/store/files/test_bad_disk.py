@@ -91,7 +91,7 @@ async def test_a_store_reads_on_around_an_unreadable_place_and_says_which_it_is(
 
 def read(store: object, queue: object, number: int) -> object:
     try:
-        return store.get(queue, number, 1, 1).count  # type: ignore[attr-defined]
+        return store.reader.get(queue, number, 1, 1).count  # type: ignore[attr-defined]
     except StoreError as error:
         return error
 

@@ -64,12 +64,12 @@ async def test_messages_of_a_batch_record_have_an_offset_each(tmp_path: Path) ->
     await put_all(opened, drafts)
     assert [draft.queue_offset for draft in drafts] == [0, 3, 4]
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, 6, 6)
-    result = opened.store.get(queue, 1, 32, 1 << 20)
+    result = opened.store.reader.get(queue, 1, 32, 1 << 20)
     assert [body_of(record) for record in result.records] == [b"three", b"one", b"two"]
     assert (result.status, result.next_offset) == (GetStatus.FOUND, 6)
     assert [properties_of(record).get("INNER_BASE") for record in result.records] == ["0", None, "4"]
-    assert [body_of(record) for record in opened.store.get(queue, 3, 1, 1 << 20).records] == [b"one"]
-    only_b = opened.store.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("TagB"))
+    assert [body_of(record) for record in opened.store.reader.get(queue, 3, 1, 1 << 20).records] == [b"one"]
+    only_b = opened.store.reader.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("TagB"))
     assert [body_of(record) for record in only_b.records] == [b"one"]
     await opened.close()
 
@@ -78,9 +78,9 @@ async def test_a_pull_counts_the_messages_of_a_batch_and_always_takes_the_first(
     opened = await open_kinds(tmp_path)
     queue = opened.store.queues.get("Batch", 0)
     await put_all(opened, [batch(queue, b"%d" % n, 4) for n in range(4)])
-    assert opened.store.get(queue, 0, 8, 1 << 20).next_offset == 8
-    assert opened.store.get(queue, 0, 7, 1 << 20).next_offset == 4
-    assert opened.store.get(queue, 0, 1, 1).next_offset == 4
+    assert opened.store.reader.get(queue, 0, 8, 1 << 20).next_offset == 8
+    assert opened.store.reader.get(queue, 0, 7, 1 << 20).next_offset == 4
+    assert opened.store.reader.get(queue, 0, 1, 1).next_offset == 4
     await opened.close()
 
 
@@ -114,7 +114,7 @@ async def test_a_message_tells_its_place_in_each_of_its_queues(tmp_path: Path) -
     for names in ("%LMQ%one,%LMQ%two", "%LMQ%one", "%LMQ%one,%LMQ%two"):
         draft = with_properties(queued(queues.get("T", 3), names.encode()), INNER_MULTI_DISPATCH=names)
         await put_all(opened, [draft])
-    records = opened.store.get(queues.get("T", 3), 0, 9, 9999).records
+    records = opened.store.reader.get(queues.get("T", 3), 0, 9, 9999).records
     told = [properties_of(record)["INNER_MULTI_QUEUE_OFFSET"] for record in records]
     assert told == ["0,0", "1", "2,1"]
     assert queues.get("%LMQ%one", 0).max_offset == 3
@@ -182,7 +182,7 @@ async def test_tags_are_filtered_by_the_extension(tmp_path: Path) -> None:
     opened = await open_kinds(tmp_path)
     queue = opened.store.queues.get("T", 0)
     await put_all(opened, [queued(queue, b"%d" % n, tags=f"Tag{n % 2}") for n in range(30)])
-    found = opened.store.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("Tag1"))
+    found = opened.store.reader.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("Tag1"))
     assert [body_of(record) for record in found.records] == [b"%d" % n for n in range(1, 30, 2)]
     await opened.close()
 
