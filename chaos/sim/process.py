@@ -84,7 +84,7 @@ class SimProcess:
         cluster.network.send(self.name, peer_id, message)
 
     def snapshot(self) -> bytes:
-        return b"%d" % self.raft.state.commit_index
+        return b"%0100d" % self.raft.state.commit_index  # of several parts
 
     def restore(self, state: bytes) -> None:
         if self.disk.is_full:

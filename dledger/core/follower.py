@@ -19,6 +19,7 @@ from dledger.core.messages import (
 )
 from dledger.core.ready import AppendSpan, ResetLog, TruncateAfter
 from dledger.core.state import NodeState
+from dledger.core.state_parts import StateIn
 
 
 class Follower:
@@ -32,7 +33,7 @@ class Follower:
             told yet). A node that forgot its votes must have heard every other member, too.
     """
 
-    __slots__ = ("_pending", "_state", "heard_ms", "leader_id", "matched_index", "recover_target")
+    __slots__ = ("_pending", "_state", "_state_in", "heard_ms", "leader_id", "matched_index", "recover_target")
 
     def __init__(self, state: NodeState, leader_id: str | None) -> None:
         self._state = state
@@ -41,6 +42,7 @@ class Follower:
         self.heard_ms = state.now_ms
         self.recover_target = NO_INDEX
         self._pending: AppendRequest | None = None
+        self._state_in: StateIn | None = None
 
     def hears_leader(self) -> bool:
         """Whether the leader spoke within the lease, over a connection that still stands."""
@@ -78,7 +80,10 @@ class Follower:
             self._recover()
 
     def on_install(self, request: InstallRequest) -> None:
-        """Start the log anew where the leader's begins, unless this one reaches that far and is equal up to there."""
+        """Start the log anew where the leader's begins, unless this one reaches that far and is equal up to there.
+
+        The state comes in parts; until it is whole each is only kept.
+        """
         state = self._state
         known = max(state.commit_index, self.matched_index)
         last_missing = request.first_index - 1
@@ -86,13 +91,31 @@ class Follower:
             known = last_missing
         is_needed = last_missing > known
         if is_needed:
-            state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, request.state))
+            whole = self._take_part(request)
+            if whole is None:
+                return
+            state.writes.append(ResetLog(request.first_index, request.start_position, request.prev_term, whole))
             state.terms.reset(request.first_index, request.prev_term)
             state.durable_index = known = last_missing
             state.commit_to(known)
             self._pending = None
         self.matched_index = max(self.matched_index, known)
         state.send(request.leader_id, InstallResponse(state.term, is_needed, known, request.sequence, state.recovering))
+
+    def _take_part(self, request: InstallRequest) -> bytes | None:
+        """The whole state, if this was the last part of it; otherwise the leader is told how much is here."""
+        state_in = self._state_in
+        if state_in is None or state_in.state_id != request.state_id:
+            state_in = self._state_in = StateIn(request.state_id)
+        if state_in.take(request):
+            self._state_in = None
+            return bytes(state_in.data)
+        state, end = self._state, len(state_in.data)
+        state.send(
+            request.leader_id,
+            InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering, state_end=end),
+        )
+        return None
 
     def on_refused(self) -> None:
         """The log had no room for a span: what is not held is not matched, and not answered for."""

@@ -16,13 +16,16 @@ from dledger.core.messages import (
     NO_TERM,
     AppendRequest,
     AppendResponse,
-    InstallRequest,
     InstallResponse,
     Span,
 )
 from dledger.core.progress import Progress, ProgressState
 from dledger.core.ready import ReadResult
 from dledger.core.state import NodeState
+from dledger.core.state_parts import StateOut
+
+_REACH_ELECTIONS = 10
+"""A follower that has taken nothing for so many of the longest election times is out of reach."""
 
 _SpanCache = dict[int, Span | None]
 
@@ -47,6 +50,7 @@ class Leader:
         "_sequence",
         "_settle_index",
         "_state",
+        "_state_count",
         "is_salvage",
         "may_miss_after",
         "peers",
@@ -62,6 +66,7 @@ class Leader:
         self.peers = {peer: Progress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
         self._sequence = 1
+        self._state_count = 0
         self._rounds = deque([(1, state.now_ms)])
         self._quorum_ms = state.now_ms
         self._heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
@@ -94,7 +99,7 @@ class Leader:
         while progress.may_send(window_bytes) and peer not in state.lost_links:
             first_index = progress.next_index
             if first_index < terms.first_index:
-                self._install(peer, progress)
+                self._begin_install(peer, progress)
                 return
             is_news = first_index <= terms.last_index
             if not is_news and progress.state is ProgressState.REPLICATE:
@@ -134,21 +139,19 @@ class Leader:
         # up to the entry that opened its term a leader holds everything that was ever committed before it
         return max(self._state.commit_index, self.term_start_index)
 
-    def _install(self, peer: str, progress: Progress) -> None:
+    def _begin_install(self, peer: str, progress: Progress) -> None:
         state, source = self._state, self._state.source
-        state.send(
-            peer,
-            InstallRequest(
-                state.term,
-                state.settings.node_id,
-                source.first_index,
-                source.first_position,
-                state.terms.prev_term,
-                state.snapshot(),
-                self._sequence,
-            ),
+        self._state_count += 1
+        state_out = StateOut(
+            self._state_count, source.first_index, source.first_position, state.terms.prev_term, state.snapshot()
         )
-        progress.install(state.now_ms)
+        progress.install(state_out)
+        self._send_part(peer, progress, state_out)
+
+    def _send_part(self, peer: str, progress: Progress, state_out: StateOut) -> None:
+        state, settings = self._state, self._state.settings
+        state.send(peer, state_out.request(state.term, settings.node_id, settings.span_limit_bytes, self._sequence))
+        progress.installed_ms = state.now_ms
 
     # -- answers in
 
@@ -157,17 +160,25 @@ class Leader:
         progress = self.peers[peer]
         self._heard(progress, response.sequence, is_recovering=response.recovering)
         if response.accepted and response.received_index <= self._state.terms.last_index:
-            if progress.accepted(response.received_index, response.durable_index, response.sequence):
+            is_news = progress.accepted(response.received_index, response.durable_index, response.sequence)
+            if is_news or progress.received_index == self._state.terms.last_index:
+                progress.moved_ms = self._state.now_ms
+            if is_news:
                 self.advance_commit()
         elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
             self._go_back(progress, response)
         self._replicate_to(peer, progress, {})
 
     def on_install_response(self, peer: str, response: InstallResponse) -> None:
-        """The follower's log begins where this one's does, or holds more already: ask what follows."""
+        """The follower has a part of the state: send the next one. Or it has all, or needs none: ask what follows."""
         progress = self.peers[peer]
         self._heard(progress, response.sequence, is_recovering=response.recovering)
-        if progress.state is ProgressState.INSTALL:
+        if progress.state_out is not None:
+            if response.state_end != NO_INDEX:
+                if progress.state_out.arrived(response.state_end):
+                    progress.moved_ms = self._state.now_ms
+                    self._send_part(peer, progress, progress.state_out)
+                return
             progress.installed(response.last_index, is_durable=response.accepted)
         self._replicate_to(peer, progress, {})
 
@@ -214,9 +225,18 @@ class Leader:
         return received, durable
 
     def needed_index(self) -> int:
-        """The first entry that a follower lacks to which there is a link; the log's next one when none lacks any."""
+        """The first entry that a follower within reach lacks; the log's next one when none lacks any.
+
+        Within reach is who has a link and took something of late: a member whose disk is full or has failed stays
+        connected, and must not fill the others' disks. It gets an install when it is well again.
+        """
         state = self._state
-        lacking = [peer.received_index for name, peer in self.peers.items() if name not in state.lost_links]
+        oldest_ms = state.now_ms - _REACH_ELECTIONS * state.settings.election_max_ms
+        lacking = [
+            peer.received_index
+            for name, peer in self.peers.items()
+            if name not in state.lost_links and peer.moved_ms >= oldest_ms
+        ]
         return min([state.terms.last_index, *lacking]) + 1
 
     # -- following
@@ -282,10 +302,9 @@ class Leader:
         if peer in state.lost_links:
             return
         progress.heartbeat(self._sequence)
-        if progress.state is ProgressState.INSTALL and (
-            state.now_ms - progress.installed_ms > state.settings.election_max_ms
-        ):
-            self._install(peer, progress)
+        is_overdue = state.now_ms - progress.installed_ms > state.settings.election_max_ms
+        if progress.state_out is not None and is_overdue:
+            self._send_part(peer, progress, progress.state_out)
         if progress.state is not ProgressState.PROBE:
             self._send_append(peer, progress.received_index, None)
         self._replicate_to(peer, progress, spans)

@@ -2,7 +2,7 @@
 
     candidate --VoteRequest--> everyone --VoteResponse--> candidate        (pre_vote: a trial that moves no term)
     leader --AppendRequest--> follower --AppendResponse--> leader          (span None: heartbeat, probe, commit news)
-    leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader
+    leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader      (part after part)
     leader --TransferRequest--> the peer that shall campaign at once
 
 Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the log's start.
@@ -159,7 +159,9 @@ class AppendResponse:
 class InstallRequest:
     """Drop the log and start again at `first_index`, byte `start_position`, after an entry of `prev_term`.
 
-    `state` is the leader's state machine (opaque here) at some commit position at or past `first_index - 1`.
+    The leader's state machine (opaque here) at some commit position at or past `first_index - 1` comes in parts, one
+    request each: `part` is `[part_start, part_start + len(part))` of its `state_size` bytes. The log is dropped with
+    the last one. `state_id` tells the states of one leader's term apart.
     Spans from `first_index` on follow as ordinary append requests: the files' own bytes.
     """
 
@@ -168,19 +170,26 @@ class InstallRequest:
     first_index: int
     start_position: int
     prev_term: int
-    state: bytes
+    state_id: int
+    state_size: int
+    part_start: int
+    part: bytes
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class InstallResponse:
-    """The log was reset (accepted; `last_index` is `first_index - 1`), or this log reaches further already."""
+    """The log was reset (accepted; `last_index` is `first_index - 1`), or this log reaches further already.
+
+    Or (not accepted, `state_end` not `NO_INDEX`) the state is here up to byte `state_end`, and its next part is wanted.
+    """
 
     term: int
     accepted: bool
     last_index: int
     sequence: int
     recovering: bool = False
+    state_end: int = NO_INDEX
 
 
 @dataclass(frozen=True, slots=True)

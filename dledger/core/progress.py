@@ -14,6 +14,7 @@ from collections import deque
 from enum import Enum
 
 from dledger.core.messages import NO_INDEX
+from dledger.core.state_parts import StateOut
 
 
 class ProgressState(Enum):
@@ -33,6 +34,8 @@ class Progress:
         recovering: it says that it may have forgotten entries: it does not count.
         acked_sequence, acked_ms: newest heartbeat round it answered, and when that round began.
         installed_ms: when the last install request went out.
+        state_out: the state that is being installed; None in other states than INSTALL.
+        moved_ms: when it was last seen to hold more than before, or all there is.
     """
 
     __slots__ = (
@@ -45,10 +48,12 @@ class Progress:
         "durable_index",
         "inflight_bytes",
         "installed_ms",
+        "moved_ms",
         "next_index",
         "received_index",
         "recovering",
         "state",
+        "state_out",
     )
 
     def __init__(self, next_index: int, now_ms: int) -> None:
@@ -60,6 +65,8 @@ class Progress:
         self.acked_sequence = 0
         self.acked_ms = now_ms
         self.installed_ms = now_ms
+        self.moved_ms = now_ms
+        self.state_out: StateOut | None = None
         self.inflight_bytes = 0
         self._inflight: deque[tuple[int, int]] = deque()
         self._probe_sent = False
@@ -133,6 +140,7 @@ class Progress:
     def probe(self, next_index: int) -> None:
         """Ask for the entry before `next_index`, once, before anything else goes out."""
         self.state = ProgressState.PROBE
+        self.state_out = None
         self.next_index = next_index
         self.inflight_bytes = 0
         self._inflight.clear()
@@ -143,10 +151,10 @@ class Progress:
         """The connection broke, or stands again: what was under way is lost."""
         self.probe(self.next_index if self.received_index == NO_INDEX else self.received_index + 1)
 
-    def install(self, now_ms: int) -> None:
-        """An install request went out."""
+    def install(self, state_out: StateOut) -> None:
+        """Its log begins anew, and `state_out` is sent first."""
         self.probe(self.next_index)
-        self.state, self.installed_ms = ProgressState.INSTALL, now_ms
+        self.state, self.state_out = ProgressState.INSTALL, state_out
 
     def installed(self, last_index: int, *, is_durable: bool) -> None:
         """Its log equals ours up to `last_index` (because it begins there, or because it held that much already)."""

@@ -36,6 +36,7 @@ from dledger.core.ready import Ready
 from dledger.core.roles import RaftRole, SoftState
 from dledger.core.settings import RaftSettings
 from dledger.core.state import LogSource, NodeState
+from dledger.core.state_parts import STATE_SIZE_MAX
 
 
 class Raft:
@@ -365,6 +366,10 @@ class Raft:
                 state.send(peer, InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering))
         elif request.first_index < 1 or request.prev_term > request.term:
             self.member.ignored_count += 1  # no log can begin there
+        elif request.part_start < 0 or not (
+            request.part_start + len(request.part) <= request.state_size <= STATE_SIZE_MAX
+        ):
+            self.member.ignored_count += 1  # no state is like that, or it is too large to be kept
         else:
             self.member.follower.on_install(request)
 

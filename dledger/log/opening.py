@@ -92,7 +92,7 @@ def open_log(
     units.truncate_after(found.last_index)
     if not checkpoint.is_java_s:
         _rewrite(data, begin.position if checkpoint.durable_position < 0 else checkpoint.durable_position)
-    _sync(data, begin.position)
+    _sync(data, start.start_position if checkpoint.durable_position < 0 else begin.position)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
     return OpenedLog(data, units, start, found, runs, begin.entry_index, records, install_unfinished)

@@ -26,6 +26,11 @@ class LogCare:
         damages: what recovery found.
         records: entry bodies are RocketMQ records.
         verified_from: entries from there on were checked, or written, by this process.
+
+    Attributes:
+        verified_position: what lies from there on may be served without asking `is_sound`: it was checked, or written,
+            by this process, and none of it is damaged.
+        on_damage: told of each damage that is found.
     """
 
     def __init__(
@@ -38,7 +43,9 @@ class LogCare:
         self._records = records
         self._verified_from = verified_from
         self._scrubbed_to = -1
-        self.verified_position = self._position_of(verified_from)
+        self._checked_position = self._position_of(verified_from)
+        self.verified_position = self._checked_position
+        self._find_verified()
         self.on_damage: Callable[[Damage], None] | None = None
 
     @property
@@ -78,7 +85,8 @@ class LogCare:
             self._scrubbed_to = index
             index += 1
         if index >= self._verified_from:
-            self._verified_from, self.verified_position = first_index, 0
+            self._verified_from, self._checked_position = first_index, 0
+            self._find_verified()
             return True
         return False
 
@@ -117,12 +125,14 @@ class LogCare:
         """The copy of `index` is durable."""
         self._damages.pop(index, None)
         self._blocking.discard(index)
+        self._find_verified()
 
     def forget_after(self, last_index: int) -> None:
         """The log was cut there."""
         self._keep(lambda index: index <= last_index)
         if self._verified_from > last_index:
-            self._verified_from, self.verified_position = last_index + 1, self._data.max_offset
+            self._verified_from, self._checked_position = last_index + 1, self._data.max_offset
+        self._find_verified()
 
     def forget_before(self, first_index: int) -> None:
         """Older entries were deleted."""
@@ -143,6 +153,11 @@ class LogCare:
     def _keep(self, is_kept: Callable[[int], bool]) -> None:
         self._damages = {index: damage for index, damage in self._damages.items() if is_kept(index)}
         self._blocking.intersection_update(self._damages)
+        self._find_verified()
+
+    def _find_verified(self) -> None:
+        ends = [damage.position + damage.size_bytes for damage in self._damages.values()]
+        self.verified_position = max([self._checked_position, *ends])
 
     def _position_of(self, index: int) -> int:
         unit = self._units.find(index)
@@ -158,6 +173,7 @@ class LogCare:
         if fault is not None:
             damage = Damage(index, term, position, size, file.path, offset, fault)
             self._damages[index] = damage
+            self._find_verified()
             if self.on_damage is not None:
                 self.on_damage(damage)
 

@@ -8,7 +8,7 @@
 | 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
 | 52003 | AppendResponse | its fields in order, the term runs last |
 | 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
-| 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the state |
+| 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the part of the state |
 | 52008 | TransferRequest | term |
 | 52009, 52010 | CopyRequest, CopyResponse | index, term; data is the entry |
 
@@ -57,8 +57,8 @@ _APPEND_RESPONSE: Final = Struct(">q?4q?")
 _RUN: Final = Struct(">qq")
 _VOTE_REQUEST: Final = Struct(">qqq???")
 _VOTE_RESPONSE: Final = Struct(">q??Bqq?")
-_INSTALL_REQUEST: Final = Struct(">5q")
-_INSTALL_RESPONSE: Final = Struct(">q?qq?")
+_INSTALL_REQUEST: Final = Struct(">8q")
+_INSTALL_RESPONSE: Final = Struct(">q?qq?q")
 _TERM: Final = Struct(">q")
 _COPY: Final = Struct(">qq")
 
@@ -188,8 +188,9 @@ def _read_vote_response(meta: memoryview, data: memoryview, peer_id: str) -> Vot
 
 
 def _read_install_request(meta: memoryview, data: memoryview, peer_id: str) -> InstallRequest:
-    term, first_index, start_position, prev_term, sequence = _INSTALL_REQUEST.unpack(meta)
-    return InstallRequest(term, peer_id, first_index, start_position, prev_term, bytes(data), sequence)
+    term, first_index, start, prev_term, state_id, state_size, part_start, sequence = _INSTALL_REQUEST.unpack(meta)
+    place = (first_index, start, prev_term)
+    return InstallRequest(term, peer_id, *place, state_id, state_size, part_start, bytes(data), sequence)
 
 
 def _read_install_response(meta: memoryview, data: memoryview, peer_id: str) -> InstallResponse:
@@ -240,12 +241,13 @@ def _vote_response_fields(m: VoteResponse) -> _Fields:
 
 
 def _install_request_fields(m: InstallRequest) -> _Fields:
-    fields = (m.term, m.first_index, m.start_position, m.prev_term, m.sequence)
-    return INSTALL_REQUEST, _INSTALL_REQUEST.pack(*fields), m.state
+    log = (m.term, m.first_index, m.start_position, m.prev_term)
+    fields = (*log, m.state_id, m.state_size, m.part_start, m.sequence)
+    return INSTALL_REQUEST, _INSTALL_REQUEST.pack(*fields), m.part
 
 
 def _install_response_fields(m: InstallResponse) -> _Fields:
-    fields = (m.term, m.accepted, m.last_index, m.sequence, m.recovering)
+    fields = (m.term, m.accepted, m.last_index, m.sequence, m.recovering, m.state_end)
     return INSTALL_RESPONSE, _INSTALL_RESPONSE.pack(*fields), b""
 
 

@@ -131,12 +131,15 @@ def messages(sender: str) -> st.SearchStrategy[Message]:
     """Any message of `sender`."""
     runs = st.lists(st.builds(TermRun, small, index), max_size=3).map(lambda found: tuple(sorted(found)))
     flags = st.booleans()
+    sizes, parts = st.integers(0, 6), st.binary(max_size=3)
     return st.one_of(
         append_requests(sender),
         st.builds(AppendResponse, small, flags, index, index, index, small, flags, runs),
         st.builds(VoteRequest, small, st.just(sender), index, st.integers(-1, 8), flags, flags, flags),
         st.builds(VoteResponse, small, flags, flags, st.sampled_from(VoteCause), index, st.integers(-1, 8), flags),
-        st.builds(InstallRequest, small, st.just(sender), st.integers(1, 14), small, small, st.just(b""), small),
-        st.builds(InstallResponse, small, flags, index, small, flags),
+        st.builds(
+            InstallRequest, small, st.just(sender), st.integers(1, 14), small, small, small, sizes, sizes, parts, small
+        ),
+        st.builds(InstallResponse, small, flags, index, small, flags, index),
         st.builds(TransferRequest, small, st.just(sender)),
     )

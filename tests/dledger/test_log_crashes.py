@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
-from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE
+from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, encode_entry
 from dledger.log.entry_log import EntryLog
+from ledgermq.message.record import write_draft
 from store.errors import DiskFullError
 from store.files.mapped_file import MappedFile
-from tests.dledger.conftest import LogOpener, make_draft
+from tests.dledger.conftest import STORE_HOST, LogOpener, make_draft
 from tests.dledger.test_log import bodies_of, copied, fill, replicate
 
 FILE_SIZE = 4096
@@ -126,3 +127,47 @@ def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
 
 def _no_room(file: MappedFile, data: memoryview) -> None:
     raise DiskFullError(file.path, len(data))
+
+
+def test_recovery_cuts_where_the_term_falls(entry_log: LogOpener, tmp_path: Path) -> None:
+    """What a term-5 leader overwrote must not count again behind its entries, however well it fits."""
+    log = entry_log()
+    fill(log, 3, term=5, batch=1)
+    end, last = log.max_position, log.last_index
+    log.close()
+    record = bytes(log_record(b"older"))
+    stale = encode_entry(last + 1, 3, end, record)
+    path = tmp_path / "log" / "data" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(end)
+        file.write(stale)
+    again = entry_log(intact=False)
+    assert (again.last_index, again.max_position) == (last, end)
+
+
+def log_record(body: bytes) -> bytearray:
+    draft = make_draft(body)
+    draft.store_timestamp, draft.physical_offset = 1000, 0
+    buffer = bytearray(draft.size)
+    write_draft(buffer, 0, draft, STORE_HOST)
+    return buffer
+
+
+def test_what_a_start_finds_is_durable_when_it_returns(
+    entry_log: LogOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = entry_log()
+    fill(log, 40)  # never synced: the process is killed
+    names = {file.path.name for file in log.data.files}
+    log.close()
+    synced: set[str] = set()
+    original = os.fdatasync
+
+    def sync(descriptor: int) -> None:
+        original(descriptor)
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    monkeypatch.setattr("os.fdatasync", sync)
+    again = entry_log()
+    assert again.durable_index == again.last_index == 39
+    assert names <= synced

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from dledger.core.messages import HardState
+from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
-from store.errors import DiskFailedError, DiskFullError
+from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
+from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import MemoryMachine, RaftCluster, until
 
@@ -87,25 +90,74 @@ async def test_a_term_that_waits_for_room_is_given_up_at_the_end_and_never_repor
     assert read_hard_state(tmp_path) == HardState(3, "", recovering=True, forgot_votes=True)
 
 
-async def test_a_term_is_reported_when_it_can_be_read_back(tmp_path: Path) -> None:
+async def test_a_term_is_reported_when_it_is_written_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settle_hard_state(tmp_path, last_term=0, doubt=None)
+    write, allowed, begun = small_file.write_durably, threading.Event(), threading.Event()
+
+    def slow(path: Path, content: bytes) -> None:
+        begun.set()
+        assert allowed.wait(10)
+        write(path, content)
+
+    monkeypatch.setattr(hard_state, "write_durably", slow)
     seen: list[HardState | None] = []
     states = HardStateFile(tmp_path, loop=asyncio.get_running_loop(), on_failed=lambda error: None)
-    for term in range(1, 20):
-        saved = asyncio.Event()
-
-        def done(saved: asyncio.Event = saved) -> None:
-            seen.append(read_hard_state(tmp_path))
-            saved.set()
-
-        states.save(HardState(term, "n0"), done)
-        await saved.wait()
+    states.save(HardState(1, "n0"), lambda: seen.append(read_hard_state(tmp_path)))
+    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.sleep(0.05)
+    assert seen == []
+    allowed.set()
+    await until(lambda: seen, "reported")
     await asyncio.to_thread(states.close)
-    assert seen == [HardState(term, "n0") for term in range(1, 20)]
+    assert seen == [HardState(1, "n0")]
 
 
-class Stop(BaseException):
-    """The process dies here."""
+async def test_old_files_are_kept_until_what_follows_them_is_durable(raft_cluster: Make) -> None:
+    """A power cut behind such a deletion would leave a log without its beginning and without its end."""
+    cluster = raft_cluster(3, flush_mode=FlushMode.ASYNC, flush_interval_ms=3_600_000)
+    await cluster.start()
+    leader = await cluster.elected()
+    for number in range(20):
+        assert isinstance(await cluster.append(leader, b"%03d" % number + bytes(3000)), AppendReceipt)
+    log = cluster.logs[leader]
+    flushed = log.flushed_offset
+    assert flushed < 16384 < log.confirm_offset
+    assert log.trim(log.confirm_offset) == 0
+    log._flusher.request(log.max_offset, lambda _: None)
+    await until(lambda: log.flushed_offset == log.max_offset, "flushed")
+    assert log.trim(log.confirm_offset) > 0
+
+
+@pytest.mark.parametrize("is_scrubbed", [False, True])
+async def test_an_entry_that_rotted_before_the_start_is_never_served(raft_cluster: Make, is_scrubbed: bool) -> None:
+    cluster = raft_cluster(1)
+    await cluster.start()
+    leader = await cluster.elected()
+    for number in range(20):
+        await cluster.append(leader, b"%03d" % number + bytes(3000))
+    log = cluster.logs[leader]
+    walked = [(offset, len(record)) for offset, record in log.walk(log.min_offset, log.confirm_offset)]
+    offset, size = walked[2]
+    await cluster.stop(leader)
+    path = cluster.root / leader / f"dledger-{leader}" / "data" / f"{0:020d}"
+    with path.open("r+b") as file:
+        file.seek(offset + size - 100)
+        file.write(b"\x01")
+    await cluster.start(leader)
+    log = cluster.logs[leader]
+    if is_scrubbed:
+        await until(lambda: log._pulse._scrubber._is_done, "all verified")
+        assert [damage.position for damage in log.damages] == [offset - 48]
+    else:
+        log._pulse.stop()
+    for read in (log.read, log.reader()):
+        with pytest.raises(RecordUnavailableError):
+            read(offset, size)
+        assert len(read(*walked[3])) == walked[3][1]
+    span = log.span(offset)
+    assert span is None or span.base + span.start > offset
 
 
 async def behind_the_oldest_file(cluster: RaftCluster) -> tuple[str, str]:
@@ -219,3 +271,34 @@ async def test_a_member_that_dies_inside_an_install_gets_a_new_one_before_it_cou
     assert cluster.machines[lagging].state == STATE
     assert cluster.bodies(lagging) == cluster.bodies(leader)
     await until(lambda: not cluster.logs[lagging].status().soft.recovering, "sound")
+
+
+async def test_a_state_larger_than_what_may_wait_for_a_peer_is_installed(raft_cluster: Make) -> None:
+    cluster = raft_cluster(span_limit_bytes=1 << 16, peer_window_bytes=1 << 16)
+    leader, lagging = await behind_the_oldest_file(cluster)
+    state = bytes(range(256)) * (1 << 16)
+    cluster.machines[leader].state = state
+    leads_since = cluster.logs[leader].status().soft.term
+    await cluster.start(lagging)
+    await cluster.caught_up()
+    assert cluster.machines[lagging].state == state
+    assert cluster.bodies(lagging) == cluster.bodies(leader)
+    assert cluster.logs[leader].status().soft.term == leads_since
+
+
+async def test_a_member_whose_disk_failed_does_not_fill_the_leader_s_disk(raft_cluster: Make) -> None:
+    cluster = raft_cluster(election_min_ms=150, election_max_ms=300)
+    await cluster.start()
+    leader = await cluster.elected()
+    await cluster.append(leader, b"first")
+    await cluster.caught_up()
+    failed = next(name for name in cluster.logs if name != leader)
+    cluster.logs[failed]._node.on_disk_failed(DiskFailedError(Path("data"), "EIO"))
+    for number in range(30):
+        await cluster.append(leader, b"%03d" % number + bytes(3000))
+    log = cluster.logs[leader]
+    assert failed in log._peers.joined
+    sealed = log.sealed_files()[-1][1]
+    assert log.trim(sealed) == 0  # it may be slow only
+    await until(lambda: log.trim(sealed) == sealed, "old files deleted")
+    assert failed in log._peers.joined

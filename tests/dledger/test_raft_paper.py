@@ -11,6 +11,7 @@ from dledger.core.messages import (
     AppendResponse,
     HardState,
     InstallRequest,
+    InstallResponse,
     Message,
     TermRun,
     TransferRequest,
@@ -323,16 +324,52 @@ def test_a_server_that_hears_a_leader_does_not_let_itself_be_disrupted() -> None
 def test_a_lagging_follower_is_sent_the_state_and_the_place_where_the_log_begins() -> None:
     """Section 5.1: what was discarded cannot be sent as entries."""
     raft = make_raft([1])
-    raft.step("n2", InstallRequest(3, "n2", 10, 480, 2, b"state", 1))
+    raft.step("n2", InstallRequest(3, "n2", 10, 480, 2, 1, 5, 0, b"state", 1))
     ready = raft.ready()
     assert ready is not None and ready.writes == [ResetLog(10, 480, 2, b"state")]
     assert (raft.state.commit_index, raft.state.terms.last_index, raft.state.terms.last_term) == (9, 9, 2)
 
 
+def install_part(start: int, part: bytes, *, state_id: int = 1) -> InstallRequest:
+    return InstallRequest(3, "n2", 10, 480, 2, state_id, 9, start, part, 1)
+
+
+def test_a_state_in_parts_is_taken_when_it_is_whole_whatever_is_lost_or_doubled() -> None:
+    """Section 5.1: "snapshots are split into chunks for transmission"; each answer says what is here."""
+    raft = make_raft([1])
+    ends = []
+    for request in (
+        install_part(3, b"def"),  # its first part is lost
+        install_part(0, b"old", state_id=0),
+        install_part(0, b"abc"),
+        install_part(0, b"abc"),
+        install_part(6, b"ghi"),
+        install_part(3, b"def"),
+    ):
+        raft.step("n2", request)
+        [answer] = answers(save(raft), InstallResponse)
+        assert raft.state.terms.last_index == 0
+        assert isinstance(answer, InstallResponse) and not answer.accepted
+        ends.append(answer.state_end)
+    assert ends == [0, 3, 3, 3, 3, 6]
+    raft.step("n2", install_part(6, b"ghi"))
+    ready = raft.ready()
+    assert ready is not None and ready.writes == [ResetLog(10, 480, 2, b"abcdefghi")]
+
+
+@pytest.mark.parametrize(("size", "start"), [((1 << 30) + 1, 0), (4, 0), (9, -1), (9, 7)])
+def test_a_part_that_is_outside_its_state_or_of_too_large_a_one_is_ignored(size: int, start: int) -> None:
+    """No buffer without a bound."""
+    raft = make_raft([1])
+    raft.step("n2", InstallRequest(3, "n2", 10, 480, 2, 1, size, start, b"12345", 1))
+    assert raft.member.ignored_count == 1
+    assert not answers(save(raft), InstallResponse)
+
+
 def test_an_install_of_what_is_held_already_changes_nothing() -> None:
     """Section 5.1: a late or doubled install must not discard entries that were acknowledged since."""
     raft = make_raft([1, 1, 1], commit_index=2)
-    raft.step("n2", InstallRequest(3, "n2", 2, 96, 1, b"state", 1))
+    raft.step("n2", InstallRequest(3, "n2", 2, 96, 1, 2, 5, 0, b"state", 1))
     ready = raft.ready()
     assert ready is not None and not ready.writes
     assert raft.state.terms.last_index == 2
@@ -378,7 +415,7 @@ def test_a_message_of_a_term_far_ahead_changes_nothing(term: int) -> None:
     requests: tuple[Message, ...] = (
         AppendRequest(term, "n2", 1, 3, None, 0, 0, 1),
         VoteRequest(term, "n2", 9, term, pre_vote=False),
-        InstallRequest(term, "n2", 100, 5000, 3, b"", 1),
+        InstallRequest(term, "n2", 100, 5000, 3, 1, 0, 0, b"", 1),
     )
     for number, request in enumerate(requests, 1):
         with pytest.raises(ImplausibleMessageError, match="this node is in term 3"):
@@ -395,10 +432,10 @@ def test_the_farthest_plausible_term_is_taken() -> None:
 
 def test_an_install_drops_nothing_where_the_log_holds_the_entry_before_the_leaders_first() -> None:
     raft = make_raft([1, 1, 2, 2, 2], term=3)
-    raft.step("n2", InstallRequest(3, "n2", 4, 64, 2, b"", 1))
+    raft.step("n2", InstallRequest(3, "n2", 4, 64, 2, 1, 0, 0, b"", 1))
     ready = raft.ready()
     assert ready is not None and not ready.writes, "entries 0 to 3 equal the leader's: there is nothing to drop"
     assert raft.state.terms.last_index == 4
-    raft.step("n2", InstallRequest(3, "n2", 4, 64, 1, b"", 1))
+    raft.step("n2", InstallRequest(3, "n2", 4, 64, 1, 1, 0, 0, b"", 1))
     ready = raft.ready()
     assert raft.member.follower.matched_index == 3 and ready is not None and not ready.writes

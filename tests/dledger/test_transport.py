@@ -48,8 +48,8 @@ MESSAGES = st.one_of(
     ),
     st.builds(VoteRequest, I64, st.just("n1"), I64, I64, st.booleans(), st.booleans(), st.booleans()),
     st.builds(VoteResponse, I64, st.booleans(), st.booleans(), st.sampled_from(VoteCause), I64, I64, st.booleans()),
-    st.builds(InstallRequest, I64, st.just("n1"), I64, I64, I64, st.binary(max_size=300), I64),
-    st.builds(InstallResponse, I64, st.booleans(), I64, I64, st.booleans()),
+    st.builds(InstallRequest, I64, st.just("n1"), I64, I64, I64, I64, I64, I64, st.binary(max_size=300), I64),
+    st.builds(InstallResponse, I64, st.booleans(), I64, I64, st.booleans(), I64),
     st.builds(TransferRequest, I64, st.just("n1")),
     st.builds(CopyRequest, I64, I64),
     st.builds(CopyResponse, I64, I64, st.binary(max_size=300)),
@@ -330,7 +330,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(pair: Pair) -> None:
     assert accepted is not None and accepted._transport is not None
     accepted._transport.pause_reading()
     for _ in range(200):
-        zero.send("n1", InstallRequest(1, "n0", 0, 0, 0, bytes(100_000), 1))
+        zero.send("n1", InstallRequest(1, "n0", 0, 0, 0, 1, 100_000, 0, bytes(100_000), 1))
         if ear0.lost:
             break
     assert ear0.lost == ["n1"]

@@ -109,7 +109,7 @@ def _message(values: Values, member: str) -> Message | wire.CopyRequest | wire.C
         AppendResponse(term, whether(), some(), some(), some(), some(), whether(), runs),
         VoteRequest(term, member, some(), some(), whether(), whether(), whether()),
         VoteResponse(term, whether(), whether(), cause, some(), some(), whether()),
-        InstallRequest(term, member, some(), some(), some(), data, some()),
+        InstallRequest(term, member, some(), some(), some(), some(), len(data), 0, data, some()),
         InstallResponse(term, whether(), some(), some(), whether()),
         TransferRequest(term, member),
         wire.CopyRequest(some(), term),
