@@ -3,18 +3,19 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import Protocol
 
-from chaos.sim.disk import SimHardStates, SimLog
+from chaos.sim.clock import SimClock
+from chaos.sim.disk import SimDisk, SimHardStates, SimLog
+from chaos.sim.network import SimNetwork
+from chaos.sim.observer import Observer
 from dledger.core.messages import AppendResponse, Message, VoteResponse
 from dledger.core.raft import Raft
 from dledger.core.roles import RaftRole, SoftState
+from dledger.core.settings import RaftSettings
 from dledger.node import RaftNode
 from store.errors import DiskFullError
-
-if TYPE_CHECKING:
-    from chaos.sim.cluster import Cluster
-
 
 _KILLED_IN_INSTALL = 0.3
 
@@ -23,10 +24,39 @@ class KilledInInstallError(Exception):
     """The process dies between the reset of its log and the tables that belong to it."""
 
 
+class World(Protocol):
+    """What a process needs of the cluster around it."""
+
+    disks: dict[str, SimDisk]
+    clock: SimClock
+    clock_rates: dict[str, float]
+    network: SimNetwork
+    observer: Observer
+    rng: Random
+
+    def settings(self, name: str) -> RaftSettings:
+        """The settings of one node."""
+
+    def jitter(self, limit: int) -> int:
+        """Random integer in `[0, limit)`."""
+
+    def mark(self, what: str) -> None:
+        """Count that something happened."""
+
+    def rafts(self) -> dict[str, Raft]:
+        """The cores of all living processes."""
+
+    def run(self, process: "SimProcess", what: str, event: Callable[[], None]) -> None:
+        """Let something happen to a process."""
+
+    def check_early_grant(self, process: "SimProcess", peer: str) -> None:
+        """A process grants a pre-vote to `peer`."""
+
+
 class SimProcess:
     """One life of one node: from boot to kill. Implements its transport, state machine and listener."""
 
-    def __init__(self, cluster: "Cluster", name: str, number: int) -> None:
+    def __init__(self, cluster: World, name: str, number: int) -> None:
         self._cluster = cluster
         self.name = name
         self.number = number
