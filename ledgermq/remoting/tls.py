@@ -1,12 +1,11 @@
-"""TLS contexts made of files, and made again when the files change.
+"""TLS contexts built from files, and rebuilt when the files change.
 
     context() --looked in the last second?--> the present one
                   '-- no: stat the files --changed?--> build a new one: good -> it is the present one from now on
-                                                                        bad  -> said once, the present one stays
+                                                                        bad  -> logged once, the present one stays
 
-A connection keeps the context that it began with. A pair of files that is replaced one after the other is bad for a
-moment; it is looked at again a second later. TLS 1.2 and newer, without renegotiation. RocketMQ's names of the
-settings are in `node.key_tables`.
+A connection keeps the context that it began with. While two files are replaced one after the other, the pair is bad for
+a moment; the next look is a second later. TLS 1.2 and newer, without renegotiation. `tls_settings` has the keys.
 
 Source: apache/rocketmq `remoting/.../netty/TlsHelper.java`, `TlsSystemConfig.java`, `FileWatchService.java`.
 """
