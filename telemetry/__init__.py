@@ -1,1 +1,1 @@
-"""What a process says of itself: a metric registry in Prometheus text, health over HTTP, the event loop's lag."""
+"""Telemetry of a process: metrics in Prometheus text, health over HTTP, lag of the event loop, garbage collection."""

@@ -1,7 +1,7 @@
-"""Python's garbage collector in a server: seldom, and never over what was there when serving began.
+"""Tunes Python's garbage collector for a server: it runs rarely, and skips objects from before serving began.
 
-Messages, frames and tables make no cycles: with the default threshold of 700 the collector would walk the young objects
-for nothing, and the old ones, tens of milliseconds of them, in the middle of a request.
+Messages, frames and tables form no cycles. With the default threshold of 700 the collector would walk the young objects
+in vain, and the old ones for tens of milliseconds in the middle of a request.
 """
 
 import gc
@@ -11,9 +11,9 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 
 class QuietCollector:
-    """From `begin` to `end` the process's collector is tuned for serving; of several servers, to the last end.
+    """Tunes the collector from `begin` to `end`; with several servers in a process, to the last `end`.
 
-    On one thread.
+    Use it on one thread.
     """
 
     _serving: ClassVar[int] = 0
@@ -23,7 +23,7 @@ class QuietCollector:
         self._has_begun = False
 
     def begin(self) -> None:
-        """What is there now stays: it is looked at no more. To be called once."""
+        """Tune the collector, and freeze the objects that exist now. Call it once."""
         if not QuietCollector._serving:
             QuietCollector._before = gc.get_threshold()
         QuietCollector._serving += 1
@@ -33,7 +33,7 @@ class QuietCollector:
         gc.set_threshold(*_THRESHOLDS)
 
     def end(self) -> None:
-        """As it was before; harmless when it was never begun."""
+        """Restore the collector's settings; does nothing without `begin`."""
         if not self._has_begun:
             return
         self._has_begun = False

@@ -17,7 +17,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Buckets(NamedTuple):
-    """A histogram's state: counts by bucket, the last one above all bounds, and the sum of what was observed."""
+    """A histogram's state: counts by bucket, the last one above all bounds, and the sum of the observed values."""
 
     bounds: Sequence[float]
     counts: Sequence[int]
@@ -30,7 +30,7 @@ Row = tuple[Labels, Number | Buckets]
 class Family(NamedTuple):
     """All series of one name. `kind` is counter, gauge or histogram; a histogram's rows hold `Buckets`.
 
-    Rows may be made while they are asked for, one after the other; None stands for a step of work without one.
+    Rows may be produced lazily; None stands for a step of work that produced no row.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Family(NamedTuple):
 
 
 Collector = Iterable[Family | None]
-"""Yields what is ready, and None between two steps of work; every step is well below a millisecond."""
+"""Yields families that are ready, and None between two steps of work; a step takes well below a millisecond."""
 
 
 class Part(NamedTuple):
-    """Rows of a family, behind its others unless they are the first."""
+    """Some rows of a family; its first rows have `is_first`."""
 
     family: Family
     is_first: bool

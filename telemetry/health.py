@@ -1,4 +1,4 @@
-"""Health over HTTP, on a port of its own: what an orchestrator, a compose file or Prometheus asks a process.
+"""Health over HTTP on a port of its own, for orchestrators, compose files and Prometheus.
 
     GET /livez    200 while the process can work at all (nothing remote is asked); else 503
     GET /readyz   200 once it can serve, 503 with the reason until then
@@ -22,22 +22,22 @@ from telemetry.metrics import CONTENT_TYPE
 from telemetry.pages import compressed
 
 Check = Callable[[], tuple[bool, str]]
-"""Says whether it is well, and one sentence of detail. Called on the loop's thread; must be quick."""
+"""Returns whether the process is healthy, and a sentence of detail. Called on the loop's thread; must be fast."""
 
 
 Page = Callable[[], AsyncIterator[bytes]]
-"""Makes the page of /metrics, piece by piece."""
+"""Yields the page of /metrics in pieces."""
 
 
 CONNECTIONS_MAX: Final = 256
-"""One more is closed at once."""
+"""Most open connections; a further one is closed at once."""
 
 CONNECTION_S: Final = 60.0
-"""How long a connection is kept at most."""
+"""Longest life of a connection, in seconds."""
 
 
 class _NoHttp(logging.Filter):
-    """What somebody sent that is no HTTP is a line, not a traceback."""
+    """Logs input that is not HTTP as one line instead of a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -169,7 +169,7 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 class _Refused(asyncio.Protocol):
-    """A connection too many."""
+    """A connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

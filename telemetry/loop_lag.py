@@ -1,11 +1,11 @@
-"""Loop lag: how late the event loop runs what is due, so that a node knows its own stalls from others' silence.
+"""Loop lag: how late the event loop runs timers, so that a node can tell its own stalls from a peer's silence.
 
     due      due + late
     |-----------|          a beat every `interval_s`; lateness above `tolerance_s` is a stall of this process
          stall             (a long callback, a paused process, a machine that gave the CPU to others)
 
-Whoever judges a peer's silence takes `stalled_s` at both ends and subtracts: what passed while this loop stood still
-proves nothing about the peer.
+To judge a peer's silence, read `stalled_s` at the begin and the end of it and subtract the difference: time in which
+this loop was stalled says nothing about the peer.
 """
 
 import asyncio

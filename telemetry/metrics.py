@@ -1,11 +1,11 @@
-"""Metrics: numbers that the hot path adds to, written as Prometheus text when somebody asks.
+"""Metrics: numbers that the hot path updates, written as Prometheus text at each scrape.
 
     counter.add(n)  gauge.set(x)  histogram.observe(s)      registry.render()
         one int or float addition each               --->   text format 0.0.4, once a scrape
 
-A series is looked up by its labels once, where it is made, and held by who counts; there is no look-up per event. What
-a node already counts as plain ints is read by a function at the scrape and costs nothing in between. All on the event
-loop's thread, not thread-safe.
+A series is looked up by its labels once, when it is made, and then kept by the code that counts: there is no look-up
+per event. Numbers that a node already counts as plain ints are read by a function at the scrape, and cost nothing in
+between. Use it on the event loop's thread; it is not thread-safe.
 
 Source: Prometheus' exposition formats, text format 0.0.4.
 """
@@ -21,7 +21,7 @@ from telemetry.families import Number, escape, number
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 LATENCY_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Bucket bounds for what takes a tenth of a millisecond to seconds: flushes, loop lag, answers."""
+"""Bucket bounds in seconds for durations from 0.1 ms to 5 s: flushes, loop lag, answers."""
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -43,11 +43,11 @@ class Counter:
         self._read: Callable[[], Number] | None = None
 
     def add(self, count: Number = 1) -> None:
-        """Grow by `count`, 0 or more."""
+        """Add `count`, which must be 0 or more."""
         self._value += count
 
     def function(self, read: Callable[[], Number]) -> None:
-        """Take the value from `read` at each scrape, for what is already counted elsewhere."""
+        """Read the value by `read` at each scrape, for numbers that are counted elsewhere."""
         self._read = read
 
     @property
@@ -134,7 +134,7 @@ class Registry:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Those of every series."""
+        """The labels that every series has."""
         return self._labels
 
     def counter(self, name: str, explanation: str, labels: Mapping[str, str] | None = None) -> Counter:

@@ -1,10 +1,9 @@
-"""A page of metrics, made piece by piece: rows are taken on the event loop a few at a time and written in a thread.
+"""A page of metrics, made in pieces: rows are collected on the event loop a few at a time, and written in a thread.
 
-    collectors --rows, some a turn--> Part, ... --in a thread--> piece of text --> who scrapes, in whatever tempo
-                 (on the loop)                   (at most `LINES_A_PIECE`)         (others get the same pieces)
+    collectors --rows, some a turn--> Part, ... --in a thread--> piece of text --> scrapers, at their own speed
+                 (on the loop)                   (at most `LINES_A_PIECE`)         (all get the same pieces)
 
-Neither the rows nor the text of a page of many series are ever in one hand on the loop: what is held there is bounded
-by counts, however many series there are.
+The time that collecting takes on the loop in one turn is bounded, however many series there are.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ STEPS_A_TURN: Final = 300
 """Most steps of collectors, rows or not, between two turns of the loop."""
 
 SLICE_S: Final = 0.0005
-"""A turn ends sooner when it has taken so long."""
+"""Seconds after which a turn of collecting ends."""
 
 LINES_A_PIECE: Final = 500
 """Lines of a piece; the rows of one step may exceed it."""
@@ -29,7 +28,7 @@ _FAST: Final = 1
 
 
 class Section(NamedTuple):
-    """Families that are written in the same way, at most `rows_max` rows of each; what has no row is not shown."""
+    """Families that are written in the same way, with at most `rows_max` rows each; those without rows are left out."""
 
     collectors: Iterable[Collector]
     writer: Writer
@@ -93,7 +92,7 @@ class _Batch:
 
 
 class SharedPage:
-    """A page that is made when somebody asks; who asks while it is being made gets the same.
+    """A page that is made at each scrape; scrapes that come while it is being made get the same page.
 
     Args:
         make: its pieces.
@@ -104,7 +103,7 @@ class SharedPage:
         self._making: _Making | None = None
 
     def read(self) -> AsyncIterator[bytes]:
-        """All of its pieces; raises what its making raises."""
+        """Yield all pieces of the page; raises the exceptions of making it."""
         if self._making is None:
             self._making = _Making(self._make(), self._forget)
         return self._making.read()

@@ -1,4 +1,4 @@
-"""Addresses as people and sockets write them."""
+"""Addresses in configuration and of sockets."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _PORT: Final = re.compile("[0-9]{1,5}")
 
 
 def is_port(text: str) -> bool:
-    """Whether it is a decimal number from 1 to 65535, as many digits as that has."""
+    """Whether the text is a decimal number from 1 to 65535, of at most five digits."""
     return _PORT.fullmatch(text) is not None and 0 < int(text) < 65536
 
 
@@ -27,7 +27,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def plain_host(name: tuple[str, int, int, int] | tuple[str, int] | None) -> Host:
-    """A socket's name without scope, and without the IPv6 wrapping of an IPv4 address; None is a closed socket's."""
+    """The address and port of a socket name, without IPv6 scope; an IPv4-mapped address becomes IPv4.
+
+    None, the name of a closed socket, becomes an empty address.
+    """
     if name is None:
         return Host("", 0)
     return Host(name[0].partition("%")[0].removeprefix("::ffff:"), name[1])

@@ -1,4 +1,4 @@
-"""Connections to servers, one per address, made when first needed and again after they were lost.
+"""Connections to servers: one per address, made when it is first needed, and again after it was lost.
 
     answer = await client.request("10.0.0.1:10911", Command(RequestCode.GET_MAX_OFFSET, ext={...}), timeout_s=3)
 
@@ -24,7 +24,7 @@ DEFAULT_TIMEOUT_S: Final = 3.0
 
 
 class NoRequests:
-    """The handler of an end that serves nothing."""
+    """A handler that refuses every request."""
 
     def on_connected(self, connection: Connection) -> None:
         """Nothing to prepare."""
@@ -39,14 +39,15 @@ class NoRequests:
 class RemotingClient:
     """A pool of connections by address (`host:port`, `[IPv6]:port`).
 
-    A connection on which a request timed out, and nothing at all came meanwhile, is closed: behind it may be a
-    network that swallows everything.
+    A connection on which a request timed out while nothing at all was received is closed: the network may drop
+    everything that is sent on it.
 
     Args:
-        handler: serves what servers ask of us; None refuses everything with code 3.
-        connect_timeout_s: for one attempt, name resolution and TLS handshake included.
-        tls: the context for the next connection; without it connections are plain.
-        credentials: sign every request; None: requests say nothing of who asks.
+        handler: serves the requests of servers; None refuses them with code 3.
+        limits: bounds of each connection.
+        connect_timeout_s: seconds for one attempt to connect, name resolution and TLS handshake included.
+        tls: returns the context for the next connection; None for plain connections.
+        credentials: sign every request; None for unsigned requests.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class RemotingClient:
         self._closed = False
 
     async def request(self, address: str, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
-        """The answer of the server at `address`. The time-out includes connecting.
+        """Send a request to the server at `address`; returns its answer. The time-out includes connecting.
 
         Raises:
             ConnectError: no connection; nothing was sent.
@@ -88,7 +89,7 @@ class RemotingClient:
         return await connection.request(command, deadline - loop.time())
 
     async def oneway(self, address: str, command: Command) -> None:
-        """Send a request that is not answered; returns when it is queued.
+        """Send a one-way request; returns when it is queued.
 
         Raises:
             ConnectError: no connection; nothing was sent.
@@ -96,9 +97,9 @@ class RemotingClient:
         (await self.connection(address)).oneway(command)
 
     async def connection(self, address: str) -> Connection:
-        """The open connection to `address`, made if need be; for callers that pipeline with `Connection.call`.
+        """The open connection to `address`, made if there is none; for callers that pipeline with `Connection.call`.
 
-        Callers that ask at once share one attempt.
+        Concurrent callers share one attempt to connect.
 
         Raises:
             ConnectError: nobody listens there, no such host, or the client is closed.
@@ -157,7 +158,7 @@ class RemotingClient:
     def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         del self._attempts[address]
         if not attempt.cancelled():
-            attempt.exception()  # seen, even if nobody waits for it any more
+            attempt.exception()  # marks it as seen: nothing is logged if no caller waits any more
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

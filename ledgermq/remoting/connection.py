@@ -1,11 +1,11 @@
-"""One connection: frames in, answers out, requests both ways. The same class at both ends.
+"""One connection: it parses frames, serves requests and settles answers. Both ends use the same class.
 
     received bytes -> FrameParser -> requests  -> handler.on_request (may answer at once or later)
                                   -> responses -> whoever waits for that opaque
     send / respond / answer -> queue -> one transport write at the end of the loop's turn
 
-Back-pressure: above the output high-water mark nothing more is read or served, so that a peer that does not read
-cannot make us work for it; above the hard limit it is closed. On the loop's thread only.
+Back-pressure: while more than the output high-water mark is unsent, nothing is read or served, so that a peer that does
+not read cannot cause work; above the hard limit the connection is closed. Use it on the loop's thread only.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ _log: Final = logging.getLogger(__name__)
 Buffer = bytes | memoryview
 _REMARK_LENGTH_MAX: Final = 500
 UNFINISHED_FREE_BYTES: Final = 64 * 1024
-"""Of an unfinished frame that every connection may hold without being counted."""
+"""Bytes of an unfinished frame that every connection may hold without being counted."""
 
 
 class RequestHandler(Protocol):
-    """What serves a connection's requests. Called on the loop's thread."""
+    """Serves a connection's requests; called on the loop's thread."""
 
     def on_connected(self, connection: "Connection") -> None:
         """The connection can be used."""
@@ -46,15 +46,15 @@ class RequestHandler(Protocol):
         """
 
     def on_closed(self, connection: "Connection") -> None:
-        """Nothing more will come or go. Called once for each `on_connected`."""
+        """The connection has ended. Called once for each `on_connected`."""
 
 
 @runtime_checkable
 class AnswerWatcher(Protocol):
-    """A request handler that wants to know what was answered."""
+    """A request handler that is told of every answer."""
 
     def on_answered(self, command: "Command", code: int) -> None:
-        """A request is answered, but for those that were by `Connection.answer`; called for one-way ones, too."""
+        """A request was answered with `code`, other than by `Connection.answer`; also called for one-way requests."""
 
 
 class Connection(asyncio.Protocol):
@@ -83,13 +83,13 @@ class Connection(asyncio.Protocol):
         """Set up one end; the transport comes with `connection_made`.
 
         Args:
-            handler: serves what the other end asks.
-            limits: see there.
-            admit: asked once connected; a text is the reason to close at once.
-            on_lost: told of the end of an admitted connection, with the reason.
-            close_when_silent: close when a request times out and nothing at all came since it was sent.
-            sign: adds to each request that is sent who sends it.
-            unfinished: told by how many bytes the unfinished frame has grown or shrunk beyond what is free.
+            handler: serves the other end's requests.
+            limits: bounds of what the other end may cause.
+            admit: called when connected; returns None, or the reason to close at once.
+            on_lost: called with the reason when an admitted connection has ended.
+            close_when_silent: whether to close when a request times out and nothing was received since it was sent.
+            sign: signs each request that is sent.
+            unfinished: called with the change, in bytes, of the unfinished frame beyond what is free.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -130,20 +130,20 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Output that the operating system has not taken yet, without what this turn queued."""
+        """Bytes that the operating system has not taken yet, without those queued in this turn of the loop."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def unfinished_since(self) -> float | None:
-        """When the frame began that has come in part, beyond what is free, seconds of the loop's clock; or None."""
+        """When the unfinished frame began (seconds of the loop's clock); None while it is within what is free."""
         return self._frame_since if self._unfinished_bytes else None
 
     # -- sending
 
     def send(self, data: Buffer | Sequence[Buffer]) -> None:
-        """Queue encoded frames (or consecutive pieces of them). Nothing happens when closed.
+        """Queue encoded frames (or consecutive pieces of them). Does nothing when closed.
 
-        All that one turn of the loop queues goes out as one write. A view is read at the end of the turn.
+        Everything queued in one turn of the loop goes out as one write. A view is read at the end of the turn.
         """
         if self._closed:
             return
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             self._queued_bytes += sum(map(len, data))
 
     def answer(self, data: Buffer | Sequence[Buffer], count: int = 1) -> None:
-        """Queue the encoded answers to `count` requests. The hot path: no command, no encoding here."""
+        """Queue the encoded answers to `count` requests; for the hot path, without a command or encoding."""
         self.in_flight -= count
         self.send(data)
 
@@ -170,7 +170,7 @@ class Connection(asyncio.Protocol):
         body: Buffer | Sequence[Buffer] = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request; nothing for a one-way one. A body in pieces is not joined before the write."""
+        """Answer a request; does nothing for a one-way request. The pieces of a body are not joined here."""
         if self._watcher is not None:
             self._watcher.on_answered(command, code)
         if command.flag & ONEWAY_FLAG:
@@ -185,19 +185,19 @@ class Connection(asyncio.Protocol):
         self.respond(command, refusal.code, refusal.ext, remark=refusal.remark)
 
     def fail(self, command: Command, error: Exception) -> None:
-        """Answer with what serving it raised; to be called while that is handled."""
+        """Answer with the exception that serving the request raised; call it inside `except`."""
         if isinstance(error, Refusal):
             self.refuse(command, error)
             return
-        # the code alone: header fields carry messages' properties
+        # only the code is logged: header fields hold messages' properties
         _log.exception("%s: request %s failed", self.address, request_name(command.code))
         remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
         self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
 
     def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
-        """Send a request; `settle` is called once, later: with the answer, or with the error that says why none.
+        """Send a request; `settle` is called later, once, with the answer or with the error.
 
-        The command's opaque is overwritten. The cheap form of `request`: no future, no timer of its own.
+        The command's opaque is overwritten. It is cheaper than `request`: it makes neither a future nor a timer.
         """
         if self._closed:
             self._loop.call_soon(settle, self._lost())
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
         self.send(frame)
 
     async def request(self, command: Command, timeout_s: float) -> Command:
-        """The answer to a request, whatever its code.
+        """Send a request; returns the answer, whatever its code.
 
         Raises:
             RequestTimeoutError: no answer in `timeout_s`.
@@ -221,7 +221,7 @@ class Connection(asyncio.Protocol):
         return await future
 
     def oneway(self, command: Command) -> None:
-        """Send a request that is not answered; sets its flag and opaque."""
+        """Send a one-way request; sets its flag and opaque."""
         command.flag |= ONEWAY_FLAG
         command.opaque = self._outgoing.next_opaque()
         if self._sign is not None:
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
     # -- closing
 
     def close(self, reason: str = "closed here") -> None:
-        """Send what is queued, then close. Requests that wait for an answer fail when it has closed."""
+        """Send what is queued, then close. Requests that wait for answers fail once it has closed."""
         if self._closed:
             return
         self._flush()
@@ -252,16 +252,16 @@ class Connection(asyncio.Protocol):
         self._close_reason = self._close_reason or reason
 
     def give_way(self) -> None:
-        """Close at once, and leave nothing of the unfinished frame: others need the room."""
+        """Close at once and free the unfinished frame, since all connections together hold too much."""
         _log.warning("%s: too much has arrived in part on all connections together; closing", self.address)
         self._count_unfinished(0)
         self._parser.forget()
         self.abort("too many unfinished frames")
 
     def check_times(self, now: float) -> None:
-        """Close if nothing moved, or a frame is unfinished, for too long. The owner calls it now and then.
+        """Close if nothing was received or sent, or a frame is unfinished, for too long. The owner calls it regularly.
 
-        A connection that is closing but whose peer does not take the rest is cut off the same way.
+        A closing connection whose peer does not read the rest is aborted in the same way.
         """
         if now - self._last_move > self._limits.idle_s:
             self.abort(f"idle for {self._limits.idle_s:g} s")
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
             self.abort("handler failed")
 
     def data_received(self, data: bytes) -> None:
-        """Serve every whole frame, then refuse what is none."""
+        """Serve every whole frame; then close if a frame is malformed."""
         self._last_input = self._last_move = now = self._loop.time()
         error: FrameError | None = None
         try:
@@ -315,19 +315,19 @@ class Connection(asyncio.Protocol):
             self._count_unfinished(self._parser.held_bytes)
 
     def pause_writing(self) -> None:
-        """Too much unsent: read no more, so that no more answers arise."""
+        """Too much is unsent: stop reading, so that no further answers are made."""
         self._is_write_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer has read: go on."""
+        """The peer has read: continue to serve and to read."""
         self._is_write_paused = False
         self._last_move = self._loop.time()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._count_unfinished(0)
-        self._transport = None  # it holds this object, and under TLS buffers: none waits for the garbage collector
+        self._transport = None  # a cycle with this object, and under TLS buffers: freed without the garbage collector
         self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
     # -- inside
 
     def _take(self, commands: list[Command]) -> None:
-        """Serve the commands in order, as long as their answers do not pile up."""
+        """Serve the commands in order, until their answers exceed the high-water mark."""
         rest = iter(commands)
         for command in rest:
             if command.flag & RESPONSE_FLAG:

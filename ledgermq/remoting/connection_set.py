@@ -1,4 +1,4 @@
-"""The open connections of one server or client: counted, swept for idle ones, closed together."""
+"""The open connections of one server or client: counts them, closes idle ones, and closes all together."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ class ConnectionSet:
         return len(self._open)
 
     def admit(self, connection: Connection) -> str | None:
-        """Take it in, or say why not."""
+        """Admit a connection: returns None, or the reason to refuse it."""
         if len(self._open) >= self._limits.connections:
             self.refused_count += 1
             self._refusals.warning("%s: refused, %d connections are open", connection.address, len(self._open))
@@ -56,7 +56,7 @@ class ConnectionSet:
         return None
 
     def has_room(self, address: str, waiting: int) -> bool:
-        """Whether `address` may have one more connection beside those open and `waiting` others; a no is counted."""
+        """Whether `address` may have another connection beside those open and `waiting` others; counts refusals."""
         count = self._of_address[address] + waiting
         if address in _OURSELVES or count < self._limits.connections_per_address:
             return True
@@ -65,7 +65,7 @@ class ConnectionSet:
         return False
 
     def forget(self, connection: Connection, reason: str) -> None:
-        """It has ended."""
+        """A connection has ended."""
         _log.debug("%s: closed: %s", connection.address, reason)
         self._open.discard(connection)
         address = connection.peer[0]
@@ -76,9 +76,10 @@ class ConnectionSet:
         self._someone_left.set()
 
     def count_unfinished(self, change: int) -> None:
-        """Frames that have arrived in part grow, or shrink, by so many bytes.
+        """Unfinished frames have grown, or shrunk, by `change` bytes.
 
-        Beyond the limit the oldest give way: what a stranger leaves lying keeps no message of others out.
+        Above the limit the connections with the oldest ones are closed, so that unfinished frames of one client do not
+        keep out the messages of others.
         """
         self.unfinished_bytes += change
         while change > 0 and self.unfinished_bytes > self._limits.unfinished_bytes:
@@ -88,7 +89,7 @@ class ConnectionSet:
             min(begun, key=begun.__getitem__).give_way()
 
     async def close(self, reason: str) -> None:
-        """Close all once their queues are sent; after a second cut off whoever does not take it."""
+        """Close all connections once their queues are sent; after a second abort those whose peers do not read."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None

@@ -1,8 +1,8 @@
-"""What can go wrong between two ends of a connection.
+"""Errors between the two ends of a connection.
 
 RemotingError
-|- FrameError             the peer sent bytes that are no frame; its connection is closed
-|- JsonError              a body that should be JSON is not, even leniently
+|- FrameError             the peer sent a malformed frame; its connection is closed
+|- JsonError              a body is not JSON, even when read leniently
 |- TlsFileError           a certificate or key cannot be read or used
 |- ConnectError           nobody listens there, or no answer to the connection attempt in time
 |- ConnectionLostError    the connection closed before the answer came: it may or may not have been carried out
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class RemotingError(Exception):
-    """Base of everything this package raises."""
+    """Base class of the errors of this package."""
 
 
 class FrameError(RemotingError):
-    """The bytes at `stream_offset` of a connection's input are no frame, so nothing behind them can be read.
+    """The frame at `stream_offset` of a connection's input is malformed, so nothing behind it can be read.
 
     Args:
         stream_offset: bytes of the connection before the bad frame.
@@ -32,11 +32,11 @@ class FrameError(RemotingError):
         self.stream_offset = stream_offset
         self.detail = detail
         self.parsed: list[Command] = []
-        """Good frames that came before the bad one in the same piece of input; nobody has seen them yet."""
+        """The frames before the malformed one in the same piece of input, which are still to be served."""
 
 
 class JsonError(RemotingError):
-    """Text at `position` is JSON neither by the standard nor as Java's library writes it."""
+    """The text at `position` is neither standard JSON nor JSON as Java's library writes it."""
 
     def __init__(self, position: int, detail: str) -> None:
         super().__init__(f"no JSON at character {position}: {detail}")

@@ -1,4 +1,4 @@
-"""What one end of a connection lets the other end do. Every bound of this package is here."""
+"""The bounds of what the other end of a connection may cause; all bounds of this package are here."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,7 @@
-"""The requests that one end of a connection has sent and awaits answers to, by opaque.
+"""The requests that one end of a connection has sent and that are not answered yet, by opaque.
 
-Deadlines are checked in one pass when the nearest is due, since nearly all requests are answered in time: no timer and
-no future per request.
+Deadlines are checked together when the nearest one is due, since nearly all requests are answered in time: a request
+needs neither a timer nor a future.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 
 Settle = Callable[[Command | RemotingError], None]
-"""Called exactly once with the answer, or with why there is none. Must not raise."""
+"""Called exactly once, with the answer or with the error. Must not raise."""
 
 _OPAQUE_MASK: Final = 0x7FFFFFFF
 
@@ -30,8 +30,8 @@ class OutgoingRequests:
 
     Args:
         loop: for the time and the timer.
-        peer: who is asked, for errors.
-        on_time_out: told, after a request timed out, when it was sent.
+        peer: returns the peer's address, for errors.
+        on_time_out: called after a request has timed out, with the time at which it was sent.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class OutgoingRequests:
         self._timer: asyncio.TimerHandle | None = None
 
     def next_opaque(self) -> int:
-        """A number that no request of this end has had for two thousand million requests."""
+        """The next opaque; a number comes again after 2^31 requests."""
         opaque = self._opaque
         self._opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
@@ -59,13 +59,13 @@ class OutgoingRequests:
             self._set_timer(deadline)
 
     def settle(self, answer: Command) -> None:
-        """Hand an answer to who waits for it; nobody may, any more."""
+        """Settle the request that this answers; ignores the answer when the request has timed out."""
         waiting = self._waiting.pop(answer.opaque, None)
         if waiting is not None:
             waiting.settle(answer)
 
     def fail_all(self, error: Callable[[], RemotingError]) -> None:
-        """The connection has ended: no answer will come."""
+        """The connection has ended: settle every request with `error()`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

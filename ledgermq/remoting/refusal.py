@@ -1,4 +1,4 @@
-"""The one way a server says no: a cause, the response code it becomes, when to come back, and who leads.
+"""Refusals of a server: the cause, its response code, when to retry, and who leads.
 
 Every rejection of a request, wherever it arises (log, store, processor), is a `Refusal`. Its remark names the one
 cause and the numbers behind it; its code is one that RocketMQ's clients know, chosen so that they retry exactly
@@ -55,7 +55,7 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """Who was writable when last heard of: node id (`n0`) and the address clients use (`host:port`)."""
+    """The last known leader: its node id (`n0`) and the address for clients (`host:port`)."""
 
     node_id: str
     address: str

@@ -1,4 +1,4 @@
-"""Warnings that a stranger can cause at will, told now and then: who floods a port shall not fill a disk."""
+"""Rate-limited warnings, for events that clients can cause at will: a flood must not fill the disk with logs."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ INTERVAL_S: Final = 10.0
 
 
 class SeldomLog:
-    """Tells the first warning, and then at most one in ten seconds, which says how many were not told.
+    """Logs the first warning, and then at most one in ten seconds, with the number of those left out.
 
     Args:
         log: where to.
@@ -23,7 +23,7 @@ class SeldomLog:
         self._untold = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """As `Logger.warning`, or not at all."""
+        """As `Logger.warning`, unless one was logged in the last ten seconds."""
         now = self._clock()
         if now < self._quiet_until:
             self._untold += 1

@@ -23,14 +23,14 @@ SECURITY_TOKEN: Final = "SecurityToken"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user's name and the secret that signs his requests; the secret is never shown."""
+    """A user's name, and the secret that signs the user's requests; `repr` does not show the secret."""
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str = field(default="", repr=False)
 
     def sign(self, command: Command) -> None:
-        """Add the fields that say who asks; the command must not be changed afterwards."""
+        """Add user name and signature to a request, which must not be changed afterwards."""
         ext = dict(command.ext)
         ext.pop(SIGNATURE, None)
         ext[ACCESS_KEY] = self.access_key

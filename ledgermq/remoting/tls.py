@@ -1,11 +1,12 @@
-"""TLS contexts built from files, and rebuilt when the files change.
+"""TLS contexts that are built from files, and built again when the files change.
 
-    context() --looked in the last second?--> the present one
-                  '-- no: stat the files --changed?--> build a new one: good -> it is the present one from now on
-                                                                        bad  -> logged once, the present one stays
+    context() --checked in the last second?--> the present context
+                  '-- no: stat the files --changed?--> build a new one: valid   -> it is used from now on
+                                                                        invalid -> logged once, the present one stays
 
-A connection keeps the context that it began with. While two files are replaced one after the other, the pair is bad for
-a moment; the next look is a second later. TLS 1.2 and newer, without renegotiation. `tls_settings` has the keys.
+A connection keeps the context that it began with. While two files are replaced one after the other they do not match
+for a moment; they are checked again a second later. TLS 1.2 and newer, without renegotiation. The keys are in
+`tls_settings`.
 
 Source: apache/rocketmq `remoting/.../netty/TlsHelper.java`, `TlsSystemConfig.java`, `FileWatchService.java`.
 """
@@ -26,15 +27,15 @@ from ledgermq.remoting.errors import TlsFileError
 _log: Final = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S: Final = 1.0
-"""How often at most the files are looked at."""
+"""Shortest time between two checks of the files, in seconds."""
 
 _Fingerprint = tuple[tuple[int, int, int] | None, ...]
 ContextSource = Callable[[], ssl.SSLContext]
-"""Gives the context for the next connection."""
+"""Returns the context for the next connection."""
 
 
 class TlsMode(enum.StrEnum):
-    """What a listener takes: no TLS, both on one port, or nothing but TLS."""
+    """What a listener accepts: plain connections only, both on one port, or TLS only."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -42,7 +43,7 @@ class TlsMode(enum.StrEnum):
 
 
 class ClientAuth(enum.StrEnum):
-    """Whether a listener asks its clients for a certificate. One that is given is verified in any case."""
+    """Whether a listener asks clients for a certificate. A certificate that a client sends is always verified."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -51,14 +52,14 @@ class ClientAuth(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """A listener's files, PEM. The certificate is the whole chain, its own first."""
+    """The PEM files of a listener. The certificate file has the whole chain, the listener's certificate first."""
 
     certificate: Path
     key: Path
     key_password: str = field(default="", repr=False)
     client_auth: ClientAuth = ClientAuth.NONE
     trusted: Path | None = None
-    """Authorities of clients' certificates; needed unless none is asked for."""
+    """Authorities of clients' certificates; needed unless `client_auth` is NONE."""
 
     def build(self) -> ssl.SSLContext:
         """A context of the files as they are now.
@@ -97,13 +98,13 @@ def make_test_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """What outgoing connections need. Servers are verified unless that is switched off, which is to be said loudly."""
+    """TLS of outgoing connections. Servers are verified unless `verify` is off, which callers should log."""
 
     trusted: Path | None = None
     """Authorities of servers' certificates; None: those of the system."""
     verify: bool = True
     check_host: bool = True
-    """The certificate must name the host or address that was dialled (no wildcards of parts, no common names)."""
+    """Whether the certificate must name the host or address connected to (no partial wildcards, no common names)."""
     certificate: Path | None = None
     """Shown to servers that ask for one; with its key."""
     key: Path | None = None

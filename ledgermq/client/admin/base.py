@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ledgermq.client.admin.results import QueueProgress, QueueStats
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.core.checks import check_text
 from ledgermq.client.core.route import ClusterInfo, MessageQueue, TopicRoute, parse_cluster_info
@@ -18,7 +19,6 @@ from ledgermq.client.errors import (
     NoRouteError,
     RefusedError,
     ServerError,
-    UndecodableError,
     UnreachableError,
     refusal_from,
     unreachable_from,
@@ -26,8 +26,7 @@ from ledgermq.client.errors import (
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.signature import Credentials
 
 FAILURES_KEPT: Final = 8
@@ -219,21 +218,9 @@ class AdminBase:
         return answer
 
 
-def read(where: str, what: str, body: bytes | memoryview, parse: Callable[[Any], Read]) -> Read:
-    """The JSON body of an answer, parsed by `parse`.
-
-    Raises:
-        UndecodableError: not JSON, or of another shape; names where it came from and what was expected.
-    """
-    try:
-        return parse(loads(body))
-    except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UndecodableError(f"{where}: {what}: {error!r}") from error
-
-
 def by_queue(answers: Mapping[str, Command], what: str, parse: Callable[[Any], list[Row]]) -> tuple[Row, ...]:
-    """The rows of all brokers' answers, by broker name, sorted by queue; errors as `read`."""
-    rows = [row for broker, answer in answers.items() for row in read(broker, what, answer.body, parse)]
+    """The rows of all brokers' answers, by broker name, sorted by queue; errors as in `read_body`."""
+    rows = [row for broker, answer in answers.items() for row in read_body(broker, what, answer.body, parse)]
     return tuple(sorted(rows, key=lambda row: row.queue))
 
 

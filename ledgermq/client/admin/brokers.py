@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from ledgermq.client.admin.base import AdminBase, parse_table, read
+from ledgermq.client.admin.base import AdminBase, parse_table
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_text, check_text_map
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -29,7 +30,7 @@ class BrokerAdmin(AdminBase):
     async def broker_info(self, broker: str) -> dict[str, str]:
         """The runtime statistics of a broker (rates, times, sizes), under RocketMQ's names."""
         answer = await self._at_leader(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
-        return read(broker, "figures", answer.body, parse_table)
+        return read_body(broker, "figures", answer.body, parse_table)
 
     async def wipe_write_permission(self, broker: str) -> int:
         """Remove the write permission of a broker from the routes of every nameserver, for maintenance.

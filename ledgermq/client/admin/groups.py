@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from ledgermq.client.admin.base import AdminBase, flag, read
+from ledgermq.client.admin.base import AdminBase, flag
 from ledgermq.client.admin.results import (
     ConsumerState,
     GroupConfig,
@@ -17,6 +17,7 @@ from ledgermq.client.admin.results import (
     parse_members,
 )
 from ledgermq.client.admin.topics import attributes_text, parse_topic_list
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_count, check_flag, check_group, check_kind, check_text_map, check_texts
 from ledgermq.client.core.message import Message
 from ledgermq.client.errors import (
@@ -95,7 +96,9 @@ class GroupAdmin(AdminBase):
         answers = await self._at_leaders(brokers, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {})
         names: set[str] = set()
         for broker, answer in answers.items():
-            names |= read(broker, "groups", answer.body, lambda data: set(map(str, data["subscriptionGroupTable"])))
+            names |= read_body(
+                broker, "groups", answer.body, lambda data: set(map(str, data["subscriptionGroupTable"]))
+            )
         return tuple(sorted(names))
 
     async def group_config(self, group: str) -> dict[str, GroupConfig]:
@@ -113,7 +116,7 @@ class GroupAdmin(AdminBase):
             except GroupNotFoundError as error:
                 failure = error
                 continue
-            found[broker] = read(broker, f"settings of {group}", answer.body, parse_group_config)
+            found[broker] = read_body(broker, f"settings of {group}", answer.body, parse_group_config)
         if failure is not None and not found:
             raise failure
         return found
@@ -146,7 +149,7 @@ class GroupAdmin(AdminBase):
             )
         except RefusedError as error:
             raise _not_online(error) from error
-        return read(where, f"connections of {group}", answer.body, parse_connections)
+        return read_body(where, f"connections of {group}", answer.body, parse_connections)
 
     async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
         """The connected members of a producer group that send to a topic; empty when there are none."""
@@ -157,7 +160,7 @@ class GroupAdmin(AdminBase):
             where, answer = await self._at_any(brokers, RequestCode.GET_PRODUCER_CONNECTION_LIST, ext)
         except ServerError:
             return ()
-        return read(where, f"producers of {group}", answer.body, parse_members)
+        return read_body(where, f"producers of {group}", answer.body, parse_members)
 
     async def consumer_state(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerState:
         """The state of one consumer, as it answers itself: settings, queues, rates; with `stacks` its stacks.
@@ -174,7 +177,7 @@ class GroupAdmin(AdminBase):
             ext,
             timeout_s=FORWARDED_TIMEOUT_S,
         )
-        return read(where, f"state of {client_id}", answer.body, parse_consumer_state)
+        return read_body(where, f"state of {client_id}", answer.body, parse_consumer_state)
 
     async def handle_directly(self, group: str, client_id: str, message: Message) -> HandledDirectly:
         """Let one consumer handle a message now; no offset changes.
@@ -198,7 +201,7 @@ class GroupAdmin(AdminBase):
             ServerError,
             timeout_s=FORWARDED_TIMEOUT_S,
         )
-        return read(client_id, "what a handler made of a message", answer.body, _parse_handled)
+        return read_body(client_id, "what a handler made of a message", answer.body, _parse_handled)
 
     async def topics_of(self, group: str) -> tuple[str, ...]:
         """The topics in which a group has committed offsets, sorted."""
@@ -207,7 +210,7 @@ class GroupAdmin(AdminBase):
         answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group})
         topics: set[str] = set()
         for broker, answer in answers.items():
-            topics |= read(broker, f"topics of {group}", answer.body, parse_topic_list)
+            topics |= read_body(broker, f"topics of {group}", answer.body, parse_topic_list)
         return tuple(sorted(topics))
 
 

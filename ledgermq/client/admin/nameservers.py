@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from ledgermq.client.admin.base import AdminBase, read
+from ledgermq.client.admin.base import AdminBase
 from ledgermq.client.admin.brokers import parse_settings, settings_text
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_text, check_texts
 from ledgermq.client.errors import InvalidArgumentError, NotFoundError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -50,7 +51,7 @@ class NameserverAdmin(AdminBase):
             answer = await self._at_a_nameserver(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
         except NotFoundError:
             return {}
-        return read(
+        return read_body(
             "nameserver", "values", answer.body, lambda data: {str(k): str(v) for k, v in data["table"].items()}
         )
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
+from ledgermq.client.admin.base import AdminBase, by_queue, flag
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_count, check_group, check_texts, unix_ms
 from ledgermq.client.core.route import MessageQueue, check_queue
 from ledgermq.client.errors import InvalidArgumentError, ServerError
@@ -80,7 +81,7 @@ class OffsetAdmin(AdminBase):
                     raise
                 table |= await self._move(group, topic, broker, to)  # no member is connected
             else:
-                table |= read(broker, "offsets after a reset", answer.body, _parse_offsets)
+                table |= read_body(broker, "offsets after a reset", answer.body, _parse_offsets)
         return table
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> dict[MessageQueue, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.remoting.codec.lenient_json import loads
 
 
@@ -182,8 +182,7 @@ class Policy:
 
 def parse_queue_key(key: str) -> MessageQueue:
     """Parse a map's key that is a queue as JSON."""
-    queue = loads(key)
-    return MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))
+    return parse_queue(loads(key))
 
 
 def parse_topic_config(data: Any) -> TopicConfig:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ledgermq.client.admin.base import AdminBase, by_queue, flag, read
+from ledgermq.client.admin.base import AdminBase, by_queue, flag
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map, check_topic
 from ledgermq.client.core.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
@@ -115,7 +116,7 @@ class TopicAdmin(AdminBase):
         else:
             check_text(cluster, "cluster")
             answer = await self._at_a_nameserver(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
-        return read(
+        return read_body(
             "nameserver", "list of topics", answer.body, lambda data: tuple(sorted(map(str, data["topicList"])))
         )
 
@@ -124,7 +125,7 @@ class TopicAdmin(AdminBase):
         brokers = (await self.route(topic)).brokers
         answers = await self._at_leaders(brokers, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
         return {
-            broker: read(broker, f"configuration of {topic}", answer.body, parse_topic_config)
+            broker: read_body(broker, f"configuration of {topic}", answer.body, parse_topic_config)
             for broker, answer in answers.items()
         }
 
@@ -140,7 +141,9 @@ class TopicAdmin(AdminBase):
         answers = await self._at_leaders(brokers, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
         groups = set()
         for broker, answer in answers.items():
-            groups |= read(broker, f"groups of {topic}", answer.body, lambda data: set(map(str, data["groupList"])))
+            groups |= read_body(
+                broker, f"groups of {topic}", answer.body, lambda data: set(map(str, data["groupList"]))
+            )
         return tuple(sorted(groups))
 
     # -- inside

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from ledgermq.client.admin.base import AdminBase, pruned, read
+from ledgermq.client.admin.base import AdminBase, pruned
 from ledgermq.client.admin.results import Policy, User, parse_policies
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_flag, check_text, check_texts, listed
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -53,7 +54,7 @@ class UserAdmin(AdminBase):
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_USER, ext)
         if not len(answer.body):
             return ()
-        return read(where, "users", answer.body, lambda data: tuple(map(_parse_user, data)))
+        return read_body(where, "users", answer.body, lambda data: tuple(map(_parse_user, data)))
 
     async def create_policies(self, subject: str, policies: Sequence[Policy]) -> None:
         """Create the policies of a subject (`User:alice`).
@@ -83,7 +84,7 @@ class UserAdmin(AdminBase):
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_ACL, ext)
         if not len(answer.body):
             return {}
-        return read(
+        return read_body(
             where, "policies", answer.body, lambda data: {str(one["subject"]): parse_policies(one) for one in data}
         )
 

@@ -8,13 +8,12 @@ from `client/.../impl/factory/MQClientInstance.java` (topicRouteData2TopicPublis
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.errors import InvalidArgumentError, UndecodableError
-from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.errors import JsonError
 
 LEADER_ID = 0
 PERM_READ = 4
@@ -148,10 +147,15 @@ def parse_cluster_info(address: str, body: bytes | memoryview) -> ClusterInfo:
     Raises:
         UndecodableError: not JSON, or not of that shape.
     """
-    try:
-        document = loads(body)
+
+    def parse(document: Any) -> ClusterInfo:
         brokers = {name: parse_broker(data) for name, data in document["brokerAddrTable"].items()}
         clusters = {str(name): tuple(map(str, names)) for name, names in document["clusterAddrTable"].items()}
-    except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UndecodableError(f"{address}: cluster information: {type(error).__name__}: {error}") from error
-    return ClusterInfo(brokers, clusters)
+        return ClusterInfo(brokers, clusters)
+
+    return read_body(address, "cluster information", body, parse)
+
+
+def parse_queue(data: Mapping[str, object]) -> MessageQueue:
+    """RocketMQ's MessageQueue in JSON; raises KeyError, TypeError or ValueError when it is of another shape."""
+    return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(str(data["queueId"])))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ledgermq.client.core.calls import Calls
-from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import LedgerMQError, UndecodableError
 from ledgermq.client.group.queue_offsets import QueueOffsets
@@ -88,11 +88,7 @@ def parse_queue_table(document: object) -> dict[MessageQueue, int]:
     """
     if not isinstance(document, dict):
         raise TypeError(f"a map of offsets is {type(document).__name__}")
-    table = {}
-    for key, offset in document.items():
-        queue = loads(key)
-        table[MessageQueue(str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"]))] = int(offset)
-    return table
+    return {parse_queue(loads(key)): int(offset) for key, offset in document.items()}
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:

@@ -16,15 +16,15 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.route import MessageQueue, TopicRoute
 from ledgermq.client.core.session import Session
-from ledgermq.client.errors import LedgerMQError, UndecodableError, refusal_from, unreachable_from
+from ledgermq.client.errors import LedgerMQError, refusal_from, unreachable_from
 from ledgermq.client.group.allocation import allocate_averagely
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
-from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.errors import JsonError, RemotingError
+from ledgermq.remoting.errors import RemotingError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -199,7 +199,4 @@ def read_members(address: str, body: bytes | memoryview) -> list[str]:
     Raises:
         UndecodableError: not JSON, or not of that shape.
     """
-    try:
-        return [str(member) for member in loads(body)["consumerIdList"]]
-    except (JsonError, KeyError, TypeError) as error:
-        raise UndecodableError(f"{address}: list of a group's members: {error!r}") from error
+    return read_body(address, "members of a group", body, lambda data: [str(one) for one in data["consumerIdList"]])

@@ -18,13 +18,12 @@ from typing import Final
 
 import orjson
 
+from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.calls import LeaderPlan
-from ledgermq.client.core.route import MessageQueue
+from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.client.core.session import Session
-from ledgermq.client.errors import LedgerMQError, UndecodableError
+from ledgermq.client.errors import LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
-from ledgermq.remoting.codec.lenient_json import loads
-from ledgermq.remoting.errors import JsonError
 
 _log: Final = logging.getLogger(__name__)
 
@@ -108,7 +107,8 @@ class QueueLocks:
     async def _lock_some(self, broker: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
         """Those of one broker that are ours now; None when it does not answer."""
         try:
-            return _granted(await self._call(RequestCode.LOCK_BATCH_MQ, broker, queues, None))
+            answer = await self._call(RequestCode.LOCK_BATCH_MQ, broker, queues, None)
+            return read_body(broker, "locks", answer, lambda body: set(map(parse_queue, body["lockOKMQSet"])))
         except LedgerMQError as failure:
             _log.warning("group %s: no answer about locks at broker %s: %s", self._group, broker, failure)
             return None
@@ -127,11 +127,3 @@ class QueueLocks:
 def to_wire(queue: MessageQueue) -> dict[str, object]:
     """RocketMQ's MessageQueue."""
     return {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}
-
-
-def _granted(body: bytes) -> set[MessageQueue]:
-    try:
-        queues = loads(body)["lockOKMQSet"]
-        return {MessageQueue(str(q["topic"]), str(q["brokerName"]), int(q["queueId"])) for q in queues}
-    except (JsonError, KeyError, TypeError, ValueError) as error:
-        raise UndecodableError(f"answer to a request for locks: {error!r}") from error

@@ -10,7 +10,7 @@ from typing import Final
 
 
 class RequestCode:
-    """What is asked. 39, 40, 220, 221, 307, 309 and 326 are asked of clients, over their own connections."""
+    """Request codes. Servers send 39, 40, 220, 221, 307, 309 and 326 to clients, on the clients' connections."""
 
     SEND_MESSAGE: Final = 10
     PULL_MESSAGE: Final = 11
@@ -143,7 +143,7 @@ class RequestCode:
 
 
 class ResponseCode:
-    """What is answered. Codes of the controller, of users and of policies are not served here and left out."""
+    """Response codes; those of the controller, of users and of policies are left out, since they are not used."""
 
     SUCCESS: Final = 0
     SYSTEM_ERROR: Final = 1

@@ -28,7 +28,7 @@ LANGUAGES: Final = (
 
 
 class NoFields(dict[str, str]):
-    """The ext of a command whose header had none. Encoded again it is left out, where `{}` would be written."""
+    """The ext of a command whose header had none; it is left out when encoded, while `{}` is written."""
 
 
 class Command:
@@ -93,7 +93,7 @@ class Command:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender wants no answer."""
+        """Whether the request is one-way."""
         return self.flag & ONEWAY_FLAG != 0
 
     @property

@@ -1,4 +1,4 @@
-"""Bytes to commands and back: the frame around every request and response.
+"""Encodes and parses frames, the form of every request and response.
 
     | length L: i32 | type: 8 bits, header length H: 24 bits | header: H bytes | body: L - 4 - H bytes |
 
@@ -88,7 +88,7 @@ def encode_response(
     remark: str | None = None,
     body: bytes | memoryview = b"",
 ) -> bytes:
-    """The frame of an answer, with a JSON header: every client reads it, whatever it wrote itself. Hot path."""
+    """The frame of an answer, with a JSON header, which every client can read. On the hot path."""
     if body:
         return b"".join((encode_response_head(opaque, code, ext, remark, len(body)), body))
     return encode_response_head(opaque, code, ext, remark, 0)
@@ -102,7 +102,7 @@ def encode_response_head(
     body_length: int,
     header_type: int = JSON_HEADER,
 ) -> bytes:
-    """All of an answer's frame but its body of `body_length` bytes, which the caller sends right behind it.
+    """The frame of an answer without its body of `body_length` bytes, which the caller must send next.
 
     `header_type` is the request's: who writes the binary header means to save the cost of JSON both ways.
     """
@@ -149,7 +149,7 @@ class FrameParser:
         return len(self._held)
 
     def forget(self) -> None:
-        """Drop what came of an unfinished frame; nothing more will."""
+        """Free the unfinished frame, since the connection ends."""
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[Command]:
