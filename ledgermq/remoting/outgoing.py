@@ -81,9 +81,11 @@ class OutgoingRequests:
     def _expire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        expired = [opaque for opaque, waiting in self._waiting.items() if waiting.deadline <= now]
-        for opaque in expired:
-            deadline, sent_at, code, settle = self._waiting.pop(opaque)
+        expired = sorted(
+            (waiting.deadline, opaque) for opaque, waiting in self._waiting.items() if waiting.deadline <= now
+        )
+        for deadline, opaque in expired:  # in the order of their deadlines, though the loop may be late for several
+            _, sent_at, code, settle = self._waiting.pop(opaque)
             settle(RequestTimeoutError(self._peer(), request_name(code), deadline - sent_at))
             self._on_time_out(sent_at)
         if self._waiting and self._timer is None:
