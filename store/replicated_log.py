@@ -223,7 +223,7 @@ class ReplicatedLog(Protocol):
         """`read`, faster, for a run of reads between which nothing else happens."""
 
     def span(self, physical_offset: int) -> LogSpan | None:
-        """The file that holds a physical offset, for who reads many records of it at once; None where there is none."""
+        """The file that holds a physical offset, for reading many of its records at once; None where there is none."""
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
         """Yield `(physical_offset, record)` of each record in `[start_offset, end_offset)` that ends by `end_offset`.

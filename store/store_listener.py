@@ -49,5 +49,9 @@ class FollowedStore(Protocol):
     def durable_offset(self) -> int:
         """End of the records that are confirmed and durable on this node."""
 
+    @property
+    def last_timestamp(self) -> int:
+        """Store time (ms) of the last record dispatched by this process; 0 before the first."""
+
     def add_listener(self, listener: StoreListener) -> None:
         """Listeners are called in the order in which they were added."""

@@ -1,4 +1,4 @@
-"""A log span: what of one file of a log may be read in whatever order, while nothing else happens."""
+"""A log span: the part of one file of a log that may be read now, in any order, until something is written."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Read = Callable[[int, int], memoryview]
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """Bytes of a file, served as `ReplicatedLog.read` serves them; what is not `known` in memory is asked for first.
+    """Confirmed bytes of one file. Before a chunk that is not `known` to be in memory is touched, ask the file for it.
 
     Attributes:
         file: holds them.

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from store.directory.checkpoint import IndexProgress, Progress, StoreCheckpoint, StoreCheckpointFile
 from store.errors import DiskFailedError
-from store.message_store import MessageStore
 from store.queues.queue_ends import QueueEnds, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
+from store.store_listener import FollowedStore
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class StoreCheckpointer:
     def __init__(
         self,
         file: StoreCheckpointFile,
-        store: MessageStore,
+        store: FollowedStore,
         loop: asyncio.AbstractEventLoop,
         *,
         last_timestamp: int,
