@@ -9,6 +9,7 @@ from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
 from store.errors import StateUnknownError
 from store.opening import OpenStore
+from store.timer.checkpoint import read_check
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.delay.test_timer_messages import arrive, delivered, send_timer
 from tests.broker.groups.test_offsets import key, make_group
@@ -113,6 +114,10 @@ async def test_a_timer_whose_delivery_lies_behind_the_cut_is_delivered_again(des
     await send_timer(client, b"gone", "K3", TIMER_DELAY_MS=400)
     assert [record.body for record in await arrive(desk, 2)] == [b"near", b"gone"]
     await settle(desk)
+    begin_cut(opened(desk), end)
+    index = desk.parts.delay.timer.index
+    assert (index.queue_offset, index.metrics.total) == (2, 2)
+    assert read_check(desk.config.store.root / "config" / "timercheck").queue_offset == 0
     cut(opened(desk), end)
     assert delivered(desk) == []
     assert [record.body for record in await arrive(desk, 2)] == [b"near", b"far"]
