@@ -20,17 +20,17 @@ from ledgermq.message.properties import PROPERTIES_LENGTH_MAX
 
 _HEAD: Final = struct.Struct(">iiiii")
 _FIELDS: Final = struct.Struct(">i8xii")
-"""Those of them that are read."""
+"""The header fields that are read."""
 
 _SHORT: Final = struct.Struct(">h")
 _FIXED_SIZE: Final = _HEAD.size + _SHORT.size
 
 Cut = tuple[int, int, int]
-"""Flag of a message, and where its body starts and ends in the batch's."""
+"""Flag of a message, and where its body starts and ends in the batch body."""
 
 
 class BatchMessage(NamedTuple):
-    """One message inside a batch body; `properties` are encoded ones."""
+    """One message inside a batch body; `properties` are encoded."""
 
     flag: int
     body: bytes | memoryview

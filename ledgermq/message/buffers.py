@@ -1,4 +1,4 @@
-"""What the codecs read from and write into: bytes, bytearray, memoryview, and the store's mmap, without naming it."""
+"""Types of the buffers that codecs read and write: bytes, bytearray, memoryview, and the store's mmap."""
 
 from typing import TYPE_CHECKING, Protocol, overload
 

@@ -26,7 +26,7 @@ _PREFIX: Final = b"__CRC32#\x01"
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:
-    """What a record's BODYCRC field holds for `body` as stored; 0 for an empty body."""
+    """The value of a record's BODYCRC field for `body` as stored; 0 for an empty body."""
     return crc32(body) & CRC_MASK
 
 

@@ -1,4 +1,4 @@
-"""A record on its way into the log: what the sender gave, and what the log stamps on it."""
+"""A record before it is in the log: the sender's fields, and those that the log sets."""
 
 
 class RecordDraft:

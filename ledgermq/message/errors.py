@@ -1,4 +1,4 @@
-"""What can be wrong with bytes or text of the message formats. All are the sender's or the disk's fault, never ours.
+"""Errors in bytes or text of the message formats; they come from senders or from the disk.
 
 MessageFormatError
 |- CorruptRecordError      a commit-log record that cannot be read      (position, detail)
@@ -10,7 +10,7 @@ MessageFormatError
 
 
 class MessageFormatError(ValueError):
-    """Base of everything this package refuses."""
+    """Base class of the errors of this package."""
 
 
 class CorruptRecordError(MessageFormatError):

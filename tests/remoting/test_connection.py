@@ -1,6 +1,7 @@
 """What a connection makes of one turn of the loop, seen at its transport."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -254,6 +255,19 @@ async def test_each_call_is_settled_once(connection: Connection, wire: Wire) -> 
     await turns(1)
     assert len(outcomes) == 4
     assert isinstance(outcomes[3], ConnectionLostError)
+
+
+async def test_requests_that_a_late_loop_finds_timed_out_fail_in_the_order_of_their_deadlines(
+    connection: Connection,
+) -> None:
+    outcomes: list[Command | RemotingError] = []
+    connection.call(Command(12), 0.02, outcomes.append)
+    connection.call(Command(13), 0.01, outcomes.append)
+    time.sleep(0.05)  # noqa: ASYNC251  # both are due when the loop runs again
+    async with asyncio.timeout(10):
+        while len(outcomes) < 2:
+            await asyncio.sleep(0.001)
+    assert [str(outcome).split()[4] for outcome in outcomes] == ["13", "QUERY_MESSAGE"]
 
 
 async def test_a_shorter_time_out_after_a_longer_one_is_kept(connection: Connection) -> None:
