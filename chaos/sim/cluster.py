@@ -60,6 +60,7 @@ class Cluster:
         self.marks: dict[str, int] = {}
         self.trace_hash = 0
         self.on_event: Callable[[str, str], None] | None = None
+        self.on_elected: Callable[[str], None] | None = None
         self._boot_count = 0
         self._payload = 0
 

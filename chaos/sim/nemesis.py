@@ -32,6 +32,7 @@ class Nemesis:
             "full_disk": lambda: self._set_disk("is_full", True, False),
             "transfer": self._transfer,
             "trim": self._trim,
+            "lost_vote": self._lose_vote,
         }
 
     def start(self) -> None:
@@ -118,6 +119,30 @@ class Nemesis:
         name = self._any()
         if self._may_forget(name):
             self._down(self._cluster.wipe, name)
+
+    def _lose_vote(self) -> None:
+        """The leader stands still; the next one is cut off as it is elected, a voter of it loses its disk."""
+        cluster, before = self._cluster, self._cluster.leader()
+        if before is None:
+            return
+
+        def strike(elected: str) -> None:
+            cluster.on_elected = None
+            voters = [
+                other.name
+                for other in cluster.processes.values()
+                if other.raft.state.voted_for == elected and other.name != elected and self._may_forget(other.name)
+            ]
+            if self._is_over or elected == before.name or not voters:
+                return
+            self._cut_off([elected])
+            cluster.wipe(voters[0])
+            cluster.clock.call_in(1_000, lambda: cluster.boot(voters[0]))
+            cluster.resume(before.name)
+            cluster.mark("vote lost")
+
+        cluster.on_elected = lambda elected: cluster.clock.call_in(0, lambda: strike(elected))
+        cluster.pause(before.name, 3_000 * self._plan.group.election_max_ms)
 
     def _set_disk(self, attribute: str, bad: object, good: object) -> None:
         disk = self._cluster.disks[self._any()]

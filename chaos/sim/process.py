@@ -33,6 +33,7 @@ class World(Protocol):
     network: SimNetwork
     observer: Observer
     rng: Random
+    on_elected: Callable[[str], None] | None
 
     def settings(self, name: str) -> RaftSettings:
         """The settings of one node."""
@@ -140,6 +141,8 @@ class SimProcess:
             self.waiting.clear()
         elif before is not None and before.role is not RaftRole.LEADER:
             self._cluster.mark("leader elected")
+            if self._cluster.on_elected is not None:
+                self._cluster.on_elected(self.name)
             if self.raft.member.leader is not None and self.raft.member.leader.is_salvage:
                 self._cluster.mark("leader elected by salvage")
         if before is not None and before.recovering and not state.recovering:

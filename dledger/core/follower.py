@@ -26,8 +26,9 @@ class Follower:
     """One term under one leader, or waiting for one.
 
     Attributes:
-        leader_id: None until a leader of this term is heard, and again when its connection is lost.
-        matched_index: this log equals the leader's up to here; `NO_INDEX` before it was shown.
+        leader_id: None until a leader of this term is heard; it never changes to another one.
+        matched_index: this log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
+            The commit index is never raised above it.
         heard_ms: when the leader was last heard.
         recover_target: up to where the log must reach, and count, until this node is sound again (`NO_INDEX`: not
             told yet). A node that forgot its votes must have heard every other member, too.

@@ -28,14 +28,19 @@ class ProgressState(Enum):
 class Progress:
     """One follower, as its leader sees it.
 
+    Always `durable_index <= received_index < next_index <= last index of the leader + 1`.
+
     Attributes:
-        received_index: its log equals the leader's up to here; `durable_index` (not above): flushed there.
-        next_index: the first entry not sent yet; above `received_index`.
-        recovering: it says that it may have forgotten entries: it does not count.
-        acked_sequence, acked_ms: newest heartbeat round it answered, and when that round began.
+        received_index: the follower's log equals the leader's up to here; `NO_INDEX` while nothing is known.
+        durable_index: the follower has flushed its log up to here.
+        next_index: first entry that was not sent yet.
+        recovering: the follower may have forgotten entries, so it does not count; its indexes were forgotten when it
+            said so, and what it says since then is believed.
+        acked_sequence: newest heartbeat round that the follower answered; `acked_ms`: when that round began.
         installed_ms: when the last install request went out.
         state_out: the state that is being installed; None in other states than INSTALL.
         moved_ms: when it was last seen to hold more than before, or all there is.
+        inflight_bytes: sent and not answered yet, in REPLICATE.
     """
 
     __slots__ = (

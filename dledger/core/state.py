@@ -34,17 +34,24 @@ class LogSource(Protocol):
 class NodeState:
     """One node's state across its changes of role. Mutable, owned by `Raft`.
 
+    `dledger.core.invariants` checks what is said here of each field.
+
     Attributes:
         quorum: smallest majority of the members.
-        now_ms: the last tick's time.
-        term, voted_for, recovering: the hard state as it should be; `saved` is the durable one.
+        now_ms: time of the last tick; never falls.
+        term: never falls, and is never below the last entry's term.
+        voted_for: who was given the vote of `term`, "" before; within a term it is set once.
+        recovering, forgot_votes: see `HardState`. A leader is not recovering.
+        saved: the hard state that is durable; `unsaved`: the one above differs from it, or its save is under way.
         unheard: members whose term a node that forgot its votes has not heard yet; it stays recovering as long as there
             are any. Empty for every other node.
-        terms: the log's terms, entries of this turn included.
-        durable_index: flushed up to here; at most `terms.last_index`.
-        commit_index: can never vanish up to here; at least `terms.first_index - 1`.
-        lost_links: peers whose connection is known to be down.
-        stalled: the disk does not answer: do not campaign.
+        terms: terms of the log's entries, entries of this turn included.
+        durable_index: entries up to here are flushed; in `[terms.first_index - 1, terms.last_index]`.
+        commit_index: entries up to here can never vanish; in the same range, and it never falls.
+        lost_links: members to which no connection stands, as far as known.
+        stalled: the disk does not answer, so this node must not ask for votes.
+        messages: may go out now. `held`: rest on a hard state that is not durable yet; they follow when it is.
+        writes, reads: for the next `Ready`.
         snapshot: the state machine's bytes, for a follower that starts anew.
         jitter: `jitter(n)` is a random integer in `[0, n)`.
     """

@@ -1,4 +1,4 @@
-"""What a node knows of its peers from their hellos: who is connected, where clients find them, which disk they have."""
+"""What this node knows of its peers from their hellos: who is connected, their client addresses and incarnations."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ class PeerBook:
         self.joined: set[str] = set()
 
     def hint(self, node_id: str | None) -> LeaderHint | None:
-        """Where clients find a node, if it ever said so."""
+        """The address that clients are sent to for a node; None while the node has not told it."""
         address = None if node_id is None else self._addresses.get(node_id)
         return None if node_id is None or address is None else LeaderHint(node_id, address)
 
     def greet(self, peer_id: str, hello: Hello) -> bool:
-        """Take in a hello; whether something is to be saved."""
+        """Remember what a hello says. Returns whether `save` must be called."""
         self.joined.add(peer_id)
         self._addresses[peer_id] = hello.client_address
         if self._known.incarnations.get(peer_id) == hello.incarnation:

@@ -1,9 +1,9 @@
-"""The first frame each way of a connection between peers: who I am, whom I mean, what we must agree on.
+"""The first frame in each direction of a connection between peers: who speaks, to whom, and what both must agree on.
 
     dialer --Hello--> listener        listener --Hello--> dialer        or --Refused(field, actual, expected)--> dialer
 
-A peer is known by (cluster, group, node id, incarnation). Its address may change, and a new incarnation is the same
-node with an empty disk, which Raft handles by itself (`HardState.recovering`); both are worth a line in the log.
+A peer is known by cluster, group, node id and incarnation. Its address may change. A new incarnation is the same node
+with an empty disk: it is logged, and Raft handles it by itself (`HardState.recovering`).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What peers say and how they come and go, each handed to who has to know.
+"""Hands messages of peers, and changes of their connections, to the node and to those beside it that follow them.
 
 a peer's span --> chain of headers, CRC --> node          copies for damaged entries --> `CopyFetcher`
 joined, lost  --> who is connected, copies asked for, node, the role's listeners

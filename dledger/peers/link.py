@@ -1,8 +1,8 @@
-"""The two connections to one peer: the one this node dials and speaks on, the one the peer dials and is heard on.
+"""The two connections between this node and one peer. Each node dials one, and only the dialer sends messages on it.
 
-Dialed:    connect, say hello, hear hello, then only write
-Accepted:  hear hello (or be closed), answer it, then only read
-Link:      both; dials again and again; joined while both stand
+Dialed     made by this node: sends a hello, waits for the peer's hello, then only writes
+Accepted   made by the peer: waits for its hello, answers it, then only reads
+Link       owns one of each, dials again whenever the dialed one is down; the peer is *joined* while both stand
 """
 
 import asyncio
@@ -53,7 +53,13 @@ class LinkOwner(Protocol):
 
 
 class Link:
-    """Both connections to one peer."""
+    """Both connections to one peer.
+
+    At most one connection of each kind counts: a newer accepted one replaces the older, whose frames are dropped.
+
+    Attributes:
+        is_open: the dialed connection stands and its hello was answered, so messages may be written.
+    """
 
     def __init__(self, owner: LinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
         self._owner = owner
@@ -83,7 +89,7 @@ class Link:
             self._accepted.abort()
 
     def write(self, frame: list[bytes | memoryview]) -> None:
-        """Queue a frame; a peer for which too much waits is cut off."""
+        """Queue a frame; the connection is closed when more than `queue_limit_bytes` wait for the peer to read."""
         dialed = self._dialed
         assert dialed is not None and dialed.transport is not None
         dialed.transport.writelines(frame)
@@ -93,7 +99,7 @@ class Link:
             self.dialed_closed(dialed)
 
     def accepted_from(self, accepted: "Accepted", hello: Hello) -> None:
-        """The peer dialed this node; an older connection of it is of no use any more."""
+        """The peer has connected and said hello: this connection replaces the older one, if there is one."""
         older, self._accepted = self._accepted, accepted
         if older is not None:
             older.abort()
@@ -108,7 +114,7 @@ class Link:
         asyncio.get_running_loop().call_soon(self._check_joined)  # its hello is answered first
 
     def hears(self, accepted: "Accepted") -> bool:
-        """Whether this is the peer's latest connection: nothing of an earlier one counts any more."""
+        """Whether this is the peer's latest connection; frames of an earlier one are dropped."""
         return accepted is self._accepted
 
     def accepted_closed(self, accepted: "Accepted") -> None:
@@ -147,7 +153,7 @@ class Link:
                     await self._wake.wait()
 
     async def _dial(self) -> "Dialed | None":
-        """A connection whose hello was answered, or None."""
+        """A connection whose hello was answered; None when the peer cannot be reached or was refused."""
         dialed = Dialed(self, self._owner, str(self._address))
         answer: Hello | None = None
         try:
@@ -167,7 +173,13 @@ class Link:
         return dialed
 
     async def _shake_hands(self, dialed: "Dialed") -> Hello:
-        """Connect, say hello, hear one that is the peer's."""
+        """Connect, send this node's hello, and return the peer's.
+
+        Raises:
+            StrangerError: one of the two refuses the other.
+            PeerProtocolError: the answer is no hello.
+            OSError, TimeoutError: the peer cannot be reached, or does not answer in time.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_HANDSHAKE_S):
             await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
@@ -178,7 +190,13 @@ class Link:
 
 
 class Dialed:
-    """The connection that this node made: it says hello, hears one, and from then on only writes."""
+    """A connection that this node made. After the handshake this node only writes on it.
+
+    Attributes:
+        answer: the peer's hello; an exception when it refused this node or closed first.
+        session: of the peer's process, from its hello; None before.
+        closed: set when the connection is gone.
+    """
 
     def __init__(self, link: Link, owner: LinkOwner, address: str) -> None:
         self._link = link
@@ -233,7 +251,7 @@ class Dialed:
 
 
 class Accepted:
-    """A connection that somebody made to this node: it must say hello before anything else counts."""
+    """A connection that somebody made to this node; it is closed unless its first frame is the hello of a member."""
 
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner

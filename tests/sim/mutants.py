@@ -21,7 +21,7 @@ from dledger.core.voting import decide_vote
 
 take = Follower._take
 become_pre_candidate = Member._become_pre_candidate
-may_salvage = Ballot._may_salvage
+ask_for_votes = Member._ask_for_votes
 
 
 def acknowledge_before_durable(self: Follower, span: Span) -> None:
@@ -84,13 +84,13 @@ def hears_nobody(self: Member) -> bool:
     return False
 
 
-def salvage_without_hearing_all(self: Ballot) -> bool:
+def salvage_without_hearing_all(self: Member, request: VoteRequest) -> None:
     """A quorum of members that may have forgotten elects the longest of its logs."""
-    allow, self._allow_missing = self._allow_missing, True
+    allow, self.allow_missing = self.allow_missing, True
     try:
-        return may_salvage(self)
+        ask_for_votes(self, request)
     finally:
-        self._allow_missing = allow
+        self.allow_missing = allow
 
 
 def count_the_unsound(self: Leader) -> int:
@@ -117,6 +117,12 @@ def own_vote_always_counts(self: Ballot) -> bool:
 def own_real_vote_counts(self: Ballot) -> bool:
     """As above, in the real election only: its pre-votes are those of the others."""
     return not self.request.pre_vote or not self._state.recovering
+
+
+@property  # type: ignore[misc]  # it replaces a property
+def every_vote_is_known(self: NodeState) -> bool:
+    """A node whose disk was replaced votes and counts as soon as its log is level."""
+    return True
 
 
 def writable_with_entries_undecided(self: Leader) -> None:
@@ -158,11 +164,12 @@ MUTANTS = (
     Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
     Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
     Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",)),
-    Mutant("salvage without hearing all", Ballot, "_may_salvage", salvage_without_hearing_all, ("R1", "R2", "R6")),
+    Mutant("salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6")),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",)),
-    Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 120),
+    Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 440),
+    Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 400),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",)),
     Mutant("nobody campaigns", Member, "campaign_if_fit", never_campaign, ("R14",)),
 )
