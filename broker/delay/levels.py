@@ -43,6 +43,7 @@ LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
 
 _PROGRESS_KEY = offset_key(names.SCHEDULE_TOPIC, names.DELAY_PROGRESS_GROUP)
 _BATCH = 256
+_UNREAD_MAX = 10_000  # of one level
 _RETRY_SECONDS = 0.5
 _GATHER_SECONDS = 0.2
 _LOOK_SECONDS = 1.0  # how long a level is left alone: the wall clock may be set meanwhile
@@ -93,7 +94,9 @@ class DelayService:
         self._busy: set[int] = set()
         self._next: dict[int, int] = {}  # by level, ahead of the state
         self._untold: dict[int, int] = {}  # of those, what is delivered and not recorded
-        self._untold_batches: list[tuple[int, int]] = []
+        self._untold_batches: list[tuple[int, int, int]] = []  # level, first queue offset, and the one behind
+        self._unread: dict[int, set[int]] = {}  # by level: queue offsets of due messages that cannot be read now
+        self._read_again_s: dict[int, float] = {}
         self._limits: dict[int, deque[tuple[int, float]]] = {}  # by level: messages before this offset wait no longer
         self._recording: asyncio.TimerHandle | None = None
         self._is_leading = False
@@ -131,6 +134,7 @@ class DelayService:
         self._untold.clear()
         self._untold_batches.clear()
         self._limits.clear()
+        self._unread.clear()
         self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
         for index, offset in self._next.items():  # a Java broker's file may be ahead of the log
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
@@ -164,25 +168,72 @@ class DelayService:
         if queue is None or not self._role.writable:
             return
         end = start = max(self._next.get(index, 0), queue.min_offset)
-        drafts: list[QueuedDraft] = []
+        drafts, read = self._read_again(index, queue)
         while end < queue.max_offset and end - start < _BATCH:
-            record = self._waiting(queue, end)
+            try:
+                record = self._waiting(queue, end)
+            except StoreError as error:
+                if not self._pass_over(index, queue, end, error):
+                    break
+                end += 1
+                continue
             if record is not None:
                 wait_s = self._wait_s(index, queue, end, record)
                 if wait_s > 0:
-                    if end == start:
-                        self._look_in(index, min(wait_s, _LOOK_SECONDS))
-                        return
+                    self._look_in(index, min(wait_s, _LOOK_SECONDS))
                     break
-                if self._metadata.is_undecided(record.property_map.get(REAL_TOPIC, "")):
+                if self._is_undecided(record):
                     self._look_in(index, _RETRY_SECONDS)
                     break
                 draft = self._draft(record)
                 drafts += [draft] if draft is not None else []
             end += 1
-        if end > start:
+        if end > start or read:
+            self._cancel_look(index)
             self._busy.add(index)
-            self._append(index, drafts, start, end)
+            self._append(index, drafts, start, end, read)
+        elif self._unread.get(index):
+            self._look_in(index, _RETRY_SECONDS)
+
+    def _cancel_look(self, index: int) -> None:
+        """`_append` looks again when it is done."""
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _is_undecided(self, record: Record) -> bool:
+        return self._metadata.is_undecided(record.property_map.get(REAL_TOPIC, ""))
+
+    def _pass_over(self, index: int, queue: ConsumeQueue, queue_offset: int, error: StoreError) -> bool:
+        """Go on behind a message that is due and that the disk cannot read now; false while it is not due."""
+        unit, unread = queue.unit(queue_offset), self._unread.setdefault(index, set())
+        due = queue.tags_code(unit) if unit is not None else None
+        if (due is not None and due > self._clock_ms()) or len(unread) >= _UNREAD_MAX:
+            self._look_in(index, _RETRY_SECONDS)
+            return False
+        log.error("delayed message at queue offset %d of level %d waits: %s", queue_offset, index + 1, error)
+        unread.add(queue_offset)
+        self._read_again_s[index] = self._loop.time() + _RETRY_SECONDS
+        return True
+
+    def _read_again(self, index: int, queue: ConsumeQueue) -> tuple[list[QueuedDraft], set[int]]:
+        """Drafts of messages that could not be read before, and which offsets need no further look."""
+        drafts: list[QueuedDraft] = []
+        read: set[int] = set()
+        if not self._unread.get(index) or self._loop.time() < self._read_again_s[index]:
+            return drafts, read
+        self._read_again_s[index] = self._loop.time() + _RETRY_SECONDS
+        for queue_offset in sorted(self._unread[index])[:_BATCH]:
+            try:
+                record = self._waiting(queue, queue_offset)
+            except StoreError:
+                break  # it was said, and the next may lie on the same bad place
+            if record is not None and self._is_undecided(record):
+                break
+            draft = self._draft(record) if record is not None else None
+            drafts += [draft] if draft is not None else []
+            read.add(queue_offset)
+        return drafts, read
 
     def _wait_s(self, index: int, queue: ConsumeQueue, queue_offset: int, record: Record) -> float:
         """How long a message still waits.
@@ -199,8 +250,9 @@ class DelayService:
             limits.popleft()
         return min(wait_ms / 1000, limits[0][1] - now) if limits else wait_ms / 1000
 
-    def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int) -> None:
-        token = (index, start)
+    def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int, read: set[int]) -> None:
+        """Put messages of `[start, end)`, and those at the offsets `read`, which are in front of it, into the log."""
+        token = (index, start, end)
 
         def done(is_delivered: bool) -> None:
             self._busy.discard(index)
@@ -209,7 +261,10 @@ class DelayService:
                 self._look_in(index, _RETRY_SECONDS)
                 return
             self.delivered += len(drafts)
-            self._next[index] = self._untold[index] = end
+            self._next[index] = end
+            unread = self._unread.setdefault(index, set())
+            unread -= read
+            self._untold[index] = min(unread, default=end)
             self._untold_batches.append(token)
             if not self._is_leading:
                 self._record()
@@ -223,14 +278,20 @@ class DelayService:
             self._loop.call_soon(done, True)
 
     def _record(self) -> None:
-        """Put what is delivered into the log as progress."""
+        """Put what is delivered into the log as progress.
+
+        Progress stops in front of a message that cannot be read: deliveries behind it stay open, so that the next
+        leader looks for them.
+        """
         if self._recording is not None:
             self._recording.cancel()
             self._recording = None
-        untold, self._untold = self._untold, {}
-        batches, self._untold_batches = self._untold_batches, []
-        if not untold or not self._role.writable:
+        if not self._untold or not self._role.writable:
+            self._untold, self._untold_batches = {}, []
             return
+        untold, self._untold = self._untold, {}
+        batches = [token for token in self._untold_batches if token[2] <= untold.get(token[0], token[1])]
+        self._untold_batches = [token for token in self._untold_batches if token not in batches]
 
         def refused() -> None:
             self._untold = untold | self._untold
