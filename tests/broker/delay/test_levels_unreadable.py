@@ -16,14 +16,14 @@ async def test_the_head_of_a_level_that_cannot_be_read_does_not_hold_up_its_leve
     bad = desk.store.log.max_offset
     for body in (b"unreadable", b"second", b"third"):
         await send(client, body, i="DELAY\x011\x02")
-    store, look_up = desk.store, desk.store.look_up
+    reader, look_up = desk.store.reader, desk.store.reader.look_up
 
     def fails(physical_offset: int) -> memoryview | None:
         if physical_offset == bad:
             raise DiskReadError(Path("commitlog"), physical_offset, "bad sector")
         return look_up(physical_offset)
 
-    monkeypatch.setattr(store, "look_up", fails)
+    monkeypatch.setattr(reader, "look_up", fails)
     await eventually(lambda: len(delivered(desk)) == 2, "what lies behind is delivered")
     await eventually(lambda: not desk.parts.delay.levels._untold, "progress is recorded")
     await desk.stop()
@@ -40,13 +40,12 @@ async def test_it_is_delivered_when_it_can_be_read_again(
 ) -> None:
     await make_topic(client)
     await send(client, b"unreadable", i="DELAY\x011\x02")
-    store = desk.store
 
     def fails(physical_offset: int) -> memoryview | None:
         raise DiskReadError(Path("commitlog"), physical_offset, "bad sector")
 
     with monkeypatch.context() as broken:
-        broken.setattr(store, "look_up", fails)
+        broken.setattr(desk.store.reader, "look_up", fails)
         await eventually(lambda: bool(desk.parts.delay.levels._unread.get(0)), "it was passed over")
         assert delivered(desk) == []
     await eventually(lambda: len(delivered(desk)) == 1)
