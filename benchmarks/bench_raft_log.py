@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dledger.core.messages import AppendRequest
-from dledger.log.commit_checkpoint import Checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.opening import open_log
 from dledger.log.reader import walk_records
@@ -52,7 +52,7 @@ def open_entry_log(directory: Path) -> EntryLog:
         data_file_size=FILE_SIZE,
         index_file_size=5 << 20,
         allocator=None,
-        checkpoint=Checkpoint(),
+        checkpoint=CommitCheckpoint(),
         intact=True,
     )
     return EntryLog(directory, opened, store_host=HOST, term_start=lambda term: term_start_draft(term, "n0", HOST, 1))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dledger.errors import EntryFormatError
-from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import Damage
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
@@ -42,15 +42,15 @@ class Checkpointer:
         self._log = log
         self._commit_index = commit_index
         self._on_failed = on_failed
-        self._written: Checkpoint | None = None
+        self._written: CommitCheckpoint | None = None
         self._is_writing = False
         self._is_full = False
 
-    def picture(self) -> Checkpoint:
+    def picture(self) -> CommitCheckpoint:
         """What would be written now: only what is durable counts."""
         log = self._log
         committed = min(self._commit_index(), log.durable_index)
-        return Checkpoint(committed, log.last_index, log.data.flushed_offset)
+        return CommitCheckpoint(committed, log.last_index, log.data.flushed_offset)
 
     async def write(self) -> None:
         """Write it if something changed since the last time. Without room nothing is written: the next call tries."""
@@ -78,7 +78,7 @@ class Checkpointer:
                 file.unpin()
             self._is_writing = False
 
-    def _write(self, files: list[MappedFile], checkpoint: Checkpoint) -> None:
+    def _write(self, files: list[MappedFile], checkpoint: CommitCheckpoint) -> None:
         """In a thread: the index first, since recovery trusts it up to the checkpoint."""
         for file in files:
             try:

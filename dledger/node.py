@@ -24,7 +24,7 @@ from dledger.core.ready import AppendSpan, ReadResult, Ready, ResetLog, TermStar
 from dledger.core.roles import SoftState
 from dledger.core.settings import RaftSettings
 from dledger.node_status import NodeStatus, status_of
-from dledger.ports import EntryLog, HardStateStore, NodeListener, Transport
+from dledger.ports import EntryStore, HardStateStore, NodeListener, Transport
 from store.errors import AllocationPendingError, DiskFullError, StoreError
 from store.files.disk import NO_ROOM
 from store.replicated_log import StateMachine
@@ -49,7 +49,7 @@ class RaftNode:
         self,
         settings: RaftSettings,
         *,
-        log: EntryLog,
+        log: EntryStore,
         hard_states: HardStateStore,
         transport: Transport,
         machine: StateMachine,

@@ -1,6 +1,6 @@
 """Ports of the Raft node: what it needs of a disk, of a network and of the state machine above.
 
-    RaftNode --append_span, truncate_after, begin_install, request_flush--> EntryLog         disk log | the simulation's
+    RaftNode --append_span, truncate_after, begin_install, request_flush--> EntryStore    disk log | the simulation's
              --save--> HardStateStore --done--> RaftNode
              --send--> Transport --on_message, on_peer_lost, on_peer_joined--> RaftNode
              --snapshot, restore--> store.replicated_log.StateMachine
@@ -16,7 +16,7 @@ from dledger.core.messages import HardState, Message, Span, TermRun
 from dledger.core.roles import SoftState
 
 
-class EntryLog(Protocol):
+class EntryStore(Protocol):
     """Entries `first_index .. last_index` (both included; `last_index` is `first_index - 1` when empty).
 
     Appends are visible at once and durable later. `generation` rises with each `truncate_after` and install, so that

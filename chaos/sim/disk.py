@@ -184,7 +184,7 @@ class SimDisk:
 
 
 class SimLog:
-    """`dledger.ports.EntryLog` on a `SimDisk`: one process's view.
+    """`dledger.ports.EntryStore` on a `SimDisk`: one process's view.
 
     `on_append(index)` is told of every entry written, `on_truncate(last_index)` before anything is dropped.
     """

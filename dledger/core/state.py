@@ -14,7 +14,7 @@ from dledger.core.terms import TermRuns
 
 
 class LogSource(Protocol):
-    """The part of `dledger.ports.EntryLog` that the core reads; it writes through `Ready.writes` only."""
+    """The part of `dledger.ports.EntryStore` that the core reads; it writes through `Ready.writes` only."""
 
     @property
     def first_index(self) -> int: ...

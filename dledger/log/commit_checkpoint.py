@@ -20,7 +20,7 @@ NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CommitCheckpoint:
     """What a node knew of itself; -1 where it knew nothing.
 
     Attributes:
@@ -39,7 +39,7 @@ class Checkpoint:
         return self.committed_index != NONE and self.durable_position == NONE
 
 
-def load_checkpoint(directory: Path) -> Checkpoint:
+def load_checkpoint(directory: Path) -> CommitCheckpoint:
     """Read `directory/checkpoint`; all -1 when there is none.
 
     Raises:
@@ -49,12 +49,12 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     try:
         text = path.read_text("ascii")
     except FileNotFoundError:
-        return Checkpoint()
+        return CommitCheckpoint()
     except UnicodeDecodeError as error:
         raise StoreFormatError(path, f"not text: {error}") from error
     try:
         values = parse_properties(text)
-        return Checkpoint(
+        return CommitCheckpoint(
             committed_index=int(values.get("committedIndex", NONE)),
             end_index=int(values.get("endIndex", NONE)),
             durable_position=int(values.get("durablePosition", NONE)),
@@ -63,7 +63,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         raise StoreFormatError(path, str(error)) from error
 
 
-def save_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+def save_checkpoint(directory: Path, checkpoint: CommitCheckpoint) -> None:
     """Replace `directory/checkpoint`; durable on return. Blocks on the disk: call it from the background thread.
 
     Raises:

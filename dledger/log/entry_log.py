@@ -47,7 +47,7 @@ class TakenFiles:
 
 
 class EntryLog:
-    """`dledger.ports.EntryLog` on disk.
+    """`dledger.ports.EntryStore` on disk.
 
     Args:
         directory: the node's Raft directory, where `start` is kept.

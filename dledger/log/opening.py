@@ -5,24 +5,22 @@
 Blocks on the disk: call it before the loop serves, or from a thread.
 """
 
-import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dledger.core.messages import NO_TERM, TermRun
-from dledger.log.commit_checkpoint import Checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, EntryHeader, body_fault, header_fault, read_header
 from dledger.log.recovery import LogScan, Recovered
 from dledger.log.start_file import EMPTY_LOG, LogStart, load_start
 from dledger.log.unit_index import UnitIndex
-from store.errors import DiskFailedError, DiskReadError, StoreFormatError
+from store.errors import DiskFailedError, StoreFormatError
 from store.files.allocator import FileAllocator
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.mapping_limit import Mappings
 
 _JAVA_FILES_BACK = 3
-_REWRITE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ def open_log(
     data_file_size: int,
     index_file_size: int,
     allocator: FileAllocator | None,
-    checkpoint: Checkpoint,
+    checkpoint: CommitCheckpoint,
     intact: bool,
     records: bool = True,
 ) -> OpenedLog:
@@ -91,7 +89,7 @@ def open_log(
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
     if not checkpoint.is_java_s:
-        _rewrite(data, begin.position if checkpoint.durable_position < 0 else checkpoint.durable_position)
+        data.rewrite(begin.position if checkpoint.durable_position < 0 else checkpoint.durable_position)
     _sync(data, start.start_position if checkpoint.durable_position < 0 else begin.position)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]
@@ -134,7 +132,7 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
     return LogStart(header.entry_index, file.start_offset, NO_TERM)
 
 
-def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: Checkpoint) -> _Begin:
+def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint) -> _Begin:
     """The committed entry of our own checkpoint if it is whole, else the start of the third last file that is."""
     if checkpoint.durable_position >= 0 and checkpoint.committed_index >= start.first_index:
         unit = units.find(checkpoint.committed_index)
@@ -188,33 +186,6 @@ def _term_runs(units: UnitIndex, first_index: int, end_index: int) -> list[TermR
                 high = middle
         at = low
     return runs
-
-
-def _rewrite(queue: MappedFileQueue, durable_position: int) -> None:
-    """Write once more what lies behind `durable_position`, so that the sync that follows really writes it.
-
-    A sync that failed in an earlier process may have left pages in the page cache that count as clean and never reached
-    the disk; the next sync of them reports success and writes nothing. Pages that cannot be read are left alone.
-
-    Raises:
-        DiskFullError, DiskFailedError: the disk refused.
-    """
-    for file in queue.unflushed(durable_position, queue.max_offset):
-        for start in range(max(durable_position - file.start_offset, 0), file.write_position, _REWRITE_BYTES):
-            end = min(start + _REWRITE_BYTES, file.write_position)
-            if not _rewrite_range(file, start, end):
-                for page in range(start, end, mmap.PAGESIZE):
-                    _rewrite_range(file, page, min(page + mmap.PAGESIZE, end))
-
-
-def _rewrite_range(file: MappedFile, start: int, end: int) -> bool:
-    """Whether the bytes of `[start, end)` could be read and were written again."""
-    try:
-        file.ensure_readable(start, end)
-    except DiskReadError:
-        return False
-    file.write_over(start, memoryview(bytes(file.view[start:end])))
-    return True
 
 
 def _sync(queue: MappedFileQueue, offset: int) -> None:

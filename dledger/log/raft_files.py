@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dledger.config import RaftConfig
 from dledger.core.messages import NO_TERM
-from dledger.log.commit_checkpoint import Checkpoint, load_checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint, load_checkpoint
 from dledger.log.hard_state import read_hard_state, settle_hard_state
 from dledger.log.identity import Identity, KnownPeers, PreviousStop, RunningMarker, make_directory, open_identity
 from dledger.log.membership import note_members
@@ -29,7 +29,7 @@ class RaftFiles:
     identity: Identity
     known_peers: KnownPeers
     marker: RunningMarker
-    checkpoint: Checkpoint
+    checkpoint: CommitCheckpoint
     opened: OpenedLog
     allocator: FileAllocator
     doubt: str | None
@@ -86,12 +86,12 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
         raise
 
 
-def _checkpoint(directory: Path) -> Checkpoint:
+def _checkpoint(directory: Path) -> CommitCheckpoint:
     try:
         return load_checkpoint(directory)
     except StoreFormatError as error:
         _log.warning("%s; the committed index will be learned from the leader", error)
-        return Checkpoint()
+        return CommitCheckpoint()
 
 
 def _doubt(marker: RunningMarker, opened: OpenedLog, *, is_foreign: bool) -> str | None:

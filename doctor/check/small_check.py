@@ -5,8 +5,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from dledger.log.commit_checkpoint import NONE, load_checkpoint
-from dledger.log.commit_checkpoint import Checkpoint as RaftCheckpoint
+from dledger.log.commit_checkpoint import NONE, CommitCheckpoint, load_checkpoint
 from dledger.log.hard_state import read_hard_state
 from doctor.check.findings import Findings
 from doctor.read.directory import StoreLayout
@@ -142,7 +141,7 @@ def _check_committed(layout: StoreLayout, folder: Path, facts: LogFacts, finding
         findings.notes.append(f"{count} entries behind the committed one, {found.committed_index}")
 
 
-def raft_checkpoint(folder: Path) -> RaftCheckpoint | None:
+def raft_checkpoint(folder: Path) -> CommitCheckpoint | None:
     """DLedger's checkpoint; None when it is not there or unreadable."""
     try:
         return load_checkpoint(folder) if (folder / "checkpoint").exists() else None

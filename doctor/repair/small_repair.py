@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dledger.core.messages import HardState
-from dledger.log.commit_checkpoint import Checkpoint as RaftCheckpoint
-from dledger.log.commit_checkpoint import save_checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.small_file import write_durably
 from doctor.check.small_check import LogFacts, json_fault, raft_checkpoint
@@ -72,7 +71,7 @@ def _repair_raft(folder: Path, facts: LogFacts) -> list[str]:
     if facts.last_index >= 0 or found is not None:
         committed = min(found.committed_index, facts.last_index) if found is not None else -1
         position = min(found.durable_position, facts.max_offset) if found is not None else -1
-        save_checkpoint(folder, RaftCheckpoint(committed, facts.last_index, position))
+        save_checkpoint(folder, CommitCheckpoint(committed, facts.last_index, position))
     if found is None and facts.last_index >= 0:
         said.append("which entries are committed is not known: shown again when the group commits a new one")
     if is_short:

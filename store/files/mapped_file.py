@@ -18,6 +18,7 @@ import mmap
 import os
 from pathlib import Path
 
+from store.errors import DiskReadError
 from store.files.disk import (
     FILE_NAME_DIGITS,
     allocate,
@@ -110,6 +111,19 @@ class MappedFile(FileMapping):
     def write_over(self, position: int, data: memoryview) -> None:
         """Replace bytes that were written before. Raises as `write`; a part of it may be written then."""
         write_at(self._descriptor(), self.path, data, position)
+
+    def rewrite(self, start: int, end: int) -> bool:
+        """Write the bytes of `[start, end)` once more; False, and nothing is written, where the disk cannot read them.
+
+        Raises:
+            DiskFullError, DiskFailedError: the disk refused.
+        """
+        try:
+            self.ensure_readable(start, end)
+        except DiskReadError:
+            return False
+        self.write_over(start, memoryview(bytes(self.view[start:end])))
+        return True
 
     def fill(self) -> None:
         """The file takes no more: count what was not written as written."""

@@ -11,6 +11,7 @@ is not believed after it.
 Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
 """
 
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from store.files.log_files import find_log_files
 from store.files.log_span import LogSpan, Read
 from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.files.mapping_limit import Mappings
+
+_REWRITE_BYTES = 1 << 20
 
 
 class MappedFileQueue:
@@ -225,6 +228,23 @@ class MappedFileQueue:
             return []
         first = max((start - files[0].start_offset) // self.file_size, 0)
         return [file for file in files[first:] if file.start_offset < end]
+
+    def rewrite(self, durable_offset: int) -> None:
+        """Write once more what lies behind `durable_offset`, so that the next sync really writes it; for recovery.
+
+        A sync that failed in an earlier process may have left pages in the page cache that count as clean and never
+        reached the disk; the next sync of them reports success and writes nothing. Pages that cannot be read are left
+        alone.
+
+        Raises:
+            DiskFullError, DiskFailedError: the disk refused.
+        """
+        for file in self.unflushed(durable_offset, self.max_offset):
+            for start in range(max(durable_offset - file.start_offset, 0), file.write_position, _REWRITE_BYTES):
+                end = min(start + _REWRITE_BYTES, file.write_position)
+                if not file.rewrite(start, end):
+                    for page in range(start, end, mmap.PAGESIZE):
+                        file.rewrite(page, min(page + mmap.PAGESIZE, end))
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at or past `offset`; what was there reads as zeros.

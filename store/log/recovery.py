@@ -86,6 +86,8 @@ def recover_log(queue: MappedFileQueue, checkpoint: StoreCheckpoint, *, clean: b
     _look_behind(queue, scan.end_offset, clean=clean)
     _leave_blank(queue, scan.end_offset)
     queue.truncate_to(scan.end_offset)
+    if not clean:
+        queue.rewrite(start)
     for file in queue.unflushed(start, queue.max_offset + 1):
         try:
             file.sync()

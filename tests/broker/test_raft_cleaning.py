@@ -1,11 +1,14 @@
 """A Raft group that cleans its logs while a member is away: tables, queue numbers and messages are whole again."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.state.files import load_state
+from broker.state.saver import StateSaver
 from dledger.config import PeerAddress
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.record import decode_records
@@ -122,6 +125,71 @@ async def test_a_member_that_was_away_while_logs_were_cleaned_is_given_what_is_l
         sent = await group.ask_leader(RequestCode.SEND_BATCH_MESSAGE, batch_fields, BATCH)
         assert sent.ext["queueOffset"] == "2"
         await group.everywhere(lambda broker: broker.parts.context.store.queues.get("B", 0).max_offset == 4)
+    finally:
+        await group.client.close()
+        for broker in group.brokers:
+            await broker.close()
+
+
+@pytest.mark.parametrize("are_written", [False, True], ids=["tables-not-written", "tables-written"])
+async def test_a_member_that_dies_inside_an_install_gets_the_leaders_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, are_written: bool
+) -> None:
+    ports = free_ports(3)
+    peers = tuple(PeerAddress(f"n{n}", "127.0.0.1", port) for n, port in enumerate(ports))
+    configs = {peer.node_id: config_of(tmp_path, peer.node_id, peers) for peer in peers}
+    brokers = {node_id: Broker(config) for node_id, config in configs.items()}
+    group = Group(list(brokers.values()), RemotingClient())
+    image, install = tmp_path / "image", StateSaver.install
+    try:
+        for broker in group.brokers:
+            await broker.start()
+        await group.led()
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T"))
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g"}')
+        await fill(group, 3)
+        await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="1"))
+        await group.everywhere(lambda broker: broker.parts.context.state.offsets.get("T@g") == {0: 1})
+        away = group.followers[0]
+        away_id = next(node_id for node_id, broker in brokers.items() if broker is away)
+        group.brokers.remove(away)
+        await away.close()
+        await group.ask_leader(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("LATER"))
+        await group.ask_leader(RequestCode.UPDATE_CONSUMER_OFFSET, key(commitOffset="3"))
+        await fill(group, 60)
+        for broker in group.brokers:
+            await clean(group, broker)
+
+        def copied(saver: StateSaver) -> None:
+            if are_written:
+                install(saver)
+            if not image.exists():
+                shutil.copytree(tmp_path / away_id, image)  # what a kill leaves here
+            install(saver)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StateSaver, "install", copied)
+            back = Broker(configs[away_id])
+            await back.start()
+            await eventually(lambda: back.parts.context.store.queues.get("T", 0).max_offset == 63, "caught up")
+            await back.close()
+        assert load_state(tmp_path / away_id / "config").offsets.get("T@g") == {0: 3}
+        shutil.rmtree(tmp_path / away_id)
+        (image / "lock").unlink(missing_ok=True)
+        image.rename(tmp_path / away_id)
+        back = Broker(configs[away_id])
+        group.brokers.append(back)
+        await back.start()
+        leader = group.leader
+        ends = [broker.parts.context.store for broker in (leader, back)]
+        await eventually(lambda: ends[0].dispatched_offset == ends[1].dispatched_offset, "caught up again")
+        state = back.parts.context.state
+        assert state.offsets.get("T@g") == {0: 3}
+        assert "LATER" in state.topics
+        queues = [store.queues.get("T", 0) for store in ends]
+        assert [(queue.min_offset, queue.max_offset) for queue in queues[:1]] == [
+            (queue.min_offset, queue.max_offset) for queue in queues[1:]
+        ]
     finally:
         await group.client.close()
         for broker in group.brokers:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dledger.core.messages import Span, TermRun
 from dledger.errors import EntryFormatError
-from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.entry import HEADER_SIZE
 from dledger.log.entry_batches import EntryBatches
 from dledger.log.entry_log import EntryLog
@@ -344,7 +344,7 @@ def test_the_scan_starts_at_the_checkpoint_and_older_rot_is_found_when_read(
     log = entry_log()
     fill(log, 40)
     position, _, _ = log.units[3]
-    save_checkpoint(tmp_path / "log", Checkpoint(30, 39, log.max_position))
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(30, 39, log.max_position))
     log.close()
     path = tmp_path / "log" / "data" / f"{0:020d}"
     raw = bytearray(path.read_bytes())
@@ -366,7 +366,7 @@ def test_the_scrub_finds_rot_and_a_copy_repairs_it(entry_log: LogOpener, tmp_pat
     fill(log, 40)
     replicate(log, twin)
     position, _, _ = log.units[5]
-    save_checkpoint(tmp_path / "log", Checkpoint(39, 39, log.max_position))
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(39, 39, log.max_position))
     log.close()
     path = tmp_path / "log" / "data" / f"{0:020d}"
     raw = bytearray(path.read_bytes())
@@ -399,7 +399,7 @@ def test_a_bad_committed_entry_blocks_what_follows_it_until_it_is_repaired(
     fill(log, 12)
     replicate(log, twin)
     position, size, _ = log.units[5]
-    save_checkpoint(tmp_path / "log", Checkpoint(8, 11, -1))
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(8, 11, -1))
     log.close()
     path = tmp_path / "log" / "data" / f"{0:020d}"
     raw = bytearray(path.read_bytes())

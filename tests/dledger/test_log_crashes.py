@@ -1,12 +1,11 @@
 """The entry log after a crash at a bad moment: between two writes, or behind a sync that failed."""
 
-import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from dledger.log.commit_checkpoint import Checkpoint, save_checkpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint, save_checkpoint
 from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, encode_entry
 from dledger.log.entry_log import EntryLog
 from ledgermq.message.record import write_draft
@@ -14,6 +13,7 @@ from store.errors import DiskFullError
 from store.files.mapped_file import MappedFile
 from tests.dledger.conftest import STORE_HOST, LogOpener, make_draft
 from tests.dledger.test_log import bodies_of, copied, fill, replicate
+from tests.page_cache import PageCache
 
 FILE_SIZE = 4096
 
@@ -66,41 +66,6 @@ def test_a_span_that_the_next_file_refuses_leaves_no_filler(
     assert bodies_of(follower) == bodies_of(leader)
 
 
-class PageCache:
-    """What of the files below a directory is on the disk, of what was written by `os.pwrite`.
-
-    A sync that fails marks the pages clean all the same, as Linux does: the next one has nothing to write.
-    """
-
-    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
-        self._directory = directory
-        self._dirty: dict[str, set[int]] = {}
-        self.lost: dict[str, set[int]] = {}
-        self.is_failing = False
-        self._pwrite, self._fdatasync = os.pwrite, os.fdatasync
-        patch.setattr("os.pwrite", self.pwrite)
-        patch.setattr("os.fdatasync", self.fdatasync)
-
-    def pwrite(self, descriptor: int, data: bytes, position: int) -> int:
-        written = self._pwrite(descriptor, data, position)
-        self._of(self._dirty, descriptor).update(range(position, position + written))
-        return written
-
-    def fdatasync(self, descriptor: int) -> None:
-        dirty, lost = self._of(self._dirty, descriptor), self._of(self.lost, descriptor)
-        if self.is_failing:
-            lost |= dirty
-            dirty.clear()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        lost -= dirty
-        dirty.clear()
-        self._fdatasync(descriptor)
-
-    def _of(self, table: dict[str, set[int]], descriptor: int) -> set[int]:
-        name = Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(self._directory)
-        return table.setdefault(str(name), set())
-
-
 @pytest.mark.parametrize(("has_checkpoint", "file_size"), [(False, 1 << 16), (True, 4096)])
 def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
     entry_log: LogOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_checkpoint: bool, file_size: int
@@ -111,7 +76,7 @@ def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
     if has_checkpoint:
         for file in log.data.files:
             file.sync()
-        save_checkpoint(tmp_path / "log", Checkpoint(10, log.last_index, log.max_position))
+        save_checkpoint(tmp_path / "log", CommitCheckpoint(10, log.last_index, log.max_position))
     fill(log, 20)
     cache.is_failing = True
     for file in log.data.files:

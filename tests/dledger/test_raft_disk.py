@@ -15,10 +15,11 @@ from dledger.core.messages import HardState
 from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt
-from tests.dledger.conftest import MemoryMachine, RaftCluster, until
+from tests.dledger.conftest import MemoryMachine, RaftCluster, make_draft, until
 
 Make = Callable[..., RaftCluster]
 STATE = b"topics, groups, offsets"
@@ -302,3 +303,30 @@ async def test_a_member_whose_disk_failed_does_not_fill_the_leader_s_disk(raft_c
     assert log.trim(sealed) == 0  # it may be slow only
     await until(lambda: log.trim(sealed) == sealed, "old files deleted")
     assert failed in log._peers.joined
+
+
+async def test_a_slow_allocation_holds_the_loop_for_less_than_the_lease(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    log, term = cluster.logs[leader], cluster.logs[leader].status().soft.term
+    fallocate, released = os.posix_fallocate, threading.Event()
+
+    def slow(descriptor: int, start: int, size: int) -> None:
+        released.wait(10)
+        fallocate(descriptor, start, size)
+
+    monkeypatch.setattr("os.posix_fallocate", slow)
+    try:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(Refusal) as refused:
+            log.append([make_draft(bytes(4000)) for _ in range(16)], lambda answer: None)
+        assert refused.value.cause is Cause.BUSY
+        assert loop.time() - began < cluster.config(leader).election_min_ms / 1000
+    finally:
+        released.set()
+    assert isinstance(await cluster.append(leader, b"goes on"), AppendReceipt)
+    assert cluster.logs[leader].status().soft.term == term

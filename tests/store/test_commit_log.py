@@ -20,6 +20,7 @@ from store.files.mapped_file import file_name
 from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogState
+from tests.page_cache import PageCache
 from tests.store.support import HOST, Outcomes, eventually, fast_directory, make_draft
 from tests.store.test_flusher import Disk
 from tests.store.test_mapped_file import refuse_allocation
@@ -446,3 +447,30 @@ async def test_a_file_of_another_length_is_refused_by_name(tmp_path: Path) -> No
     (tmp_path / file_name(0)).write_bytes(bytes(SIZE - 1))
     with pytest.raises(StoreFormatError, match=f"{file_name(0)}: is {SIZE - 1} bytes long"):
         make_log(tmp_path, recover=False).recover(StoreCheckpoint(), clean=True)
+
+
+async def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = PageCache(tmp_path, monkeypatch)
+    log = make_log(tmp_path)
+    queue = log.local.queue
+    log.append(sizes(1000, 1000), Outcomes())
+    durable = log.max_offset
+    for file in queue.files:
+        file.sync()
+    log.append(sizes(*[1000] * 10), Outcomes())
+    end = log.max_offset
+    cache.is_failing = True
+    for file in queue.files:
+        with pytest.raises(OSError, match="Input/output"):
+            file.sync()
+    await log.close()
+    cache.is_failing = False
+    assert any(cache.lost.values())
+    again = make_log(tmp_path, recover=False)
+    again.recover(StoreCheckpoint(progress=Progress(durable, durable, 0)), clean=False)
+    again.start()
+    assert again.flushed_offset == again.max_offset == end
+    assert not any(cache.lost.values())
+    await again.close()

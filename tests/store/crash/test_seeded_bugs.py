@@ -14,7 +14,7 @@ from chaos.crash.campaign import Effort, run_seeds
 from chaos.crash.errors import DisagreeError, Finding, InventedError, LostError, RefusedError
 from chaos.crash.modes import MODES
 from dledger.background import Checkpointer as RaftCheckpointer
-from dledger.log.commit_checkpoint import Checkpoint as CommitCheckpoint
+from dledger.log.commit_checkpoint import CommitCheckpoint
 from dledger.log.entry_log import EntryLog
 from dledger.log.recovery import LogScan, Recovered
 from dledger.log.start_file import LogStart, save_start
