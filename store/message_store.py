@@ -14,7 +14,6 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (putMessage, ReputM
 import asyncio
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -35,6 +34,7 @@ from store.queues.queue_reader import ColdLimits
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 from store.store_listener import StoreListener
+from store.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from store.cleaning.cleaner import Cleaner
@@ -360,11 +360,11 @@ class MessageStore:
 
     def _dispatch_walk(self, end_offset: int) -> bool:
         """Dispatch from the log itself for one slice; answer whether it came to `end_offset`."""
-        deadline = time.monotonic() + SLICE_S
+        time_slice = TimeSlice(SLICE_S)
         find = self.queues.by_key.get
         touched = self._touched
         for count, (physical_offset, record) in enumerate(self.log.walk(self.dispatched_offset, end_offset)):
-            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
+            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time_slice.is_over():
                 return False
             size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)
             if not sys_flag & TRANSACTION_PREPARED:

@@ -1,17 +1,17 @@
-"""A bounded piece of the loop's time for work that can go on later.
+"""Time slice: a bounded piece of the loop's time for work that can go on later.
 
-By the thread's CPU time, so that a machine that is busy elsewhere cuts nothing short. It costs a system call, and is
-asked for only when the wall clock says that the time may be over.
+It is measured in CPU time of the thread, so that a busy machine does not cut the work short. Reading that clock is a
+system call; it is done only when the wall clock says that the slice may be over.
 """
 
 import time
 
 
 class TimeSlice:
-    """Begins when it is made.
+    """One slice; it begins when it is made.
 
     Args:
-        seconds: how much CPU time it is.
+        seconds: CPU time of the calling thread; infinity for a slice that never ends.
     """
 
     __slots__ = ("_cpu_end", "_wall_end")
@@ -21,7 +21,7 @@ class TimeSlice:
         self._wall_end = time.monotonic() + seconds
 
     def is_over(self) -> bool:
-        """To be asked as often as one likes."""
+        """Whether the time is used up; cheap, to be asked after each step."""
         now = time.monotonic()
         if now <= self._wall_end:
             return False

@@ -15,7 +15,6 @@ import asyncio
 import enum
 import logging
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
@@ -29,6 +28,7 @@ from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
 from store.replicated_log import PLACED, AppendReceipt, ReplicatedLog
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -209,10 +209,10 @@ class Deliveries:
     def _slice(self, run: int, spans: deque[tuple[int, int]], then: Callable[[], None]) -> None:
         if run != self._run:
             return
-        deadline = time.monotonic() + _SLICE_S
+        time_slice = TimeSlice(_SLICE_S)
         try:
             while spans:
-                if not self._look_until(spans, deadline):
+                if not self._look_until(spans, time_slice):
                     self._loop.call_soon(self._slice, run, spans, then)
                     return
                 spans.popleft()
@@ -224,12 +224,12 @@ class Deliveries:
             return
         then()
 
-    def _look_until(self, spans: deque[tuple[int, int]], deadline: float) -> bool:
-        """Look through the first span, or its beginning; false when the deadline came first."""
+    def _look_until(self, spans: deque[tuple[int, int]], time_slice: TimeSlice) -> bool:
+        """Look through the first span, or its beginning; false when the slice was over first."""
         start, end = spans[0]
         for count, (position, record) in enumerate(self._log.walk(start, end)):
             spans[0] = position, end
-            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time.monotonic() > deadline:
+            if count % _SLICE_CHECK_RECORDS == _SLICE_CHECK_RECORDS - 1 and time_slice.is_over():
                 return False
             self._look(record)
         return True

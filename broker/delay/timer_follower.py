@@ -7,7 +7,6 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (enqueue), 5.3.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,6 +15,7 @@ from broker.counting.events import Events
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
+from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import TimerUnit
 from store.timer.timer_message import TIMER_TOPIC, TimerMessage, parse_timer
@@ -97,7 +97,7 @@ class TimerFollower:
         queue = self.queue()
         if queue is None or self._is_pausing or self._config.timer_stop_enqueue:
             return
-        deadline = time.monotonic() + _SLICE_S
+        time_slice = TimeSlice(_SLICE_S)
         offset = self._index.queue_offset = max(self._index.queue_offset, queue.min_offset)
         while offset < queue.max_offset:
             try:
@@ -110,7 +110,7 @@ class TimerFollower:
                 return
             self._error = None
             offset = self._index.queue_offset = offset + 1
-            if offset % _SLICE_CHECK == 0 and time.monotonic() > deadline:
+            if offset % _SLICE_CHECK == 0 and time_slice.is_over():
                 self._follow_later(0)
                 return
 

@@ -12,7 +12,6 @@ upstream when its second is over; and once, upstream again after a change of lea
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -27,6 +26,7 @@ from broker.state.tables import TIMER_PROGRESS_KEY, ReplicatedState
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
+from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
 from store.timer.timer_message import TimerMessage, parse_timer
@@ -244,7 +244,7 @@ class TimerService:
         """Take timers that came behind the progress into slots that it calls delivered, in slices; then lead."""
         if run != self._run:
             return
-        deadline, queue = time.monotonic() + _SLICE_S, self.follower.queue()
+        time_slice, queue = TimeSlice(_SLICE_S), self.follower.queue()
         if queue is not None:
             offset = max(offset, queue.min_offset)
             while offset < min(self.index.queue_offset, queue.max_offset):
@@ -257,7 +257,7 @@ class TimerService:
                 if timer is not None and self.index.slot_of(timer)[0] < self.index.read_ms:
                     self._add(DueTimer(timer, LATE, _NEVER_ENQUEUED, MAGIC_DEFAULT))
                 offset += 1
-                if offset % _SLICE_CHECK == 0 and time.monotonic() > deadline:
+                if offset % _SLICE_CHECK == 0 and time_slice.is_over():
                     self._loop.call_soon(self._add_late, run, offset)
                     return
         self._is_leading = True
@@ -300,7 +300,7 @@ class TimerService:
             self._wake_at_next()
 
     def _load(self) -> None:
-        deadline = time.monotonic() + _SLICE_S
+        time_slice = TimeSlice(_SLICE_S)
         if self.index.is_empty:
             self._due.loaded_ms = max(self._due.loaded_ms, self._floor(self._clock_ms()))
         while self._due.loaded_ms <= self._clock_ms() + _LEAD_MS and len(self._due) < _LOADED_MAX:
@@ -309,11 +309,11 @@ class TimerService:
                 self._due.loaded_ms = self.index.skip_empty(self._due.loaded_ms, last_ms)
                 self._loading = self._load_slot(self._due.loaded_ms)
             for _ in self._loading:
-                if time.monotonic() > deadline:
+                if time_slice.is_over():
                     return
             self._loading = None
             self._due.loaded_ms += self.index.precision_ms
-            if time.monotonic() > deadline:
+            if time_slice.is_over():
                 return
 
     def _load_slot(self, slot_ms: int) -> Iterator[None]:

@@ -14,7 +14,6 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 import asyncio
 import contextlib
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -37,6 +36,7 @@ from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import PLACED, AppendReceipt
+from store.time_slice import TimeSlice
 from store.timer.metrics import TopicCounts
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class TransactionService:
         if run != self._run:
             return
         try:
-            is_loaded = self._topics.follow(time.monotonic() + _SLICE_S)
+            is_loaded = self._topics.follow(TimeSlice(_SLICE_S))
         except Refusal as refusal:
             log.error("transactions are not loaded yet: %s", refusal.remark)
             self._loop.call_later(_RETRY_SECONDS, self._load, run)
@@ -286,7 +286,7 @@ class TransactionService:
         self._check_later(self._config.transaction_check_interval_ms / 1000)
 
     def _check_some(self, run: int, halves: deque[Half]) -> None:
-        deadline = time.monotonic() + _SLICE_S
+        time_slice = TimeSlice(_SLICE_S)
         while halves and run == self._run:
             half = halves.popleft()
             if half.queue_offset not in self._busy and self._topics.table.is_open(half):
@@ -294,7 +294,7 @@ class TransactionService:
                     self._look_at(half)
                 except Refusal as refusal:
                     log.error("transaction %s is looked at again: %s", half.unique_key, refusal.remark)
-            if time.monotonic() > deadline:
+            if time_slice.is_over():
                 self._loop.call_soon(self._check_some, run, halves)
                 return
         if run == self._run:

@@ -4,7 +4,6 @@ half topic --> added, or in the place of its earlier copy        op topic --> th
 """
 
 import logging
-import time
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
@@ -16,6 +15,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ class TransactionTopics:
             min(op_start, op_queue.max_offset if op_queue is not None else 0),
         )
 
-    def follow(self, deadline: float | None) -> bool:
-        """Read both topics on; False when the deadline, of the monotonic clock, came first.
+    def follow(self, time_slice: TimeSlice | None) -> bool:
+        """Read both topics on; False when the slice was over first.
 
         Raises:
             Refusal: DISK_FAILED, a record cannot be read now; what came before it is in the table.
@@ -68,14 +68,14 @@ class TransactionTopics:
             position = max(table.half_end, halves.min_offset)
             self._take_half(self._record_at(halves, position))
             table.half_end = position + 1
-            if deadline is not None and time.monotonic() > deadline:
+            if time_slice is not None and time_slice.is_over():
                 return False
         while ops is not None and table.op_end < ops.max_offset:
             position = max(table.op_end, ops.min_offset)
             record = self._record_at(ops, position)
             for half in table.end_all(position, record.body if record is not None else b""):
                 self._on_ended(half)
-            if deadline is not None and time.monotonic() > deadline:
+            if time_slice is not None and time_slice.is_over():
                 return False
         return True
 

@@ -23,6 +23,7 @@ from store.errors import StoreError
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_file import QueueFile
 from store.store_listener import FollowedStore
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class Cleaner:
         if min_offset <= self._cleaned_to:
             return
         failed = 0
-        deadline = time.monotonic() + SLICE_S
+        time_slice = TimeSlice(SLICE_S)
         for queue in list(self._store.queues):
             try:
                 doomed = self._forget(queue, min_offset)
@@ -132,11 +133,11 @@ class Cleaner:
             if doomed:
                 await asyncio.to_thread(_delete, doomed)
                 await asyncio.sleep(self.config.queue_pause_ms / 1000)
-            elif time.monotonic() > deadline:
+            elif time_slice.is_over():
                 await asyncio.sleep(0)
             else:
                 continue
-            deadline = time.monotonic() + SLICE_S
+            time_slice = TimeSlice(SLICE_S)
         for follower in self.followers:
             follower(min_offset)
         self._cleaned_to = self._cleaned_to if failed else min_offset

@@ -12,7 +12,6 @@ Source: apache/rocketmq `store/.../kv/CompactionLog.java` (asyncPutMessage, getM
 import enum
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from store.errors import RecordTooLargeError, RecordUnavailableError, StoreForma
 from store.files.mapped_file import file_name
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.queues.queue_reader import GetResult, GetStatus, TagsFilter
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -101,14 +101,14 @@ class CompactionLog:
 
     # ---- copying
 
-    def copy(self, queue: ConsumeQueue, source: RecordReader, durable_offset: int, deadline: float) -> Copied:
+    def copy(self, queue: ConsumeQueue, source: RecordReader, durable_offset: int, time_slice: TimeSlice) -> Copied:
         """Copy messages that the queue has and this has not.
 
         Args:
             queue: whose messages these are.
             source: where the records are.
             durable_offset: physical offset in `source` up to which they are on disk.
-            deadline: on the monotonic clock.
+            time_slice: when to stop; one message is copied at least.
 
         Raises:
             StoreError: the next message is not copied; a later try may succeed.
@@ -121,7 +121,7 @@ class CompactionLog:
                 if not self._copy_one(source, physical_offset, size, code, queue_offset):
                     return Copied.SEGMENT_NOT_DURABLE
             self.end_offset = queue_offset + 1
-            if time.monotonic() > deadline:
+            if time_slice.is_over():
                 return Copied.OUT_OF_TIME
         return Copied.ALL
 

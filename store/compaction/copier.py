@@ -7,7 +7,6 @@ not durable yet: looked at again soon     the disk is full: again in a second
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
@@ -18,6 +17,7 @@ from store.compaction.segment import Segment
 from store.errors import RecordUnavailableError, StoreError
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 from store.replicated_log import ReplicatedLog
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -124,21 +124,21 @@ class Copier:
     def _copy(self) -> None:
         """One slice: each queue in its turn."""
         self._is_copying = False
-        deadline = time.monotonic() + SLICE_S
+        time_slice = TimeSlice(SLICE_S)
         delay_s = _RETRY_S
         for compaction_log, queue in list(self._to_copy.items()):
-            delay_s = min(delay_s, self._copy_from(compaction_log, queue, deadline))
-            if time.monotonic() > deadline:
+            delay_s = min(delay_s, self._copy_from(compaction_log, queue, time_slice))
+            if time_slice.is_over():
                 delay_s = 0.0
                 break
         if self._to_copy:
             self._copy_soon(delay_s)
 
-    def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, deadline: float) -> float:
+    def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, time_slice: TimeSlice) -> float:
         """Copy one queue's; answer the seconds after which to go on with it, if it is still to be copied."""
         try:
             source = self._last_records or self._source
-            copied = compaction_log.copy(queue, source, self._durable_offset(), deadline)
+            copied = compaction_log.copy(queue, source, self._durable_offset(), time_slice)
         except _FAULTS as error:
             if compaction_log.fault is None:
                 log.error("%s: copying stands: %s", compaction_log, error)

@@ -12,7 +12,6 @@ Source: apache/rocketmq `store/.../index/IndexService.java`, `DefaultFollowedSto
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future
@@ -31,6 +30,7 @@ from store.log.queued_draft import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogState
 from store.store_listener import FollowedStore
+from store.time_slice import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ class IndexService:
         return (records_batch(records) if records else None), behind
 
     def _collect(self, end: int, slice_s: float | None) -> tuple[list[tuple[int, memoryview]], int]:
-        deadline = time.monotonic() + slice_s if slice_s is not None else None
+        time_slice = None if slice_s is None else TimeSlice(slice_s)
         records: list[tuple[int, memoryview]] = []
         walk = self._store.log.walk(self._cursor, end)
         try:
@@ -283,7 +283,7 @@ class IndexService:
             while count < len(records):
                 count = len(records)
                 records.extend(islice(walk, _SLICE_CHECK_RECORDS))  # keeps what came before an error
-                if records and deadline is not None and time.monotonic() > deadline:
+                if records and time_slice is not None and time_slice.is_over():
                     return records, _end_of(records)
         except (CorruptRecordError, StoreError) as error:
             damaged = _end_of(records) if records else self._cursor

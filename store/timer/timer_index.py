@@ -11,7 +11,6 @@ Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (doEnqueue, rec
 import contextlib
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from ledgermq.message.hashing import java_string_hash
 from store.errors import DiskFailedError
 from store.files.disk import sync_directory
 from store.files.mapped_file import MappedFile
+from store.time_slice import TimeSlice
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts, write_counts
 from store.timer.placing import TimerIndexConfig, place
@@ -201,7 +201,7 @@ class TimerIndex:
 
     def advance(self, read_ms: int, slice_s: float) -> bool:
         """Slots before `read_ms` have been delivered; False when the slice of time ended before all were counted."""
-        deadline = time.monotonic() + slice_s
+        time_slice = TimeSlice(slice_s)
         if self._wheel is None:
             self.read_ms = max(self.read_ms, read_ms)
         while self.read_ms < read_ms:
@@ -211,7 +211,7 @@ class TimerIndex:
             for unit in self.units_at(self.read_ms):
                 self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
             self.read_ms += self.precision_ms
-            if time.monotonic() > deadline:
+            if time_slice.is_over():
                 return self.read_ms >= read_ms
         return True
 

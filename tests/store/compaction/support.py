@@ -13,6 +13,7 @@ from store.compaction.config import CompactionConfig
 from store.compaction.replacing import Place
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import ReplicatedLog
+from store.time_slice import TimeSlice
 from tests.store.support import HOST, fill
 
 SMALL = CompactionConfig(log_file_size_bytes=1, unit_file_size_bytes=46 * 8, interval_ms=3_600_000, thread_count=1)
@@ -92,7 +93,7 @@ class Source:
         self.records = everything
 
     def _copy(self, opened: CompactionLog) -> Copied:
-        return opened.copy(cast("ConsumeQueue", self), cast("ReplicatedLog", self), 1 << 40, float("inf"))
+        return opened.copy(cast("ConsumeQueue", self), cast("ReplicatedLog", self), 1 << 40, TimeSlice(float("inf")))
 
     def read_all(self, opened: CompactionLog) -> list[tuple[int, str, bytes]]:
         """What a consumer gets that pulls from offset 0 on."""
