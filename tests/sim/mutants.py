@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from chaos.sim.disk import SimLog
 from dledger.core.ballot import Ballot
 from dledger.core.follower import Follower
 from dledger.core.leader import Leader
@@ -20,6 +21,7 @@ from dledger.core.state import NodeState
 from dledger.core.voting import decide_vote
 
 take = Follower._take
+begin_install = SimLog.begin_install
 become_pre_candidate = Member._become_pre_candidate
 ask_for_votes = Member._ask_for_votes
 
@@ -129,6 +131,12 @@ def writable_with_entries_undecided(self: Leader) -> None:
     """A hand-over given up makes the leader writable at once, whatever of its log still waits for a quorum."""
 
 
+def install_without_a_mark(self: SimLog, first_index: int, start_position: int, prev_term: int) -> None:
+    """The log is reset durably, the tables are not there yet, and a restart does not know."""
+    begin_install(self, first_index, start_position, prev_term)
+    self.finish_install()
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One bug: where it is put in, and what the simulation must answer (codes of `chaos.sim.observer`).
@@ -171,5 +179,6 @@ MUTANTS = (
     Mutant("recovering member's own vote", Ballot, "_own_vote_counts", own_real_vote_counts, ("R17", "R6"), 440),
     Mutant("forgotten votes", NodeState, "knows_its_votes", every_vote_is_known, ("R18", "R2"), 400),
     Mutant("writable with entries undecided", Leader, "settle", writable_with_entries_undecided, ("R16",)),
+    Mutant("install without a mark", SimLog, "begin_install", install_without_a_mark, ("R19",), 60),
     Mutant("nobody campaigns", Member, "campaign_if_fit", never_campaign, ("R14",)),
 )
