@@ -11,8 +11,9 @@ from typing import Protocol
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record, dispatch_fields
 from store.errors import RecordUnavailableError
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_reader import ColdLimits, GetResult, RecordFilter, TagsFilter, read_queue
+from store.queues.queue_reader import GetResult, RecordFilter, TagsFilter, read_queue
 from store.replicated_log import ReplicatedLog
 
 _SIZE = struct.Struct(">i")

@@ -26,11 +26,11 @@ from store.files.disk import no_room
 from store.log.batch_drafts import BatchDraft, MixedDrafts, apart
 from store.log.queued_draft import QueuedDraft
 from store.message_reader import MessageReader
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
 from store.queues.dispatch import unit_fields
 from store.queues.queue_entries import Taken, assign_of_kinds, entries_of, entries_of_draft
 from store.queues.queue_offsets import assign_mixed, assign_plain, take_back
-from store.queues.queue_reader import ColdLimits
 from store.queues.queue_table import QueueStarts, QueueTable
 from store.replicated_log import Done, LogState, ReplicatedLog
 from store.store_listener import StoreListener

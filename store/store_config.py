@@ -10,10 +10,10 @@ from ledgermq.remoting.config_key import PATH, POSITIVE, STORE, converted, key, 
 from store.cleaning.config import CleaningConfig
 from store.compaction.config import CompactionConfig
 from store.index.config import IndexConfig
+from store.queues.cold_limits import ColdLimits
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds, TopicAttributes
-from store.queues.queue_reader import ColdLimits
-from store.recovery.queue_recovery import UNTRUSTED_WALK_BYTES
 
+UNTRUSTED_WALK_BYTES = 1 << 30
 _WHOLE_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE) * UNIT_SIZE, int)
 """Sizes, rounded up to whole units as RocketMQ does."""
 

@@ -26,8 +26,9 @@ from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from store.queues.cold_limits import MEMORY_BYTES
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_reader import MEMORY_BYTES, GetResult
+from store.queues.queue_reader import GetResult
 from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)

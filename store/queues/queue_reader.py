@@ -4,14 +4,12 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (getMessage, 5.3.3)
 """
 
 import enum
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ledgermq.message.queue_unit import UNIT, UNIT_SIZE
-from ledgermq.remoting.config_key import PERCENT, POSITIVE, STORE, converted, key
 from store.errors import DiskReadError, RecordUnavailableError
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.hinted_filter import HintedFilter, HintedScan
 from store.queues.property_rows import ROWS_MIN
@@ -26,9 +24,6 @@ FILTER_SLICE_S = 0.002
 """CPU seconds for which one `get` asks a record filter; what it has by then is its answer, the next one goes on."""
 
 _CLOCK_RECORDS = 4
-
-MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-"""Of the machine."""
 
 
 class GetStatus(enum.Enum):
@@ -77,37 +72,6 @@ class GetResult:
         kept = [record for record in self.records if matches(record)]
         status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, self.next_offset, self.min_offset, self.max_offset, kept, sum(map(len, kept)))
-
-
-PERCENT_OF_MEMORY = converted(
-    PERCENT, lambda percent: MEMORY_BYTES * percent // 100, lambda size: round(size * 100 / MEMORY_BYTES)
-)
-"""Bytes of the machine's memory."""
-_BYTES_AS_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE), lambda units: units * UNIT_SIZE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColdLimits:
-    """What one `get` takes at most from records that are probably not in memory any more.
-
-    Attributes:
-        memory_bytes: records closer to the log's end than this count as in memory.
-        scan_units: how many units are looked at, at least, for records of whatever place.
-    """
-
-    ORIGIN: ClassVar[str] = STORE
-
-    count_max: int = key("maxTransferCountOnMessageInDisk", POSITIVE, 8, "Most messages of one pull from disk.")
-    bytes_max: int = key("maxTransferBytesOnMessageInDisk", POSITIVE, 64 << 10, "Most bytes of one pull from disk.")
-    memory_bytes: int = key(
-        "accessMessageInMemoryMaxRatio",
-        PERCENT_OF_MEMORY,
-        MEMORY_BYTES * 40 // 100,
-        "Percentage of memory within which messages count as not on disk only.",
-    )
-    scan_units: int = key(
-        "maxFilterMessageSize", _BYTES_AS_UNITS, 800, "Bytes of units that one filtered pull looks at."
-    )
 
 
 def read_queue(

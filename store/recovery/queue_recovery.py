@@ -30,8 +30,6 @@ from store.replicated_log import ReplicatedLog
 
 log = logging.getLogger(__name__)
 
-UNTRUSTED_WALK_BYTES = 1 << 30
-
 
 @dataclass(slots=True)
 class QueueRecovery:
@@ -59,7 +57,7 @@ def recover_queues(
     queues: QueueTable,
     progress: Progress | None,
     *,
-    untrusted_walk_bytes: int = UNTRUSTED_WALK_BYTES,
+    untrusted_walk_bytes: int = 1 << 30,
     batches: RecordSource | None = None,
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.

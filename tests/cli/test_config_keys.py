@@ -3,6 +3,8 @@
 import contextlib
 import csv
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,9 @@ def test_a_key_stands_in_two_files_of_code_only(key: str, field: str) -> None:
     sources = [path for room in ROOMS for path in (PROJECT / room).rglob("*") if path.suffix in (".py", ".tsv")]
     found = [str(path.relative_to(PROJECT)) for path in sources if word.search(path.read_text())]
     assert 1 <= len(found) <= 2, found
+
+
+def test_configurations_are_read_without_numpy() -> None:
+    """Nameservers and `ledgermq config explain` need none of the store's code."""
+    program = "import sys, node.config, node.explain; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0

@@ -16,9 +16,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store import message_store
 from store.log.queued_draft import QueuedDraft
 from store.message_store import MessageStore
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_offsets import NotYetError
-from store.queues.queue_reader import ColdLimits, GetStatus
+from store.queues.queue_reader import GetStatus
 from store.replicated_log import LogRole, LogState
 from tests.store.support import (
     FOLLOWING,

@@ -7,7 +7,7 @@ import pytest
 
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
-from store.queues import queue_reader
+from store.queues import cold_limits
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.groups.test_clients import beat
 
@@ -135,7 +135,7 @@ async def test_a_reader_that_is_behind_is_sent_where_its_group_says(desk: Desk, 
     await make_group(filled)
     assert (await pull(filled, 0, maxMsgNums=1)).ext[WHERE] == "3"
     assert (await pull(filled, 6)).ext[WHERE] == "2"
-    assert queue_reader.MEMORY_BYTES > 0
+    assert cold_limits.MEMORY_BYTES > 0
 
 
 @pytest.mark.parametrize("desk", [CONTROLLED], indirect=True)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from store.message_reader import MessageReader
 from store.queues.batch_queue import BatchQueue
+from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry
-from store.queues.queue_reader import ColdLimits
 from tests.store.support import MemoryLog, fast_directory, make_draft
 
 START = 1_700_000_000_000
