@@ -413,8 +413,12 @@ async def test_a_wiped_node_counts_only_after_it_has_heard_every_member(raft_clu
     await cluster.start(wiped, other)
     log = cluster.logs[wiped]
     await until(lambda: not log.status().soft.recovering, "sound again")
-    state = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
-    assert state is not None and not state.forgot_votes
+
+    def knows_its_votes() -> bool:
+        saved = read_hard_state(cluster.root / wiped / f"dledger-{wiped}")
+        return saved is not None and not saved.forgot_votes
+
+    await until(knows_its_votes, "saved")
     assert isinstance(await cluster.append(await cluster.elected(), b"more"), AppendReceipt)
 
 
