@@ -11,8 +11,8 @@ from typing import Final
 
 from broker.pop.handles import ANY_QUEUE
 from broker.state.pop_tables import POP, RequestMode
-from ledgermq.client.core.route import MessageQueue
-from ledgermq.client.group.allocation import allocate_averagely, java_order, sorted_queues
+from ledgermq.remoting.allocation import allocate_averagely, java_order, sorted_queues
+from ledgermq.remoting.route import MessageQueue
 
 Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], tuple[MessageQueue, ...]]
 

@@ -19,7 +19,6 @@ from broker.state.metadata import Metadata
 from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_json
 from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
 from broker.timers import Spawn
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import is_retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -28,6 +27,7 @@ from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.json_body import request_json
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 
 log = logging.getLogger(__name__)
 

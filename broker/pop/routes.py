@@ -8,12 +8,11 @@ from typing import Final
 from broker.config import BrokerConfig
 from broker.state.metadata import Metadata
 from broker.state.settings import PERM_READ
-from ledgermq.client.core.route import MessageQueue, parse_route
-from ledgermq.client.errors import LedgerMQError
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import MessageQueue, parse_route
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Routes:
                 address, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=fields), _ASK_SECONDS
             )
             return parse_route(topic, answer.body).read_queues if answer.code == ResponseCode.SUCCESS else None
-        except (RemotingError, LedgerMQError) as error:
+        except (RemotingError, ValueError) as error:
             log.warning("nameserver %s: no route of %s: %s", address, topic, error)
             return None
 

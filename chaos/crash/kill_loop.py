@@ -23,7 +23,7 @@ from typing import Any
 
 from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
-from ledgermq.client.core.route import MessageQueue
+from ledgermq.remoting.route import MessageQueue
 
 _LEDGERMQ = (sys.executable, "-P", "-m", "ledgermq_server")
 _SENDERS = 16

@@ -43,7 +43,7 @@ from ledgermq.client.consumer.simple_consumer import SimpleConsumer
 from ledgermq.client.core.calls import FailedTry, OnRetry
 from ledgermq.client.core.compression import Codec
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import ClusterInfo, MessageQueue, TopicRoute
+from ledgermq.client.core.route import ClusterInfo
 from ledgermq.client.core.session import Tls
 from ledgermq.client.errors import (
     Action,
@@ -83,6 +83,7 @@ from ledgermq.client.producer.producer import Producer
 from ledgermq.client.producer.send_request import SendResult, SendStatus
 from ledgermq.client.producer.timing import Delay
 from ledgermq.client.producer.transactions import Checker, Decision, Transaction
+from ledgermq.remoting.route import MessageQueue, TopicRoute
 from ledgermq.remoting.signature import Credentials
 
 __all__ = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ledgermq.client import Admin, Consumer, Outgoing, Producer, SendStatus
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidRequestError, NoRouteError
+from ledgermq.remoting.route import MessageQueue
 from tests.limits import WAIT_S
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,6 @@ import pytest
 
 from ledgermq.client import FaultStrategy, Producer
 from ledgermq.client.core.calls import FailedTry, Target
-from ledgermq.client.core.route import BrokerRoute, MessageQueue, TopicRoute
 from ledgermq.client.errors import (
     AnswerTimeoutError,
     BusyError,
@@ -21,6 +20,7 @@ from ledgermq.client.errors import (
 from ledgermq.client.producer.faults import FaultWatch
 from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.route import BrokerRoute, MessageQueue, TopicRoute
 from tests.client.fake import FakeCluster, eventually, refuse
 
 VECTORS: dict[str, list[Any]] = json.loads((Path(__file__).parent / "fault_vectors.json").read_text())

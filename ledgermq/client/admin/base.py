@@ -10,7 +10,7 @@ from ledgermq.client.admin.results import QueueProgress, QueueStats
 from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.core.checks import check_text
-from ledgermq.client.core.route import ClusterInfo, MessageQueue, TopicRoute, parse_cluster_info
+from ledgermq.client.core.route import ClusterInfo, parse_cluster_info
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import (
     DeadlineExceededError,
@@ -27,6 +27,7 @@ from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import MessageQueue, TopicRoute
 from ledgermq.remoting.signature import Credentials
 
 FAILURES_KEPT: Final = 8

@@ -6,7 +6,6 @@ from ledgermq.client.admin.messages import MessageAdmin
 from ledgermq.client.core.calls import Target
 from ledgermq.client.core.checks import check_count, check_group, check_kind
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import NoRouteError
 from ledgermq.client.producer.send_request import send_ext
@@ -21,6 +20,7 @@ from ledgermq.message.properties import (
 )
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.route import MessageQueue
 
 DLQ_PREFIX: Final = "%DLQ%"
 SENDER_GROUP: Final = "TOOLS_PRODUCER"

@@ -11,7 +11,7 @@ from ledgermq.client.consumer.pulling import MESSAGES_MAX, PULL_CODES, Pulled, p
 from ledgermq.client.core.calls import LeaderPlan, back_off_s
 from ledgermq.client.core.checks import check_count, check_text, check_texts, unix_ms
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue, check_queue
+from ledgermq.client.core.route import check_queue
 from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
@@ -28,6 +28,7 @@ from ledgermq.message.errors import CorruptRecordError, InvalidMessageIdError
 from ledgermq.message.ids import parse_offset_message_id
 from ledgermq.message.record import Record, decode_record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.route import MessageQueue
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 FOUND_MAX: Final = 64

@@ -9,9 +9,10 @@ from ledgermq.client.admin.base import AdminBase, by_queue, flag
 from ledgermq.client.admin.results import QueueProgress, parse_queue_key
 from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_count, check_group, check_texts, unix_ms
-from ledgermq.client.core.route import MessageQueue, check_queue
+from ledgermq.client.core.route import check_queue
 from ledgermq.client.errors import InvalidArgumentError, ServerError
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.route import MessageQueue
 
 Where = Literal["first", "last"] | datetime
 """The oldest message kept, messages sent from now on, or the first message stored at or after a time."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.route import MessageQueue, parse_queue
 
 
 @dataclass(frozen=True, slots=True)

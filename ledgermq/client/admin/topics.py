@@ -9,9 +9,9 @@ from ledgermq.client.admin.base import AdminBase, by_queue, flag
 from ledgermq.client.admin.results import QueueStats, TopicConfig, parse_queue_key, parse_topic_config
 from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.checks import check_count, check_flag, check_text, check_text_map, check_topic
-from ledgermq.client.core.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.route import PERM_READ, PERM_WRITE, QUEUES_MAX, TopicRoute
 
 DEFAULT_QUEUE_COUNT: Final = 8
 ROUTE_POLL_S: Final = 0.02

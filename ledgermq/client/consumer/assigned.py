@@ -16,12 +16,12 @@ from ledgermq.client.consumer.queue_reader import Prefetch, QueueReader
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.consumer.turns import Turns
 from ledgermq.client.core.callbacks import Callback
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.group.queue_locks import RENEWAL_S, QueueLocks
 from ledgermq.client.group.start_position import Start, find_start
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
+from ledgermq.remoting.route import MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 

@@ -45,7 +45,7 @@ from ledgermq.client.core.checks import (
     unix_ms,
 )
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue, TopicRoute, check_queue
+from ledgermq.client.core.route import check_queue
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
@@ -56,6 +56,7 @@ from ledgermq.client.group.subscription import Mode, Topics, consumer_heartbeat,
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue, TopicRoute
 from ledgermq.remoting.signature import Credentials
 
 _log: Final = logging.getLogger(__name__)

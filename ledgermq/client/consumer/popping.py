@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.group.subscription import Subscription
 from ledgermq.message import pop_handle
@@ -24,6 +23,7 @@ from ledgermq.message.pop_handle import POP_CK, retry_flag
 from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.route import MessageQueue
 
 ANY_QUEUE: Final = "-1"
 COUNT_MAX: Final = 32

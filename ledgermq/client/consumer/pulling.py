@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import LEADER_ID, MessageQueue
 from ledgermq.client.errors import LedgerMQError, UndecodableError, refusal_from, unreachable_from
 from ledgermq.client.group.subscription import Subscription
 from ledgermq.message.errors import CorruptRecordError
@@ -24,6 +23,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
 HOLD_S: Final = 15.0
 TIMEOUT_S: Final = 30.0

@@ -18,12 +18,12 @@ from ledgermq.client.consumer.pulling import PullCall, Pulled
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import LEADER_ID, MessageQueue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import Action, BusyError, LedgerMQError, RefusedError
 from ledgermq.client.group.subscription import SQL92, Subscription
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 

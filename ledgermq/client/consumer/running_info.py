@@ -14,9 +14,9 @@ import orjson
 
 from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.consumer.topic_figures import TopicFigures
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.group.subscription import Subscription
 from ledgermq.remoting.codec.java_json import QueueId, queue_map, text_map
+from ledgermq.remoting.route import MessageQueue
 
 _MIB = 1024 * 1024
 

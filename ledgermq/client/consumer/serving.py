@@ -24,7 +24,6 @@ from ledgermq.client.consumer.handling import DeadLetter, Handling, Retry
 from ledgermq.client.consumer.running_info import running_info, task_stacks
 from ledgermq.client.consumer.topic_figures import TopicFigures
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.client.group.local_offsets import parse_queue_table
 from ledgermq.client.group.subscription import Subscription
@@ -37,6 +36,7 @@ from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidArgumentError
+from ledgermq.remoting.route import MessageQueue
 
 TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
 

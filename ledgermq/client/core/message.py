@@ -6,12 +6,12 @@ from typing import Any
 import orjson
 
 from ledgermq.client.core.compression import decompress
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import UndecodableError
 from ledgermq.message.flags import COMPRESSED
 from ledgermq.message.hosts import Host
 from ledgermq.message.properties import RETRY_TOPIC
 from ledgermq.message.record import Record
+from ledgermq.remoting.route import MessageQueue
 
 
 class Message:

@@ -10,12 +10,12 @@ Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (getTopicRouteInf
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ledgermq.client.core.route import TopicRoute, parse_route
-from ledgermq.client.errors import LedgerMQError, NoRouteError, refusal_from, unreachable_from
+from ledgermq.client.errors import LedgerMQError, NoRouteError, UndecodableError, refusal_from, unreachable_from
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import TopicRoute, parse_route
 
 NEVER_SEEN = "-1"  # no route has this version, so the nameserver answers at once
 NO_ROUTE = "0"
@@ -126,4 +126,8 @@ class Nameservers:
         }
         timeout_s = self._timeout_s if version == NEVER_SEEN else wait_s + self._timeout_s
         answer = await self.request_at(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, timeout_s)
-        return RouteAnswer(parse_route(topic, answer.body), address, answer.ext.get("routeVersion"))
+        try:
+            route = parse_route(topic, answer.body)
+        except ValueError as error:
+            raise UndecodableError(f"{address}: {error}") from error
+        return RouteAnswer(route, address, answer.ext.get("routeVersion"))

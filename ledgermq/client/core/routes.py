@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from ledgermq.client.core.nameservers import Nameservers, RouteAnswer
-from ledgermq.client.core.route import TopicRoute
 from ledgermq.client.errors import LedgerMQError, NoRouteError, NotLeaderError, UnreachableError
+from ledgermq.remoting.route import TopicRoute
 
 _log: Final = logging.getLogger(__name__)
 

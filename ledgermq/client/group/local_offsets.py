@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from ledgermq.client.core.calls import Calls
-from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import LedgerMQError, UndecodableError
 from ledgermq.client.group.queue_offsets import QueueOffsets
 from ledgermq.remoting.codec.java_json import QueueId, queue_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.errors import JsonError
+from ledgermq.remoting.route import MessageQueue, parse_queue
 
 FILE_NAME: Final = "offsets.json"
 DEFAULT_DIR: Final = Path("~/.rocketmq_offsets")

@@ -17,14 +17,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from ledgermq.client.core.bodies import read_body
-from ledgermq.client.core.route import MessageQueue, TopicRoute
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError, refusal_from, unreachable_from
-from ledgermq.client.group.allocation import allocate_averagely
 from ledgermq.client.group.subscription import RETRY_TOPIC_PREFIX, Subscription
+from ledgermq.remoting.allocation import allocate_averagely
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.route import MessageQueue, TopicRoute
 
 _log: Final = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ import orjson
 
 from ledgermq.client.core.bodies import read_body
 from ledgermq.client.core.calls import LeaderPlan
-from ledgermq.client.core.route import MessageQueue, parse_queue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.route import MessageQueue, parse_queue
 
 _log: Final = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ Source: apache/rocketmq `remoting/.../protocol/header/GetMaxOffsetRequestHeader.
 from collections.abc import Mapping
 
 from ledgermq.client.core.calls import Calls, LeaderPlan
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import UndecodableError
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.route import MessageQueue
 
 FOUND_OR_NOT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 

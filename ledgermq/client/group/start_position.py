@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Literal
 
 from ledgermq.client.core.checks import unix_ms
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import GroupNotFoundError, InvalidArgumentError
 from ledgermq.client.group.queue_offsets import QueueOffsets
+from ledgermq.remoting.route import MessageQueue
 
 Start = Literal["first", "last"] | datetime
 """The oldest message kept, messages sent from now on, or the first message stored at or after a time."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -24,6 +23,7 @@ from ledgermq.client.errors import (
 from ledgermq.client.producer.outgoing import Body, Keys, check_limits
 from ledgermq.client.producer.send_request import SendResult
 from ledgermq.client.producer.sender import BatchPart, Sender
+from ledgermq.remoting.route import MessageQueue
 
 BATCH_BYTES: Final = 128 * 1024
 BATCH_COUNT_MAX: Final = 1024

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TypedDict
 
 from ledgermq.client.core.checks import check_count, check_seconds
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.producer.timing import Delay
 from ledgermq.message.properties import SHARDING_KEY
+from ledgermq.remoting.route import MessageQueue
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 PROPERTIES_BYTES_MAX = 32_767

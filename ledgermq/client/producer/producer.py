@@ -29,7 +29,6 @@ from ledgermq.client.core.checks import (
 )
 from ledgermq.client.core.compression import Codec, Compression
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import TEMPLATE_TOPIC
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
 from ledgermq.client.errors import ClosedError, ConnectionLostError, InvalidArgumentError, unreachable_from
@@ -59,6 +58,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 from ledgermq.remoting.signature import Credentials
 
 DEFAULT_GROUP: Final = "ledgermq-producers"

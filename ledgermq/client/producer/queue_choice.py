@@ -8,11 +8,11 @@ producers agree on a key's queue.
 """
 
 from ledgermq.client.core.calls import Target
-from ledgermq.client.core.route import MessageQueue, TopicRoute
 from ledgermq.client.core.routes import Routes
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.producer.faults import FaultWatch
 from ledgermq.message.hashing import index_hash
+from ledgermq.remoting.route import MessageQueue, TopicRoute
 
 
 class _Ring:

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from ledgermq.client.core.address import split_address
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import ClosedError, InvalidArgumentError, NoReplyError
 from ledgermq.client.producer.outgoing import Body, MessageOptions
@@ -28,6 +27,7 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import integer, long, text
+from ledgermq.remoting.route import MessageQueue
 
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"

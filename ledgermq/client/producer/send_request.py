@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ledgermq.client.core.calls import Answered, Target
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.routes import AUTO_CREATED_QUEUE_COUNT, TEMPLATE_TOPIC
 from ledgermq.client.errors import UndecodableError
 from ledgermq.client.producer.queue_choice import QueueChoice
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.route import MessageQueue
 
 
 class SendStatus(enum.Enum):

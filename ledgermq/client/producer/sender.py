@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from ledgermq.client.core.calls import Calls
 from ledgermq.client.core.checks import check_count, check_text, check_topic
 from ledgermq.client.core.compression import Compression
-from ledgermq.client.core.route import QUEUE_ID_MAX, MessageQueue, check_queue
+from ledgermq.client.core.route import check_queue
 from ledgermq.client.errors import InvalidArgumentError, LedgerMQError, SendManyError
 from ledgermq.client.producer.flow import InFlight, Lanes
 from ledgermq.client.producer.outgoing import (
@@ -35,6 +35,7 @@ from ledgermq.message.batch import encode_batch
 from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.route import QUEUE_ID_MAX, MessageQueue
 
 _PORT_LENGTH: Final = 4
 _PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))

@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple, Self
 from ledgermq.client.core.callbacks import Callback
 from ledgermq.client.core.calls import LeaderPlan
 from ledgermq.client.core.message import Message
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.client.core.session import Session
 from ledgermq.client.errors import (
     ClosedError,
@@ -43,6 +42,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import long
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.remoting.route import MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 

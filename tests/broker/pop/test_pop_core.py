@@ -10,9 +10,9 @@ from broker.pop.handles import Handle, handle_text, parse_handle, real_topic
 from broker.state.pop_core import Checkpoint, Checkpoints
 from broker.state.pop_order import Given, Orders
 from broker.state.pop_tables import POP, PULL, PopChange, PopTables, RequestMode
-from ledgermq.client.core.route import MessageQueue
 from ledgermq.message.pop_handle import retry_flag, retry_topic
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.route import MessageQueue
 
 QUEUES = st.sampled_from(["T", "%RETRY%g_T"])
 

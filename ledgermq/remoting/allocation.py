@@ -10,7 +10,7 @@ Source: apache/rocketmq `client/.../consumer/rebalance/AllocateMessageQueueAvera
 
 from collections.abc import Iterable, Sequence
 
-from ledgermq.client.core.route import MessageQueue
+from ledgermq.remoting.route import MessageQueue
 
 
 def java_order(text: str) -> bytes:
