@@ -1,17 +1,21 @@
-"""The broker: what clients ask of it, on a log of which it knows the protocol only (`store.replicated_log`).
+"""The broker: serves the requests of clients and tools. Of the log it knows only the protocol `store.replicated_log`.
 
     log_follower             makes the parts on a recovered store, before the first record is dispatched
-      '- parts               the subsystems, in the order in which they hear of what happens
-           |- server         a request -> may it (auth.guard)? -> the subsystem that serves its code
-           |- subsystem      what each subsystem offers
-           |- leadership     begins and ends what only the leader does
-           '- context        what all subsystems stand on
-                |- append    into the log: target -> drafts -> appender -> answers; state_log
-                |- state     tables that the log carries: metadata, offsets -> tables -> files (config/*.json)
-                |- counting  what is counted
-                '- role, forwarding    who may write; requests that only the leader can serve
+      '- parts               makes the subsystems and passes events on to them, in one order
+           |- server         request -> check of permissions (auth.guard) -> the subsystem that serves its code
+           |- subsystem      the base class of all subsystems: request codes, periodic work, reactions to events
+           |- leadership     starts and stops what only the leader does
+           '- context        what all subsystems share
+                |- append    writes to the log: target -> drafts -> appender -> answers; state_log
+                |- state     the replicated tables: metadata, offsets -> tables -> files (config/*.json)
+                |- counting  counters
+                |- role      whether this node may write; forwarding: requests that only the leader can serve
+                '- config    settings and their keys (with config_kinds, auth_settings)
 
-Subsystems: admin, auth, counting, delay, groups, pop, pull, send, state, transactions, each with its `subsystem.py`.
+Beside them: header_forms (which fields a request header must have), timers (periodic calls), metrics (the page of
+/metrics), sql (SQL92 filters, used by groups and pull).
+
+Subsystems, each with its `subsystem.py`: admin, auth, counting, delay, groups, pop, pull, send, state, transactions.
 Reading order: `server`, `send.processor`, `append.appender`, `pull.processor`, `state.tables`, `append.state_log`,
 `leadership`, `parts`.
 """

@@ -1,20 +1,21 @@
-"""The message store on memory-mapped files. It knows bytes and files; neither sockets nor roles.
+"""The message store on memory-mapped files. It knows neither sockets nor how a log is replicated.
 
-    opening            the order of opening and closing; OpenStore
-    store_config       what the store is told, with its keys of broker.conf
-      |- store_directory   belonging, lock_file, abort_file, checkpoint: whose it is, how it was left, what is durable
-      |- message_store     put, dispatch   - message_reader, queue_reader: get, look up, by time
-      |    |- queue_table - consume_queue - queue_files - queue_file - queue_mapping
-      |    |    '- queue_kinds, queue_entries - batch_queue, ext_queue      what is not a plain queue
-      |    '- dispatch         record -> unit
-      |- cleaning          old files, full disks: trim, queues, index      removal, trash: deleting in threads
-      |- queue_recovery    queues from the log again - queue_trust, batch_fields, batch_tails
-      |- checkpointer      queues durable, now and then
-      '- commit_log        a ReplicatedLog without replicas: what is confirmed, when senders have their answer
-           |- local_log    the bytes of the classic log - placing, recovery
-           |- committer - transient_pool - pooled_file     preparation: pooled, warm      thresholds: when to flush
-           '- flusher, mapped_file_queue - allocator, log_files, mappings, deleted_files
-                '- mapped_file - file_mapping - pages, disk                 (the Raft log stands on these, too)
+    opening                opens and closes a store in the one safe order; `OpenStore`
+      |- store_config        settings of the store and their keys in broker.conf
+      |- directory/          small files: who owns the directory, whether the last stop was clean, what is durable
+      |- cleaning/           which old files are deleted, and when a disk counts as full
+      |- compaction/         topics of which only the last message of each key is kept
+      |- recovery/           the queues after a stop; checkpointer: makes them durable
+      '- message_store       puts messages, dispatches confirmed records to the queues and to its listeners
+           |- message_reader   reads messages by queue, by offset and by time
+           |- store_listener   the protocol of a listener: index, compaction, cleaning, the broker
+           |- queues/          queue_table - consume_queue - queue_files - queue_file; dispatch: from record to unit
+           |    '- queue_kinds, queue_entries, batch_queue, ext_queue    queues that are not plain
+           '- replicated_log   the protocol of every log
+                '- log/        commit_log: the standalone log - local_log: its bytes - placing, flusher, committer
+                     '- files/   mapped_file_queue - mapped_file - file_mapping - pages, disk; allocator
+                                 (the Raft log stands on these files, too)
+    index/  finds messages by key         timer/  which message is due when         time_slice  bounds work on the loop
 
 Read first: `replicated_log`, `mapped_file`, `local_log`, `commit_log`, `consume_queue`, `message_store`, `opening`.
 The files are RocketMQ's: `commitlog/`, `consumequeue/<topic>/<queue id>/`, `checkpoint`, `abort`, `lock`, `config/`.

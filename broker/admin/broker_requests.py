@@ -3,7 +3,6 @@
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
 
-from broker.admin.config_text import properties_text
 from broker.admin.runtime_info import RuntimeInfo
 from broker.config import BrokerConfig
 from broker.counting.statistics import Statistics
@@ -13,6 +12,7 @@ from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import dumps
+from ledgermq.remoting.config_key import keys_of
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -27,9 +27,18 @@ class BrokerRequests:
         self._statistics = statistics
 
     def broker_config(self, connection: Connection, command: Command) -> None:
-        """26: its settings, as properties text."""
+        """26: the settings under RocketMQ's names, as properties text with sorted keys.
+
+        Every known key has the value in force; `brokerId` and `brokerRole` follow this node's present role.
+        """
         version = dumps(DataVersion().to_json()).decode()
-        body = properties_text(self._config, self._role)
+        values = {name: key.shown_in(self._config) for name, key in keys_of(BrokerConfig).items() if key.path}
+        values |= {
+            **self._config.properties,
+            "brokerId": str(self._role.broker_id),
+            "brokerRole": self._role.upstream_name,
+        }
+        body = "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()
         connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
 
     def runtime_info(self, connection: Connection, command: Command) -> None:

@@ -1,7 +1,8 @@
-"""Who asks, and may he: RocketMQ 5.3's users and policies (ACL 2.0).
+"""Authentication and authorization with RocketMQ 5.3's users and policies (ACL 2.0).
 
-    request --guard--> signature: who is it (users) --> access: what does it touch --> policy: may he (acls)
+    request --guard--> signature: which user --> access: which resources --> policy: whether the user may
 
-Reading order as drawn; `model` has users and policies as values, `settings` what a broker is told, `requests` serves
-3001 to 3010. All but `requests` is pure: no clock, no socket, no file.
+Reading order: `guard`, `access`, `policy`, `requests` (serves codes 3001 to 3010). Users and policies as values are in
+`broker.state.users`, settings in `broker.auth_settings`, the older `plain_acl.yml` in `plain_acl`. All but `requests`
+is pure: no clock, no socket, no file.
 """

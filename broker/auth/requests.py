@@ -1,15 +1,16 @@
-"""Requests about users (3001 to 3005) and policies (3006 to 3010). Changes ride in the log like topics do.
+"""Requests about users (3001 to 3005) and policies (3006 to 3010). Changes are records of the log, as those of topics.
 
     follower --(the request as it came)--> leader --> record of the state topic --> every member
 
-Tools ask each member of a cluster for a change, as if each had tables of its own. So a follower passes it on, and the
-leader takes the same change twice within ten seconds for one.
+Tools send a change to each member of a cluster, as if each had tables of its own. A follower therefore forwards it to
+the leader, and the leader answers a repetition within ten seconds with success.
 
 Passwords are shown to super users only: RocketMQ shows them to whoever may read the cluster, or, without
 authentication, to everybody.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`,
-`auth/.../manager/{AuthenticationMetadataManagerImpl,AuthorizationMetadataManagerImpl}.java` (5.3).
+`auth/.../manager/{AuthenticationMetadataManagerImpl,AuthorizationMetadataManagerImpl}.java`,
+`tools/.../command/auth/*SubCommand.java` (5.3).
 """
 
 import logging
@@ -17,7 +18,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from broker.auth.guard import Guard
-from broker.auth.repeated import RepeatedChanges
 from broker.role import Role
 from broker.state.tables import Propose, ReplicatedState, StateChange
 from broker.state.users import CUSTOM, DEFAULT, Acl, Resource, User, UserChange, refused, subject_of, user_of
@@ -31,8 +31,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 log = logging.getLogger(__name__)
 
-
 _NAME_MAX: Final = 255
+_REPEATED_WITHIN_S: Final = 10.0
+_KEY_FIELDS: Final = ("username", "subject", "policyType", "resource")
 
 
 class AuthRequests:
@@ -55,7 +56,7 @@ class AuthRequests:
         self._role = role
         self._guard = guard
         self._propose = propose
-        self._repeated = RepeatedChanges(clock)
+        self._recent = _RecentChanges(clock)
 
     # ---- users
 
@@ -158,7 +159,7 @@ class AuthRequests:
     # ---- inside
 
     def _done_before(self, connection: Connection, command: Command, remark: str) -> None:
-        if not self._repeated.has(command):
+        if not self._recent.has(command):
             raise refused(remark)
         connection.respond(command, ResponseCode.SUCCESS)
 
@@ -184,7 +185,7 @@ class AuthRequests:
     def _change(self, connection: Connection, command: Command, change: StateChange) -> None:
         def done(refusal: Refusal | None) -> None:
             if refusal is None:
-                self._repeated.note(command)
+                self._recent.note(command)
                 connection.respond(command, ResponseCode.SUCCESS)
             else:
                 connection.refuse(command, refusal)
@@ -192,6 +193,32 @@ class AuthRequests:
         changed = ", ".join(sorted({*change.users, *change.acls}))
         log.info("%s changes users or policies of %s (request %d)", connection.address, changed, command.code)
         self._propose(change, done)
+
+
+class _RecentChanges:
+    """The changes that were committed within the last ten seconds.
+
+    Args:
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[tuple[object, ...], float] = {}
+
+    def note(self, command: Command) -> None:
+        """Remember a committed change."""
+        now = self._clock()
+        self._until = {key: until for key, until in self._until.items() if until > now}
+        self._until[_change_key(command)] = now + _REPEATED_WITHIN_S
+
+    def has(self, command: Command) -> bool:
+        """Whether the same change is among them."""
+        return self._until.get(_change_key(command), 0.0) > self._clock()
+
+
+def _change_key(command: Command) -> tuple[object, ...]:
+    return command.code, bytes(command.body), *(command.ext.get(name) for name in _KEY_FIELDS)
 
 
 def _made(refusal: Refusal | None) -> None:

@@ -1,18 +1,22 @@
 """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
 
-Push consumers that leave the sharing to the broker ask 400 for the queues they read and how: by PULL or by POP.
+Push consumers that leave the assignment of queues to the broker send 400; the answer says which queues they read and
+whether by PULL or by POP:
 
-Source: apache/rocketmq `broker/.../processor/QueryAssignmentProcessor.java`, `broker/.../loadbalance/
-MessageRequestModeManager.java`.
+    PULL   the queues that the strategy assigns to the member
+    POP    all queues of every broker (queue id -1), or the member's own queues and those of the next members
+
+Source: apache/rocketmq `broker/.../processor/QueryAssignmentProcessor.java`,
+`broker/.../loadbalance/MessageRequestModeManager.java`, `client/.../consumer/rebalance/*.java`.
 """
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.groups.clients import BROADCASTING, ClientTable
-from broker.pop.assignment import STRATEGIES, assign
+from broker.pop.handles import ANY_QUEUE
 from broker.pop.routes import Routes
 from broker.role import Role
 from broker.state.metadata import Metadata
@@ -20,6 +24,7 @@ from broker.state.pop_tables import POP, PULL, PopChange, RequestMode, modes_to_
 from broker.state.tables import Propose, ReplicatedState, StateChange, offset_key
 from broker.timers import Spawn
 from ledgermq.message.pop_handle import is_retry_topic
+from ledgermq.remoting.allocation import allocate_averagely, java_order, sorted_queues
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I32_MAX, I32_MIN
@@ -32,6 +37,9 @@ from ledgermq.remoting.route import MessageQueue
 log = logging.getLogger(__name__)
 
 _SHOWN_MAX = 100
+
+Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], tuple[MessageQueue, ...]]
+"""From a member, all members and all queues to the member's queues."""
 
 
 class AssignmentRequests:
@@ -118,6 +126,35 @@ class AssignmentRequests:
             log.warning("no queues for %s of group %s: %s", member, group, "no members" if allocate else strategy)
             return None
         return assign(allocate, mode, member, members.client_ids(), queues)
+
+
+def allocate_by_circle(member: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
+    """Every n-th queue, where n is the number of members; arguments as for `allocate_averagely`."""
+    ordered = sorted(members, key=java_order)
+    if member not in ordered:
+        return ()
+    return tuple(sorted_queues(queues)[ordered.index(member) :: len(ordered)])
+
+
+STRATEGIES: Final[Mapping[str, Allocate]] = {"AVG": allocate_averagely, "AVG_BY_CIRCLE": allocate_by_circle}
+
+
+def assign(
+    allocate: Allocate, mode: RequestMode, member: str, members: Sequence[str], queues: Sequence[MessageQueue]
+) -> set[MessageQueue]:
+    """The queues that `member` reads. `members` and `queues` have no duplicates and may be in any order."""
+    if mode.mode != POP:
+        return set(allocate(member, members, queues))
+    if mode.share_count <= 0 or mode.share_count >= len(members) - 1:
+        return {queue._replace(queue_id=ANY_QUEUE) for queue in queues}
+    ordered = sorted(members, key=java_order)
+    if member not in ordered:
+        return set()
+    index = ordered.index(member)
+    if len(ordered) > len(queues):
+        return {sorted_queues(queues)[index % len(queues)]} if queues else set()
+    sharers = [ordered[(index + step) % len(ordered)] for step in range(mode.share_count + 1)]
+    return {queue for sharer in sharers for queue in allocate(sharer, members, queues)}
 
 
 def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:

@@ -1,9 +1,13 @@
-"""What becomes of a half message that nobody decides: a copy at the end of the half topic, or one where it is given up.
+"""Copies of half messages that stay undecided, and the question to their producers, CHECK_TRANSACTION_STATE (39).
+
+A copy goes to the end of the half topic before its producer is asked again, or to TRANS_CHECK_MAX_TIME_TOPIC when it is
+given up. The producer does not answer request 39; it sends END_TRANSACTION with `fromTransactionCheck=true`.
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageBridge.java` (renewHalfMessageInner),
-`DefaultTransactionalMessageCheckListener.java` (5.3.3).
+`DefaultTransactionalMessageCheckListener.java`, `AbstractTransactionalMessageCheckListener.java` (5.3.3).
 """
 
+import dataclasses
 import logging
 import random
 
@@ -13,10 +17,11 @@ from broker.config import BrokerConfig
 from broker.groups.clients import ClientTable
 from broker.state import names
 from broker.state.metadata import Metadata
-from broker.transactions.check import check_command
 from broker.transactions.halves import CHECK_TIMES
-from ledgermq.message.properties import WAIT
-from ledgermq.message.record import Record
+from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC, WAIT
+from ledgermq.message.record import MAGIC_V1, MAGIC_V2, Record, encode_record, needs_v2, record_size
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.refusal import Refusal
 from store.log.queued_draft import QueuedDraft
 
@@ -74,3 +79,34 @@ class TransactionCopies:
         except Refusal as refusal:
             log.error("half message at %d cannot be copied to %s: %s", record.physical_offset, topic, refusal.remark)
             return None
+
+
+def check_command(record: Record, broker_name: str) -> Command:
+    """The request 39 about the half message in `record`, with the message as its producer sent it as the body.
+
+    The offsets are those of this copy; topic and queue are the message's real ones.
+    """
+    key = record.unique_id or ""
+    fields = {
+        "bname": broker_name,
+        "commitLogOffset": str(record.physical_offset),
+        "msgId": key,
+        "offsetMsgId": record.offset_message_id,
+        "topic": names.HALF_TOPIC,
+        "tranStateTableOffset": str(record.queue_offset),
+        "transactionId": key,
+    }
+    return Command(RequestCode.CHECK_TRANSACTION_STATE, ext=fields, body=encode_record(_as_sent(record)))
+
+
+def _as_sent(record: Record) -> Record:
+    properties = record.property_map
+    topic, queue_id = properties.get(REAL_TOPIC, record.topic), properties.get(REAL_QUEUE_ID, "")
+    v2 = needs_v2(topic.encode())
+    return dataclasses.replace(
+        record,
+        topic=topic,
+        queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else 0,
+        magic=MAGIC_V2 if v2 else MAGIC_V1,
+        size=record_size(len(record.body), len(topic.encode()), len(record.properties), record.sys_flag, v2),
+    )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.transactions.check import check_command
+from broker.transactions.copies import check_command
 from ledgermq.client import Admin, Consumer, Decision, Message, Producer
 from ledgermq.client.errors import (
     AnswerTimeoutError,

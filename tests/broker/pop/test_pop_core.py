@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.pop.assignment import STRATEGIES, assign
+from broker.pop.assignment_requests import STRATEGIES, assign
 from broker.pop.handles import Handle, handle_text, parse_handle, real_topic
 from broker.state.pop_core import Checkpoint, Checkpoints
 from broker.state.pop_order import Given, Orders
