@@ -45,6 +45,7 @@ check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of ro
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
+	scripts/check_structure
 
 test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make strangers` has those with programs of others
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go"

@@ -6,5 +6,5 @@
     follower  progress  leader  handover          the roles and what a leader knows of the others
     member  raft                                  changes of role; the machine's inputs and output
     invariants                                    what must hold, for the tests and the simulation
-Read in that order. `dledger.node` carries out what `raft` returns; `tests/dledger/testdata` shows it at work.
+Read in that order. `dledger.node` carries out what `raft` returns; `tests/dledger/core/testdata` shows it at work.
 """

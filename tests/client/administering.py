@@ -7,8 +7,8 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, GroupConfig, Message, Producer
 from ledgermq.client.errors import GroupNotFoundError, NotFoundError
+from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
-from tests.client.test_handling import handled
 
 LIMIT_S = 40
 

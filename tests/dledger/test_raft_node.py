@@ -5,8 +5,8 @@ import pytest
 from dledger.core.errors import MembershipError
 from dledger.core.messages import AppendRequest
 from dledger.core.settings import RaftSettings
-from tests.dledger.core_script import Script
-from tests.dledger.core_strategies import span
+from tests.dledger.core.core_script import Script
+from tests.dledger.core.core_strategies import span
 
 
 @pytest.fixture

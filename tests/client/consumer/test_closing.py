@@ -13,9 +13,9 @@ from ledgermq.client.consumer import assigned
 from ledgermq.client.consumer.handling import Order
 from ledgermq.client.errors import ClosedError, DeadlineExceededError, LedgerMQError
 from ledgermq.remoting.codec.codes import RequestCode
+from tests.client.consumer.test_consumer import fill
+from tests.client.consumer.test_handling import committed
 from tests.client.fake import FakeCluster, eventually, hang_up, ignore
-from tests.client.test_consumer import fill
-from tests.client.test_handling import committed
 
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 LIMIT_S = 8  # well below the 30 s for which an ordered handler may hold its queue

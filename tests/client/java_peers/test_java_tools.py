@@ -9,9 +9,9 @@ import pytest
 
 from ledgermq.client import Admin, Consumer, Message, Producer
 from tests.client import java
+from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
-from tests.client.test_handling import handled
 
 HERE = Path(__file__).parent
 LIMIT_S = 60

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ledgermq.client import Admin, Consumer, DeadLetter, Message, Producer, Retry, Sql
 from tests.client import taking
+from tests.client.consumer.test_handling import handled
 from tests.client.fake import eventually
 from tests.client.reading import fresh
-from tests.client.test_handling import handled
 
 LIMIT_S = 40
 

@@ -12,9 +12,9 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
+from tests.client.consumer.test_consumer import fill
+from tests.client.consumer.test_handling import handled
 from tests.client.fake import FakeBroker, FakeCluster, eventually, refuse
-from tests.client.test_consumer import fill
-from tests.client.test_handling import handled
 from tests.limits import WAIT_S
 
 GROUP = {"group": "g", "topic": "T"}

@@ -9,16 +9,7 @@ from dledger.core.messages import NO_INDEX, TERM_RUNS_MAX, Message, VoteCause, V
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.core.voting import decide_vote, is_up_to_date
-from tests.dledger.core_strategies import (
-    elect,
-    log_terms,
-    make_raft,
-    messages,
-    peer,
-    runs_of,
-    save,
-    term_runs_of,
-)
+from tests.dledger.core.core_strategies import elect, log_terms, make_raft, messages, peer, runs_of, save, term_runs_of
 
 
 def naive_fork(mine: list[int], theirs: list[int]) -> int:

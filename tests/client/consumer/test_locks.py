@@ -12,8 +12,8 @@ from ledgermq.client.group.queue_locks import QueueLocks
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from tests.client.consumer.test_consumer import fill
 from tests.client.fake import FakeBroker, FakeCluster, eventually
-from tests.client.test_consumer import fill
 from tests.limits import WAIT_S
 
 COMMIT, LOCK, MEMBERS = (

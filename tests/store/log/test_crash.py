@@ -14,7 +14,7 @@ from store.opening import OpenStore
 from tests.store.crash_child import QUEUES
 from tests.store.support import bodies_of, open_classic
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROUNDS = 6
 
 

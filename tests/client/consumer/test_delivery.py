@@ -11,8 +11,8 @@ import pytest
 from ledgermq.client import Admin, Consumer, LedgerMQError, Message, Outgoing, Producer, Retry
 from ledgermq.client.consumer.queue_reader import QueueReader
 from ledgermq.client.errors import ClosedError, ServerError
+from tests.client.consumer.test_handling import committed, handled
 from tests.client.fake import eventually
-from tests.client.test_handling import committed, handled
 from tests.limits import WAIT_S
 
 

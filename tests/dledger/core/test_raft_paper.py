@@ -21,7 +21,7 @@ from dledger.core.messages import (
 )
 from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
 from dledger.core.roles import RaftRole
-from tests.dledger.core_strategies import elect, make_raft, save, span
+from tests.dledger.core.core_strategies import elect, make_raft, save, span
 
 
 def append(

@@ -21,8 +21,8 @@ from store.log.commit_log import CommitLog, CommitLogConfig
 from store.log.flusher import FlushMode
 from store.replicated_log import AppendReceipt, LogState
 from tests.page_cache import PageCache
+from tests.store.log.test_flusher import Disk
 from tests.store.support import HOST, Outcomes, eventually, fast_directory, make_draft
-from tests.store.test_flusher import Disk
 from tests.store.test_mapped_file import refuse_allocation
 
 SIZE = 4096

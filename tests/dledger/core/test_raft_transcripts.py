@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dledger.core_script import Script
-from tests.dledger.datadriven import Step, parse, render, replay
+from tests.dledger.core.core_script import Script
+from tests.dledger.core.datadriven import Step, parse, render, replay
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "testdata").glob("*.txt"))
 
