@@ -61,12 +61,13 @@ class OpenStore:
                 await self.store.index.finish()
             if self.store.compaction is not None:
                 self.store.compaction.finish()
+            log_bounds = self.store.log.min_offset, self.store.log.max_offset
             await self.store.log.close()
             self.store.close()
             if self.store.index is not None:
                 await self.store.index.drain()
             is_compaction_durable = await self._close_compaction()
-            is_clean = await self.checkpointer.close() and is_compaction_durable
+            is_clean = await self.checkpointer.close(*log_bounds) and is_compaction_durable
             if self.store.index is not None:
                 await self.store.index.close()
             self.store.queues.close()

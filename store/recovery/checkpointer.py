@@ -94,16 +94,22 @@ class StoreCheckpointer:
         if self._has_failed:
             raise DiskFailedError(self._file.path, "the checkpoint of a cut is not durable")
 
-    async def close(self) -> bool:
-        """Save once more; answer whether the store is all durable and dispatched."""
+    async def close(self, log_start: int, log_end: int) -> bool:
+        """Save once more; answer whether the store is all durable and dispatched.
+
+        Args:
+            log_start: where the log began when it was open: a closed one has no files that say it.
+            log_end: where it ended. Records up to there were placed, and confirmed or not: those that a failed sync
+                left in the page cache only must be written again by the next start.
+        """
         if self._timer is not None:
             self._timer.cancel()
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
         store = self._store
-        end = store.log.confirm_offset
-        is_clean = not self._has_failed and store.durable_offset >= store.dispatched_offset >= end
+        is_dispatched = store.durable_offset >= store.dispatched_offset >= store.log.confirm_offset
+        is_clean = not self._has_failed and is_dispatched and store.log.flushed_offset >= log_end
         if is_clean:
-            ends = store.queues.ends(store.log.min_offset, store.dispatched_offset)
+            ends = store.queues.ends(log_start, store.dispatched_offset)
             await self._loop.run_in_executor(self._executor, self._save_ends, ends)
         self._executor.shutdown()
         self._queue_sync.close()

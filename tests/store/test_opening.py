@@ -9,9 +9,12 @@ import pytest
 
 from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import StoreFormatError, StoreLockedError
+from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
-from tests.store.support import bodies_of, eventually, open_classic, put_all, queued
+from store.queues.queue_ends import read_ends
+from tests.page_cache import PageCache
+from tests.store.support import Outcomes, bodies_of, eventually, open_classic, put_all, queued
 
 
 async def write(store: OpenStore, start: int, end: int) -> None:
@@ -169,6 +172,40 @@ async def test_a_failed_sync_of_a_queue_keeps_the_last_checkpoint_and_says_so_at
     again = await open_classic(tmp_path)
     assert contents(again) == list(range(20))
     await again.close()
+
+
+@pytest.mark.parametrize("flush_mode", FlushMode)
+async def test_a_stop_after_a_failed_sync_of_the_log_is_not_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush_mode: FlushMode
+) -> None:
+    store = await open_classic(tmp_path, flush_mode=flush_mode)
+    await write(store, 0, 10)
+    cache = PageCache(tmp_path, monkeypatch)
+    cache.is_failing = True
+    store.store.put([queued(store.store.queues.get("T0", 0), b"10")], Outcomes())
+    assert isinstance(store.store.log, CommitLog)
+    store.store.log.local.sync(store.store.log.max_offset, lambda _: None)
+    await eventually(lambda: not store.store.log.state.writable)
+    cache.is_failing = False
+    await store.close()
+    assert (tmp_path / "abort").exists()
+    again = await open_classic(tmp_path, flush_mode=flush_mode)
+    assert contents(again) == list(range(11))
+    assert not any(where for name, where in cache.lost.items() if name.startswith("commitlog/"))
+    await again.close()
+
+
+async def test_the_ends_of_queues_over_a_trimmed_log_are_believed(tmp_path: Path) -> None:
+    store = await open_classic(tmp_path)
+    await write(store, 0, 100)
+    await store.close()
+    store = await open_classic(tmp_path)
+    start = store.store.log.trim(8192)
+    assert start > 0
+    await store.close()
+    ends = read_ends(tmp_path)
+    assert ends is not None
+    assert ends.log_min_offset == start
 
 
 async def test_opening_leaves_no_thread_behind(tmp_path: Path) -> None:
