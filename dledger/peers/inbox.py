@@ -4,6 +4,8 @@ a peer's span --> chain of headers, CRC --> node          copies for damaged ent
 joined, lost  --> who is connected, copies asked for, node, the role's listeners
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from dledger.background import CopyFetcher
@@ -11,13 +13,16 @@ from dledger.core.errors import ImplausibleMessageError
 from dledger.core.messages import AppendRequest
 from dledger.errors import EntryFormatError, PeerProtocolError
 from dledger.log.entry_log import EntryLog
+from dledger.log.hard_state import RETRY_S
 from dledger.log_events import LogEvents
 from dledger.node import RaftNode
 from dledger.peers.book import PeerBook
 from dledger.peers.hello import Hello
 from dledger.peers.wire import CopyRequest, CopyResponse, PeerMessage
 from dledger.pulse import Pulse
-from store.errors import StoreError
+from store.errors import DiskFullError, StoreError
+
+_log = logging.getLogger(__name__)
 
 
 class PeerInbox:
@@ -81,7 +86,15 @@ class PeerInbox:
         self._node.on_peer_lost(peer_id)
 
     async def _save_peers(self) -> None:
-        try:
-            await self._peers.save()
-        except StoreError as error:
-            self._on_disk_failed(error)
+        """Save what was learned of the peers; a full disk is waited out."""
+        while True:
+            try:
+                await self._peers.save()
+            except DiskFullError as error:
+                _log.warning("the peers' incarnations are not saved until there is room: %s", error)
+                await asyncio.sleep(RETRY_S)
+            except StoreError as error:
+                self._on_disk_failed(error)
+                return
+            else:
+                return

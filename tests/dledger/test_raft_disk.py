@@ -31,10 +31,11 @@ class FullDisk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.is_full = False
+        self.only = ""
         self.refused: list[str] = []
 
     def check(self, path: Path, mode: str) -> None:
-        if self.is_full and "w" in mode and path.is_relative_to(self.root):
+        if self.is_full and "w" in mode and path.is_relative_to(self.root) and path.name.startswith(self.only):
             self.refused.append(path.name)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -73,6 +74,20 @@ async def test_a_full_disk_stops_no_node_and_elections_go_on_when_there_is_room(
     leader = await cluster.elected()
     assert isinstance(await cluster.append(leader, b"after"), AppendReceipt)
     await cluster.caught_up()
+    assert all(log.readiness()[0] for log in cluster.logs.values())
+
+
+async def test_what_is_learned_of_peers_on_a_full_disk_is_saved_when_there_is_room(
+    tmp_path: Path, raft_cluster: Make, small_files: FullDisk
+) -> None:
+    small_files.is_full, small_files.only = True, "peers"
+    cluster = raft_cluster()
+    await cluster.start()
+    leader = await cluster.elected()
+    await until(lambda: "peers.tmp" in small_files.refused, "a try to save the peers")
+    assert isinstance(await cluster.append(leader, b"while full"), AppendReceipt)
+    small_files.is_full = False
+    await until(lambda: len(list(tmp_path.rglob("peers"))) == 3, "the peers are saved")
     assert all(log.readiness()[0] for log in cluster.logs.values())
 
 
