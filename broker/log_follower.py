@@ -157,7 +157,7 @@ class LogFollower:
         return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
 
     def restore(self, state: bytes) -> None:
-        """Take a leader's tables and queue numbers; the log has been reset, and the tables are on disk on return.
+        """Take a leader's tables and queue numbers; the log has been reset, and both are on disk on return.
 
         Raises:
             StateFormatError: it is no snapshot; nothing has changed.
@@ -167,6 +167,7 @@ class LogFollower:
         starts, tables = _parse_snapshot(state)
         parts.restore(tables)
         parts.context.store.restart(starts)
+        parts.context.store.save_checkpoint()  # the log does not say where a queue without messages goes on
         self.saver.install()
         log.warning("tables taken over from the leader, up to %d", parts.context.state.applied_offset)
 

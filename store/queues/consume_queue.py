@@ -299,9 +299,13 @@ class ConsumeQueue:
         self._flushed_offset = start
 
     def take_unflushed(self) -> list[QueueFile]:
-        """Files with units dispatched since the last call; the caller syncs them in a thread."""
+        """Files with units dispatched since the last call; the caller syncs them in a thread.
+
+        Or the file of the next unit: after `restart` its name alone may say where the queue goes on.
+        """
         start, self._flushed_offset = self._flushed_offset, self.max_offset
-        return self._files.overlapping(start, self.max_offset) if start < self.max_offset else []
+        end = max(self.max_offset, min(self.room_end, start + 1))
+        return self._files.overlapping(start, end) if start < end else []
 
     @property
     def smallest_offset(self) -> int:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
-from store.directory.checkpoint import IndexProgress, Progress, StoreCheckpoint, StoreCheckpointFile
-from store.errors import DiskFailedError
+from store.directory.checkpoint import CHECKPOINT_SIZE, IndexProgress, Progress, StoreCheckpoint, StoreCheckpointFile
+from store.errors import DiskFailedError, DiskFullError
+from store.files.disk import NO_ROOM
 from store.queues.queue_ends import QueueEnds, save_ends
 from store.queues.queue_file import QueueFile
 from store.queues.queue_sync import QueueSync
@@ -59,6 +60,7 @@ class StoreCheckpointer:
         self._unsynced: list[QueueFile] = []  # of queues that were counted since the last capture
         self._timer: asyncio.Handle | None = None
         self._has_failed = False
+        self._is_full = False
         self._interval_s = 0.0
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
@@ -84,15 +86,18 @@ class StoreCheckpointer:
         return self._saving is not None and not self._saving.done()
 
     def save_cut(self) -> None:
-        """Save what a cut has left of the log's messages; durable on return. Blocks.
+        """Save what a cut, or a log that starts anew, has left of the queues; durable on return. Blocks.
 
         Raises:
+            DiskFullError: the queues are durable; there is no room for the checkpoint now.
             DiskFailedError: no checkpoint is written any more.
         """
         self._queues_timestamp = self._store.last_timestamp
         self._executor.submit(self._save, *self._capture()).result()
         if self._has_failed:
             raise DiskFailedError(self._file.path, "the checkpoint of a cut is not durable")
+        if self._is_full:
+            raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
     async def close(self, log_start: int, log_end: int) -> bool:
         """Save once more; answer whether the store is all durable and dispatched.
@@ -107,7 +112,8 @@ class StoreCheckpointer:
         await self._loop.run_in_executor(self._executor, self._save, *self._capture())
         store = self._store
         is_dispatched = store.durable_offset >= store.dispatched_offset >= store.log.confirm_offset
-        is_clean = not self._has_failed and is_dispatched and store.log.flushed_offset >= log_end
+        is_saved = not self._has_failed and not self._is_full
+        is_clean = is_saved and is_dispatched and store.log.flushed_offset >= log_end
         if is_clean:
             ends = store.queues.ends(log_start, store.dispatched_offset)
             await self._loop.run_in_executor(self._executor, self._save_ends, ends)
@@ -177,7 +183,22 @@ class StoreCheckpointer:
             index = self._sync_index() if self._sync_index is not None else None
             if index is not None:
                 checkpoint = replace(checkpoint, index=index, index_timestamp=index.end_timestamp)
-            self._file.save(checkpoint)
+            self._is_full = not self._write(checkpoint)
         except (OSError, DiskFailedError) as error:
             self._has_failed = True
             log.error("no checkpoint is written any more: %s", error)
+
+    def _write(self, checkpoint: StoreCheckpoint) -> bool:
+        """Whether there was room for it; if not, the one that is due next will do.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        try:
+            self._file.save(checkpoint)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            log.warning("the checkpoint waits for room on the disk: %s", error)
+            return False
+        return True

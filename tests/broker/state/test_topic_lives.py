@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from broker.log_follower import drop_stale_units
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from store.log.commit_log import CommitLog
+from store.queues.queue_file import QueueFile
+from store.queues.queue_table import QueueTable
 from tests.broker.conftest import (
     Desk,
     MemoryClient,
@@ -209,3 +212,31 @@ def test_an_install_starts_queues_at_0_that_the_snapshot_does_not_name(desk: Des
     desk.store.queues.restart({"other": {0: 7}})
     assert (queue.min_offset, queue.max_offset) == (0, 0)
     assert desk.store.queues.get("other", 0).max_offset == 7
+
+
+@pytest.mark.parametrize("is_at_file_start", [False, True])
+async def test_where_queues_go_on_after_an_install_is_durable(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_at_file_start: bool
+) -> None:
+    await make_topic(desk.client(), queues=2)
+    synced: set[Path] = set()
+    sync = QueueFile.sync
+
+    def noting(file: QueueFile) -> None:
+        sync(file)
+        synced.add(file.path)
+
+    monkeypatch.setattr(QueueFile, "sync", noting)
+    queue = desk.store.queues.get("T", 0)
+    start = queue.file_end(0) if is_at_file_start else 7
+    snapshot = orjson.loads(desk.follower.snapshot()) | {"queueStarts": {"T": {"0": start}}}
+    desk.follower.restore(orjson.dumps(snapshot))
+    files = {path for path in (desk.config.store.root / "consumequeue" / "T").rglob("*") if path.is_file()}
+    assert files
+    assert files <= synced
+    again = QueueTable(desk.config.store.root / "consumequeue", queue.file_end(0) * 20)
+    again.load()
+    queue = again.get("T", 0)
+    queue.recover(desk.store.log.confirm_offset, scan=True)
+    assert queue.max_offset == start
+    again.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store.directory.checkpoint import StoreCheckpointFile
-from store.errors import DiskFailedError
+from store.errors import DiskFailedError, DiskFullError
 from store.files import disk
 from store.log.commit_log import CommitLogConfig
 from store.opening import OpenStore, open_classic_store
@@ -172,3 +172,22 @@ async def test_a_sync_that_fails_leaves_no_clean_stop_behind(tmp_path: Path, mon
     assert opened.recovery.record_count == 200
     assert opened.store.queues.get("T", 0).max_offset == 200
     await opened.close()
+
+
+async def test_a_checkpoint_without_room_is_written_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_quiet(tmp_path)
+    await put_one_each(opened, ["T"])
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreCheckpointFile, "save", _no_room)
+        await checkpoint(opened)
+        with pytest.raises(DiskFullError, match="checkpoint"):
+            opened.checkpointer.save_cut()
+    opened.checkpointer.save_cut()
+    await opened.close()
+    assert not (tmp_path / "abort").exists()
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
