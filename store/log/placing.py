@@ -6,11 +6,11 @@
 A record never spans two files. The end of a file that cannot take the next record is a blank: i32 bytes left, i32
 BLANK_MAGIC, at least 8 bytes, the rest untouched.
 
-With `enabledAppendPropCRC` (off by default) a sum over the whole record ends its properties, so that recovery, here and
-in RocketMQ, knows that the record is whole, and not only its body:
+With `enabledAppendPropCRC` (off by default) a CRC-32 of the whole record ends its properties. Recovery, here and in
+RocketMQ, checks the whole record by it; without it only the body has a CRC:
 
     |........ record ........|.. properties ..|__CRC32# 0x01 dddddddddd 0x02|
-    |<------------- what the sum covers ----->|<--------- 20 bytes -------->|
+    |<----------- covered by the CRC -------->|<--------- 20 bytes -------->|
 
 Source: apache/rocketmq `store/.../CommitLog.java` (DefaultAppendMessageCallback, appendMessage) and
 `MessageExtEncoder.java` (5.3.3).
@@ -37,12 +37,12 @@ _ROOM = bytes(CRC_PROPERTY_LENGTH)
 
 
 class Placer:
-    """Encodes batches behind the last record of a log, in a buffer used again and again, and writes each in one call.
+    """Encodes batches behind the last record of a log, in one reused buffer, and writes each batch in one call.
 
     Args:
         queue: the log's files.
         store_host: this node's address as records hold it: 8 or 20 bytes.
-        stamps_crc: append a sum over the whole record to its properties.
+        stamps_crc: end the properties of each record with a CRC of the whole record.
     """
 
     def __init__(self, queue: MappedFileQueue, store_host: bytes, *, stamps_crc: bool = False) -> None:
@@ -53,7 +53,7 @@ class Placer:
         self._scratch = bytearray(_SCRATCH_BYTES)
 
     def place(self, drafts: Sequence[RecordDraft], timestamp: int) -> int:
-        """Stamp, encode and write all drafts; answer the new end of the log.
+        """Stamp drafts with physical offset and `timestamp` (ms), encode and write them; return the new end of the log.
 
         Raises:
             RecordTooLargeError, DiskFullError, DiskFailedError, AllocationPendingError, struct.error: nothing was
@@ -64,18 +64,19 @@ class Placer:
             drafts = drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
             for draft in drafts:
                 _make_room(draft)
-        start = queue.max_offset
         file = queue.last()
         total = sum([draft.size for draft in drafts])
-        fits = file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes
-        if not fits and isinstance(drafts, MixedDrafts):
+        if file is not None and file.write_position + total + BLANK_SIZE_MIN <= file.size_bytes:
+            queue.prepare(0)
+            start = file.start_offset + file.write_position
+            self._write(file, drafts, total, timestamp)
+            return start + total
+        if isinstance(drafts, MixedDrafts):
             drafts = drafts.taken_apart()
-        queue.prepare(0 if fits else _count_rolls(queue, drafts))
+        queue.prepare(_count_rolls(queue, drafts))
+        start = queue.max_offset
         try:
-            if fits and file is not None:
-                self._write(file, drafts, total, timestamp)
-            else:
-                self._place_rolling(drafts, timestamp)
+            self._place_rolling(drafts, timestamp)
         except BaseException:
             if queue.max_offset != start:
                 queue.truncate_to(start)
@@ -109,11 +110,13 @@ class Placer:
 
 
 def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield `(physical_offset, record)` of the records in `[position, limit)` of one file; all of it in memory.
+    """Yield `(physical_offset, record)` of the whole records in `[position, limit)` of one file, up to its blank.
+
+    The bytes of a record are in memory when it is yielded. `position` and `limit` are bytes from the file's start.
 
     Raises:
-        CorruptRecordError: something that is neither a record nor a blank.
-        DiskReadError: the disk cannot read it.
+        CorruptRecordError: there is something that is neither a record nor a blank.
+        DiskReadError: the disk cannot read the file.
     """
     base = file.start_offset
     view = file.view
@@ -137,7 +140,7 @@ def walk_file(file: MappedFile, position: int, limit: int) -> Iterator[tuple[int
 
 
 def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
-    """How many files the batch needs beyond the last one."""
+    """Return how many new files the batch needs. Raises RecordTooLargeError for a record longer than a file."""
     capacity = queue.file_size - BLANK_SIZE_MIN
     file = queue.last()
     left = capacity - file.write_position if file is not None else -1
@@ -153,11 +156,11 @@ def _count_rolls(queue: MappedFileQueue, drafts: Sequence[RecordDraft]) -> int:
 
 
 def _make_room(draft: RecordDraft) -> None:
-    """Let the draft's properties end with room for the sum, in place of one that the sender gave.
+    """End the draft's properties with room for the CRC, and remove a CRC property that the sender gave.
 
-    Properties that would become too long stay as they are: their record has no sum.
+    Properties that would become too long are left unchanged; their record has no CRC of the whole.
     """
-    properties = _without_sum(draft.properties)
+    properties = _without_crc(draft.properties)
     if properties and properties[-1] != 2:
         properties += b"\x02"
     properties += _ROOM
@@ -167,7 +170,7 @@ def _make_room(draft: RecordDraft) -> None:
 
 
 def _write_stamped(buffer: Writable, position: int, draft: RecordDraft, store_host: bytes) -> None:
-    """As `write_draft`, with the sum where `_make_room` left room for it."""
+    """Write a draft as `write_draft` does, and the CRC where `_make_room` left room for it."""
     write_draft(buffer, position, draft, store_host)
     if draft.properties.endswith(_ROOM):
         end = position + draft.size
@@ -176,7 +179,7 @@ def _write_stamped(buffer: Writable, position: int, draft: RecordDraft, store_ho
         buffer[end - CRC_PROPERTY_LENGTH : end] = encode_crc_property(crc)
 
 
-def _without_sum(properties: bytes) -> bytes:
+def _without_crc(properties: bytes) -> bytes:
     if properties.endswith(_ROOM):  # a draft that is tried again
         properties = properties[:-CRC_PROPERTY_LENGTH]
     if _NAME not in properties:
