@@ -221,9 +221,7 @@ class MessageStore:
         log.warning("cut at %d: dispatched up to %d", offset, self.dispatched_offset)
         self.dispatched_offset = offset
         self.queues.cut_at(offset)
-        self.last_timestamp = max(
-            (self.reader.store_time(queue, queue.max_offset - 1) for queue in self.queues), default=0
-        )
+        self.last_timestamp = max([0, *(self.reader.store_time(queue, queue.max_offset - 1) for queue in self.queues)])
         for listener in self._listeners:
             listener.on_cut(offset)
         self.save_checkpoint()

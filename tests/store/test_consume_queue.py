@@ -297,3 +297,13 @@ def test_bisecting_finds_the_first_unit_for_which_the_question_is_false(queue: C
 def test_a_unit_is_twenty_bytes_offset_size_tags_code(queue: ConsumeQueue) -> None:
     queue.put(0x0102030405060708, 0x0A0B0C0D, -2, 0)
     assert bytes(queue.units(0, 1)) == struct.pack(">qiq", 0x0102030405060708, 0x0A0B0C0D, -2)
+
+
+def test_a_queue_that_is_cut_at_its_first_unit_goes_on_with_that_number_after_a_restart(tmp_path: Path) -> None:
+    queue = make(tmp_path / "queue")
+    queue.restart(2 * UNITS)
+    put(queue, 2 * UNITS, 3 * UNITS + 2)
+    queue.cut_at(unit_of(2 * UNITS)[0])
+    assert (queue.min_offset, queue.max_offset) == (2 * UNITS,) * 2
+    again = reopen(queue, unit_of(2 * UNITS)[0], scan=True)
+    assert (again.min_offset, again.max_offset, again.next_offset) == (2 * UNITS,) * 3

@@ -174,6 +174,22 @@ def test_room_is_made_in_whole_files(tmp_path: Path, size: int, files: int) -> N
     assert len(list(tmp_path.iterdir())) == files
 
 
+def test_files_prepared_behind_a_cut_are_not_used_at_another_place(tmp_path: Path) -> None:
+    queue = load(tmp_path)
+    write(queue, b"x" * (2 * SIZE + 5))
+    queue.flushed_offset = queue.max_offset
+    for file in queue.files:
+        file.flush_position = file.write_position
+    queue.track_commits()
+    queue.prepare(1)
+    queue.truncate_to(SIZE - 7)
+    assert (queue.max_offset, queue.flushed_offset, queue.committed_offset) == (SIZE - 7,) * 3
+    assert [file.flush_position for file in queue.files] == [SIZE - 7]
+    write(queue, b"y" * 9)
+    assert [file.start_offset for file in queue.files] == [0, SIZE]
+    assert content(queue) == b"x" * (SIZE - 7) + b"y" * 9
+
+
 def test_a_reset_starts_anew_in_the_file_that_holds_the_offset(tmp_path: Path) -> None:
     queue = load(tmp_path)
     write(queue, bytes(3 * SIZE))

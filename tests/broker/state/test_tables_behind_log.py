@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
+from broker.state.clamping import clamp_to_log
 from broker.state.files import load_state
+from broker.state.pop_core import Checkpoint
+from broker.state.pop_order import Given
 from broker.state.saver import StateSaver
 from broker.state.settings import TopicConfig
-from broker.state.tables import ReplicatedState, StateChange
+from broker.state.tables import MARKS_KEY, TIMER_PROGRESS_KEY, ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode
 from store.directory.config_file import write_config
 from store.timer.checkpoint import read_check
@@ -77,6 +80,47 @@ async def test_a_save_under_way_does_not_undo_an_install(tmp_path: Path, monkeyp
     assert (list(found.topics), found.applied_offset, saver.saved_offset) == (["new"], 900, 900)
 
 
+async def test_a_copy_that_waits_for_the_log_is_not_written_over_an_install(tmp_path: Path) -> None:
+    flushed = 0
+    state = state_of("old", applied=100)
+    saver = StateSaver(state, tmp_path, asyncio.get_running_loop(), lambda: flushed)
+    saver.saved_offset = 0
+    saver.save_soon()
+    state.restore(state_of("new", applied=900).snapshot())
+    saver.install()
+    flushed = 900
+    saver.write_durable()
+    for _ in range(3):  # a save that had begun is in the saver's thread by then
+        await asyncio.sleep(0)
+    found = saver.saved()
+    assert (list(found.topics), found.applied_offset, saver.saved_offset) == (["new"], 900, 900)
+    await saver.close()
+
+
+async def test_tables_taken_back_never_lie_beside_the_mark_of_newer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records between an older table and a newer mark would not be replayed."""
+    state = state_of("kept", "gone", applied=900)
+    saver = StateSaver(state, tmp_path, asyncio.get_running_loop(), lambda: 900)
+    for _ in range(2):  # a .bak, too
+        saver.install()
+    state.restore(state_of("kept", applied=100).snapshot())
+    seen: list[tuple[int, bool]] = []
+
+    def note(path: Path, content: bytes) -> None:
+        write_config(path, content)
+        found = load_state(tmp_path)
+        seen.append((found.applied_offset, "gone" in found.topics))
+
+    monkeypatch.setattr("broker.state.files.write_config", note)
+    saver.cut()
+    assert {applied for applied, _ in seen} == {100}
+    assert seen[-1] == (100, False)
+    assert all(b"gone" not in path.read_bytes() for path in tmp_path.iterdir()), "nor in a .bak"
+    await saver.close()
+
+
 def cut_log(store_dir: Path, end: int) -> None:
     """As a power cut leaves it: everything from `end` on never reached the disk."""
     (path,) = (store_dir / "commitlog").iterdir()
@@ -124,6 +168,36 @@ async def test_what_is_changed_after_the_end_of_the_log_was_lost_has_effect(desk
     assert "T" not in state.topics
     saved = load_state(desk.config.store.root / "config")
     assert saved.applied_offset == durable  # at once: the log grows past what the files said
+
+
+async def test_every_position_that_tables_name_is_brought_back_to_the_log(desk: Desk) -> None:
+    client = desk.client()
+    await make_topic(client, queues=1)
+    for _ in range(3):
+        await send(client, b"m")
+    end, far = desk.store.dispatched_offset, 1 << 40
+    state = ReplicatedState()
+    state.removed = {"gone": far, "before": 7}
+    state.offsets = {
+        "T@g": {0: 9, 5: 9},
+        "T@h": {0: 2},
+        MARKS_KEY: {0: far, 1: 5},
+        TIMER_PROGRESS_KEY: {0: far, 1: far},
+    }
+    state.resets = {"T@g": {0: 8}}
+    taken = Checkpoint("T", "g", 0, 0, 1000, 60_000, (0, 2, 3, 4), acked=0b1010)
+    lost = taken._replace(group="lost", offsets=(3, 4))
+    state.pop.checkpoints = {taken.key: taken, lost.key: lost}
+    state.pop.orders = {f"T@{last}@0": Given("", 1000, 60_000, (0, last)) for last in (2, 3)}
+    clamp_to_log(state, desk.store)
+    assert (state.applied_offset, state.removed) == (end, {"gone": end - 1, "before": 7})
+    assert state.offsets["T@g"] == {0: 3, 5: 0}
+    assert state.offsets["T@h"] == {0: 2}
+    assert state.offsets[MARKS_KEY] == {0: end, 1: 5}
+    assert state.offsets[TIMER_PROGRESS_KEY] == {0: 0, 1: far}, "the second one is a time"
+    assert state.resets == {"T@g": {0: 3}}
+    assert list(state.pop.checkpoints.values()) == [taken._replace(offsets=(0, 2), acked=0b10)]
+    assert list(state.pop.orders) == ["T@2@0"]
 
 
 @pytest.mark.parametrize("desk", [{"flushCommitLogLeastPages": 0}], indirect=True)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dledger.core.ballot import Ballot, Outcome
 from dledger.core.errors import ImplausibleMessageError, InvariantError, NotLeaderError
 from dledger.core.messages import (
     NO_INDEX,
@@ -19,9 +20,11 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.core.raft import Raft
 from dledger.core.ready import AppendSpan, ResetLog, TermStart, TruncateAfter
 from dledger.core.roles import RaftRole
-from tests.dledger.core.core_strategies import elect, make_raft, save, span
+from dledger.core.settings import RaftSettings
+from tests.dledger.core.core_strategies import PEERS, MemorySource, elect, make_raft, save, span
 
 
 def append(
@@ -439,3 +442,69 @@ def test_an_install_drops_nothing_where_the_log_holds_the_entry_before_the_leade
     raft.step("n2", InstallRequest(3, "n2", 4, 64, 1, 1, 0, 0, b"", 1))
     ready = raft.ready()
     assert raft.member.follower.matched_index == 3 and ready is not None and not ready.writes
+
+
+def forgetful() -> Raft:
+    """A node in term 3 that gave votes which it does not know any more, and follows n2."""
+    settings = RaftSettings(node_id="n1", peers=PEERS)
+    hard_state = HardState(3, "", recovering=True, forgot_votes=True)
+    raft = Raft(settings, hard_state, MemorySource([1, 3]), bytes, lambda limit: 0)
+    raft.step("n2", append(3, (3, 1)))
+    save(raft)
+    return raft
+
+
+def test_a_member_of_a_later_term_leaves_it_open_which_votes_were_forgotten() -> None:
+    raft = forgetful()
+    raft.step("n3", VoteRequest(5, "n3", 9, 3, pre_vote=False))
+    assert (raft.state.term, raft.state.unheard) == (3, {"n3"}), "n2 leads: the later term is not entered"
+    raft.step("n3", VoteRequest(4, "n3", 9, 3, pre_vote=True))
+    assert (raft.state.unheard, raft.state.recovering) == (set(), True), "its own term is 3"
+
+
+def test_a_candidate_that_forgot_its_votes_does_not_win_by_those_of_others() -> None:
+    raft = forgetful()
+    ballot = Ballot(raft.state, VoteRequest(4, "n1", 1, 3, pre_vote=True), allow_missing=False)
+    granted = VoteResponse(4, True, True, VoteCause.GRANTED, 1, 3)
+    assert raft.state.unheard == {"n3"}
+    assert [ballot.record(peer, granted) for peer in ("n2", "n3")] == [Outcome.OPEN, Outcome.OPEN]
+    raft.state.unheard.clear()
+    assert ballot.outcome() is Outcome.WON
+
+
+def test_a_vote_of_a_term_before_that_of_the_last_entry_binds_nobody() -> None:
+    raft = make_raft([1, 3], term=2, voted_for="n3")
+    assert (raft.state.term, raft.state.voted_for) == (3, "")
+
+
+def test_a_refused_span_takes_the_news_of_its_leader_back() -> None:
+    raft = make_raft([1], term=2)
+    raft.step("n2", append(2, (1, 0), entries=(2, 1, 1)))
+    ready = raft.ready()
+    assert ready is not None and ready.soft_state is not None and ready.soft_state.leader_id == "n2"
+    raft.refused()
+    again = raft.ready()
+    assert again is not None and again.soft_state == ready.soft_state
+
+
+def test_a_log_is_kept_for_members_that_take_something_and_no_longer_for_one_that_does_not() -> None:
+    raft = make_raft([1])
+    elect(raft)
+
+    def pass_time(elections: int, *, level: tuple[str, ...]) -> None:
+        for _ in range(elections * raft.settings.election_max_ms // raft.settings.heartbeat_ms):
+            raft.tick(raft.state.now_ms + raft.settings.heartbeat_ms)
+            last_index = raft.state.terms.last_index
+            for peer in ("n2", "n3"):
+                asked = [message for to, message in save(raft) if to == peer]
+                sequence = max((message.sequence for message in asked if isinstance(message, AppendRequest)), default=1)
+                raft.step(peer, accepted(2, last_index if peer in level else 1, sequence))
+
+    pass_time(20, level=("n2", "n3"))
+    assert raft.needed_index() == 2, "all have all"
+    raft.propose(1)
+    assert raft.needed_index() == 2, "a member that was idle with the whole log is within reach"
+    pass_time(5, level=("n2",))
+    assert raft.needed_index() == 2
+    pass_time(6, level=("n2",))
+    assert raft.needed_index() == 3, "n3 is connected, and takes nothing"

@@ -13,7 +13,6 @@ import pytest
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import FIRST_ENTRY, IndexLayout, index_keys, key_text, read_header
 from ledgermq.message.record import dispatch_fields
-from store.errors import StoreFormatError
 from store.index.file_set import IndexFiles
 from tests.store.index.support import open_indexed
 from tests.store.support import GOLDEN, golden
@@ -33,10 +32,7 @@ CHOSEN = [
 async def test_every_key_of_the_log_is_in_the_index_once(tmp_path: Path, variant: dict[str, Any]) -> None:
     golden.restore_tree(TREES / variant["base"], tmp_path)
     golden.apply_ops(tmp_path, variant["ops"])
-    try:
-        store = await open_indexed(tmp_path, layout=LAYOUT, is_safe=True, file_size=65536, queue_file_size=1200)
-    except StoreFormatError as error:
-        pytest.skip(f"refused as it is: {error}")
+    store = await open_indexed(tmp_path, layout=LAYOUT, is_safe=True, file_size=65536, queue_file_size=1200)
     wanted: Counter[tuple[int, int]] = Counter()
     walk = store.store.log.walk(store.store.log.min_offset, store.store.log.confirm_offset)
     for physical_offset, record in walk:
@@ -53,7 +49,8 @@ async def test_every_key_of_the_log_is_in_the_index_once(tmp_path: Path, variant
                 found[key_hash, offset] += 1
     files.close()
     assert found == wanted
-    assert variant["recovered"]["afterStart"]["keysFound"] <= len(wanted) or min_offset > 0
+    assert wanted
+    assert variant["recovered"]["afterStart"]["keysFound"] <= wanted.total() or min_offset > 0
 
 
 @pytest.mark.parametrize("tree", ["clean", "kill9"])

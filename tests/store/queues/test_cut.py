@@ -238,15 +238,40 @@ async def test_a_cut_that_the_disk_refuses_is_told_and_can_be_tried_again(tmp_pa
         assert bodies_of(store, store.store.queues.get("T", 0)) == [b"before0", b"before2"]
 
 
+async def test_a_cut_whose_checkpoint_is_not_written_is_told(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "cut", PLAIN_ONLY)
+    await work(store, "before", 3)
+    failing = mock.patch.object(StoreCheckpointFile, "save", side_effect=DiskFailedError(tmp_path, "no"))
+    with failing, pytest.raises(DiskFailedError, match="checkpoint of a cut"):
+        begin_cut(store, 0)
+    await store.close()
+
+
+async def test_the_checkpoint_of_a_cut_counts_what_is_left(tmp_path: Path) -> None:
+    async with opened(tmp_path / "cut", PLAIN_ONLY) as store:
+        end = await work(store, "before", 3)
+        await work(store, "gone", 6)
+        for offset, count in ((end, 3), (0, 0)):
+            store.store.save_checkpoint()
+            cut(store, offset)
+            found = StoreCheckpointFile(tmp_path / "cut").found
+            assert found.progress is not None
+            assert (found.progress.unit_count, found.progress.dispatched_offset) == (count, offset)
+            assert (found.queues_timestamp == 0) == (count == 0)
+
+
 async def test_kept_drafts_and_what_waits_for_the_confirm_offset_go_too(tmp_path: Path) -> None:
     async with opened(tmp_path / "cut", PLAIN_ONLY) as store:
         end = await work(store, "before", 2)
         await work(store, "gone", 2)
-        queue, outcomes = store.store.queues.get("T", 0), Outcomes()
+        queue, other, outcomes = store.store.queues.get("T", 0), store.store.queues.get("T", 1), Outcomes()
+        stored_ms = store.store.reader.store_time(queue, 0)
         store.store.put([queued(queue, b"waits")], outcomes)
         assert store.store._kept
+        store.store.last_timestamp += 1  # as if what is cut had come later
         cut(store, end)
         assert not store.store._kept
+        assert store.store.last_timestamp == max(stored_ms, store.store.reader.store_time(other, 0))
         assert outcomes.causes == [Cause.NOT_LEADER]
         assert (queue.max_offset, queue.next_offset) == (1, 1)
         await work(store, "after", 1)
