@@ -4,8 +4,10 @@ DLedgerError
 |- RaftConfigError          the operator's: two equal peers, an unknown self id, a value out of range
 |- WrongDirectoryError      the operator's: this data directory belongs to another node, group or a newer format
 |- EntryFormatError         the disk's or a peer's: bytes that are no entry where an entry must be
-'- PeerError                a peer's: the connection is closed and, once per cause, logged
+'- PeerError                a peer's: the connection is closed, counted, and now and then logged
+   |- UnprovenError         no proof of the cluster's secret
    |- StrangerError         another cluster, group, node id or version behind the address
+   |- RefusedError          a peer will not talk to this node
    '- PeerProtocolError     bytes that are no frame of ours
 """
 
@@ -54,6 +56,34 @@ class EntryFormatError(DLedgerError):
 
 class PeerError(DLedgerError):
     """A peer did what no peer of ours does; its connection is closed, this process goes on."""
+
+
+class UnprovenError(PeerError):
+    """The other end did not prove that it holds this node's secret; nothing else that it said was looked at.
+
+    Args:
+        address: of the other end.
+    """
+
+    field = "proof of the cluster's secret"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"peer at {address} refused: it did not prove that it holds the secret of this node"
+            " (dLegerPeerSecretFile, the same on all members)"
+        )
+
+
+class RefusedError(PeerError):
+    """A peer will not talk to this node.
+
+    Args:
+        address: of the peer.
+        field: what the peer says it dislikes; it does not say what it expected.
+    """
+
+    def __init__(self, address: str, field: str) -> None:
+        super().__init__(f"peer {address} refuses this node for its {field!r}")
 
 
 class StrangerError(PeerError):

@@ -106,7 +106,9 @@ class RaftLog:
         self._hard_states = HardStateFile(directory, loop=loop, on_failed=self._on_disk_failed)
         inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
-        self._transport = Transport(_hello(config, files), others, inbox, 4 * config.peer_window_bytes)
+        self._transport = Transport(
+            _hello(config, files), others, inbox, 4 * config.peer_window_bytes, config.peer_secret
+        )
         self._node = RaftNode(
             config.settings,
             log=log,
@@ -305,7 +307,7 @@ class RaftLog:
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
         yield from metrics_of(self._node.status())
-        explanation = "Connections of peers refused (cluster, group, members, version) or closed for what they said."
+        explanation = "Connections at the Raft port refused (secret, cluster, group, ...) or closed for what was said."
         yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self._transport.refused_count)])
 
     # ---- for tests and the pulse of the group
@@ -376,6 +378,7 @@ def _hello(config: RaftConfig, files: RaftFiles) -> Hello:
         members=members_text(peer.node_id for peer in config.peers),
         node_id=config.self_id,
         to="",
+        nonce="",
         incarnation=files.identity.incarnation,
         session=secrets.token_hex(8),
         client_address=config.client_address,

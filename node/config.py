@@ -18,7 +18,7 @@ from node.addresses import HostChoice
 from node.file_settings import FileSettings
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 from node.node_config import NodeConfig
-from node.notices import list_notices, tls_notices
+from node.notices import list_notices, raft_notices, tls_notices
 from store.log.flusher import FlushMode
 
 
@@ -44,6 +44,8 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
     _check_relations(config.problems(), given)
     choices = [advertised.sentence("advertised", "brokerIP1"), inside.sentence("inside", "brokerIP2")]
     config.notices = (*choices, *list_notices(given), *tls_notices(config.broker.tls, is_raft=config.raft_enable))
+    if config.raft_enable:
+        config.notices += tuple(raft_notices(config.raft))
     broker = config.broker
     broker.properties = _properties(config, given) | {
         "advertisedPort": str(broker.advertised_port or broker.listen_port),

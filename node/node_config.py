@@ -1,6 +1,7 @@
 """What one broker process is told: its broker, its log, and the mode in which the log is replicated."""
 
 import enum
+import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,21 @@ class RaftKeys:
         "Members of the Raft group: n0-host:port;n1-host:port;n2-host:port.",
         note="Members are known by cluster, group, id and incarnation; names are resolved at each connection.",
     )
+    peer_secret_file: Path | None = key(
+        "dLegerPeerSecretFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which the members of dLegerPeers know each other.",
+        note="The same on all members. Needed unless all of dLegerPeers are loopback addresses, see insecurePeers.",
+        origin=OURS,
+    )
+    insecure_peers: bool = key(
+        "insecurePeers",
+        BOOL,
+        False,
+        "Do without dLegerPeerSecretFile: whoever reaches a Raft port can then delete the group's log.",
+        origin=OURS,
+    )
     preferred_leader: str | None = key(
         "preferredLeaderId", TEXT, None, "Member of dLegerPeers that is handed leadership when it is up to date."
     )
@@ -93,6 +109,11 @@ class RaftKeys:
             return int(match[1]) + 1
         return [peer.node_id for peer in self.peers].index(self.self_id) + 1
 
+    @property
+    def is_local(self) -> bool:
+        """Whether all members are dialed by loopback addresses, so that none is on another machine."""
+        return all(_is_loopback(peer.host) for peer in self.peers)
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold in Raft mode."""
         ids = [peer.node_id for peer in self.peers]
@@ -107,6 +128,18 @@ class RaftKeys:
             yield "dLegerPeers", f"address {address} appears twice"
         if self.preferred_leader is not None and self.preferred_leader not in ids:
             yield "preferredLeaderId", f"{self.preferred_leader!r} is not among the peers {ids}"
+        if self.peer_secret_file is None and not (self.is_local or self.insecure_peers):
+            reason = "is needed: not all of dLegerPeers are loopback addresses (insecurePeers=true does without)"
+            yield "dLegerPeerSecretFile", reason
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: not looked up, it may change
 
 
 @dataclass(slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from ledgermq.remoting.tls import TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from node.file_settings import FileSettings
+from node.node_config import RaftKeys
 
 _GROUPS: Mapping[str, str] = {
     "j": "no effect here, they tune Java's threads, queues and buffers",
@@ -31,3 +32,9 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
         yield "WARNING: tls.test.mode.enable=true: clients cannot verify the certificate that is made here"
     if is_raft and tls.mode is TlsMode.ENFORCING:
         yield "WARNING: members of the Raft group speak plain among themselves: keep dLegerPeers in a closed network"
+
+
+def raft_notices(raft: RaftKeys) -> Iterator[str]:
+    """What the settings of a Raft member do not protect."""
+    if raft.peer_secret_file is None and not raft.is_local:
+        yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"

@@ -2,18 +2,22 @@
 
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
+    DIR/peer-secret    random, made once; the members of a Raft group know each other by it
 
 A folder with a lock file is ours; any other that is not empty is left alone.
 """
 
 import fcntl
 import json
+import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
 
 from cli.cluster.plan import ClusterPlan
 from node.errors import CommandError, UsageError
+from node.node_config import LogMode
 
 _STATE_NAME = "cluster.json"
 _LOCK_NAME = "lock"
@@ -66,7 +70,12 @@ class ClusterFolder:
             )
 
     def write_configuration(self, plan: ClusterPlan) -> None:
-        """Write every node's configuration file."""
+        """Write every node's configuration file, and the secret of a Raft group unless it is there."""
+        if plan.mode is LogMode.RAFT and not plan.peer_secret_path.exists():
+            partial = plan.peer_secret_path.with_suffix(".partial")
+            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+            partial.replace(plan.peer_secret_path)
         for node in plan.nodes:
             node.directory.mkdir(parents=True, exist_ok=True)
             node.conf_path.write_text(node.conf_text())

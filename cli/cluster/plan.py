@@ -18,6 +18,7 @@ from node.node_config import LogMode
 
 HOST = "127.0.0.1"
 NAMESERVER = "namesrv"
+_PEER_SECRET = "peer-secret"
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
 _NODES_MAX = 9
@@ -87,6 +88,11 @@ class ClusterPlan:
     directory: Path
     nameserver: NodePlan
     brokers: tuple[NodePlan, ...]
+
+    @property
+    def peer_secret_path(self) -> Path:
+        """The file by which the members of a Raft group know each other."""
+        return self.directory / _PEER_SECRET
 
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
@@ -192,6 +198,7 @@ def _plan_broker(
             "enableDLegerCommitLog": "true",
             "dLegerGroup": "broker-a",
             "dLegerPeers": ";".join(f"n{i}-{HOST}:{p + _RAFT}" for i, p in enumerate(ports)),
+            "dLegerPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "dLegerSelfId": name,
         }
     return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | dict(settings))

@@ -1,19 +1,26 @@
-"""The first frame in each direction of a connection between peers: who speaks, to whom, and what both must agree on.
+"""The handshake of a connection between peers: who speaks, to whom, and what both must agree on.
 
-    dialer --Hello--> listener        listener --Hello--> dialer        or --Refused(field, actual, expected)--> dialer
+    listener --challenge: nonce--> dialer --Hello, proof--> listener --Hello, proof--> dialer
+                                                                     or --refusal: field--> dialer
+
+The listener says nothing of itself before it knows the dialer, and a refusal names the field, not what was expected.
+Proofs are empty where no secret is configured, see `dledger.peers.proof`.
 
 A peer is known by cluster, group, node id and incarnation. Its address may change. A new incarnation is the same node
 with an empty disk: it is logged, and Raft handles it by itself (`HardState.recovering`).
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from dledger.errors import PeerProtocolError, StrangerError
+from dledger.peers.proof import NONCE_SIZE
 
 PROTOCOL_VERSION: Final = 2
 SIZE_LIMIT: Final = 4096
+_NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +33,7 @@ class Hello:
         members: ids of all members of the speaker's group, as `dledger.log.membership.members_text` writes them: nodes
             that disagree would count different majorities.
         to: node id that the speaker believes to talk to.
+        nonce: that the speaker drew for this connection, hexadecimal; the other end's proof covers it.
         incarnation: drawn when the speaker's data directory was made.
         session: drawn when the speaker's process started.
         client_address: `host:port` that clients are sent to when the speaker leads.
@@ -38,6 +46,7 @@ class Hello:
     members: str
     node_id: str
     to: str
+    nonce: str
     incarnation: str
     session: str
     client_address: str
@@ -72,40 +81,26 @@ _MUST_AGREE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The listener will not talk to the dialer; what differs, as the listener sees it."""
-
-    field: str
-    actual: str
-    expected: str
-
-    def encode(self) -> bytes:
-        """As JSON."""
-        return json.dumps({"refused": asdict(self)}).encode()
-
-
-def decode_hello(data: memoryview) -> Hello | Refused:
-    """A hello or a refusal.
+def decode_hello(data: bytes) -> Hello:
+    """A hello from its frame.
 
     Raises:
-        PeerProtocolError: neither.
+        PeerProtocolError: it is none.
     """
     try:
-        parsed: Any = json.loads(bytes(data))
-    except ValueError as error:
-        raise PeerProtocolError(f"hello {bytes(data[:80])!r} is not JSON: {error}") from error
+        parsed: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise PeerProtocolError(f"hello {data[:80]!r} is not JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise PeerProtocolError(f"hello is a {type(parsed).__name__}, expected an object")
-    refused = parsed.get("refused")
-    if isinstance(refused, dict):
-        return Refused(*(str(refused.get(field.name)) for field in fields(Refused)))
     if parsed.get("version") != PROTOCOL_VERSION:
-        parsed = {"members": "", **parsed}  # version 1 did not say; it is refused for its version
+        parsed = {"members": "", "nonce": bytes(NONCE_SIZE).hex(), **parsed}  # unknown to version 1, which is refused
     values: dict[str, Any] = {}
     for field in fields(Hello):
         value = parsed.get(field.name)
         if not isinstance(value, int if field.type is int else str):
             raise PeerProtocolError(f"hello has {field.name} {value!r}")
         values[field.name] = value
+    if not _NONCE.fullmatch(values["nonce"]):
+        raise PeerProtocolError(f"hello has nonce {values['nonce'][:80]!r}, expected {NONCE_SIZE} bytes")
     return Hello(**values)

@@ -1,7 +1,7 @@
 """The two connections between this node and one peer. Each node dials one, and only the dialer sends messages on it.
 
-Dialed     made by this node: sends a hello, waits for the peer's hello, then only writes
-Accepted   made by the peer: waits for its hello, answers it, then only reads
+Dialed     made by this node: waits for a challenge, sends a hello, waits for the peer's hello, then only writes
+Accepted   made by the peer: challenges it, waits for its hello, answers it, then only reads
 Link       owns one of each, dials again whenever the dialed one is down; the peer is *joined* while both stand
 """
 
@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from dledger.config import PeerAddress
-from dledger.errors import PeerError, PeerProtocolError, StrangerError
+from dledger.errors import PeerError, PeerProtocolError, RefusedError, StrangerError, UnprovenError
 from dledger.peers.frame_stream import FrameStream
-from dledger.peers.hello import SIZE_LIMIT, Hello, Refused, decode_hello
-from dledger.peers.wire import HELLO, seal, unseal
+from dledger.peers.hello import SIZE_LIMIT, Hello, decode_hello
+from dledger.peers.proof import DIALER, LISTENER, NONCE_SIZE, is_proven, make_nonce, prove
+from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, seal, unseal
 
 _FRAME_LIMIT: Final = 64 << 20
 _HANDSHAKE_S: Final = 3.0
@@ -30,17 +31,24 @@ class LinkOwner(Protocol):
     """What a link needs of the transport."""
 
     hello: Hello
+    secret: bytes
     live: "set[Dialed | Accepted]"  # open connections, whoever is behind them
     is_closing: bool
 
     def complain(self, error: PeerError) -> None:
-        """Log what a peer did wrong, once for each text."""
+        """Count what a peer did wrong, and log it once for each text."""
 
-    def welcome(self, accepted: "Accepted", other: Hello, address: str) -> "Link":
+    def complain_of_stranger(self, error: PeerError) -> None:
+        """Count what somebody did wrong who dialed this node and is not known; log it now and then."""
+
+    def admit(self, accepted: "Accepted") -> None:
+        """Somebody has connected and is not known yet."""
+
+    def welcome(self, accepted: "Accepted", other: Hello) -> "Link":
         """The link that an accepted connection belongs to, after its hello. Raises `StrangerError`."""
 
     def forget(self, accepted: "Accepted") -> None:
-        """A connection closed before it said who it was."""
+        """A connection closed before it was known who made it."""
 
     def deliver(self, peer_id: str, code: int, body: memoryview) -> None:
         """One frame of a peer."""
@@ -154,7 +162,7 @@ class Link:
 
     async def _dial(self) -> "Dialed | None":
         """A connection whose hello was answered; None when the peer cannot be reached or was refused."""
-        dialed = Dialed(self, self._owner, str(self._address))
+        dialed = Dialed(self, self._owner, self._address)
         answer: Hello | None = None
         try:
             answer = await self._shake_hands(dialed)
@@ -176,14 +184,13 @@ class Link:
         """Connect, send this node's hello, and return the peer's.
 
         Raises:
-            StrangerError: one of the two refuses the other.
+            UnprovenError, StrangerError, RefusedError: one of the two refuses the other.
             PeerProtocolError: the answer is no hello.
             OSError, TimeoutError: the peer cannot be reached, or does not answer in time.
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_HANDSHAKE_S):
             await loop.create_connection(lambda: dialed.stream, self._address.host, self._address.port)
-            dialed.say(self._owner.hello, self._address.node_id)
             answer = await dialed.answer
         self._owner.hello.check(answer, str(self._address), frozenset({self._address.node_id}))
         return answer
@@ -193,25 +200,22 @@ class Dialed:
     """A connection that this node made. After the handshake this node only writes on it.
 
     Attributes:
-        answer: the peer's hello; an exception when it refused this node or closed first.
+        answer: the peer's hello, proven; an exception when one refused the other, or the connection closed first.
         session: of the peer's process, from its hello; None before.
         closed: set when the connection is gone.
     """
 
-    def __init__(self, link: Link, owner: LinkOwner, address: str) -> None:
+    def __init__(self, link: Link, owner: LinkOwner, address: PeerAddress) -> None:
         self._link = link
         self._owner = owner
         self._address = address
+        self._nonce = make_nonce()
+        self._is_challenged = False
         self.stream = FrameStream(self, SIZE_LIMIT)
         self.transport: asyncio.Transport | None = None
         self.answer: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self.closed = asyncio.Event()
         self.session: str | None = None
-
-    def say(self, hello: Hello, to: str) -> None:
-        if self.transport is None:
-            raise ConnectionResetError("closed as soon as it stood")
-        self.transport.write(seal(HELLO, replace(hello, to=to).encode()))
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -228,15 +232,20 @@ class Dialed:
         _watch(transport)
 
     def on_frame(self, code: int, body: memoryview) -> None:
-        if code != HELLO or self.answer.done():
-            raise PeerProtocolError(f"peer {self._address} sent code {code} where only one hello may come")
-        said = decode_hello(unseal(code, body)[1])
-        if isinstance(said, Refused):
-            self.answer.set_exception(
-                StrangerError(self._address, f"{said.field} (it says)", said.expected, said.actual)
-            )
+        if self.answer.done():
+            raise PeerProtocolError(f"peer {self._address} sent code {code} where it may say nothing")
+        proof, said = (bytes(part) for part in unseal(code, body))
+        if code == CHALLENGE and not self._is_challenged:
+            self._say_hello(said)
+        elif code == HELLO and self._is_challenged:
+            if is_proven(self._owner.secret, LISTENER, self._nonce, said, proof):
+                self.answer.set_result(decode_hello(said))
+            else:
+                self._fail(UnprovenError(str(self._address)))
+        elif code == REFUSAL and self._is_challenged:
+            self._fail(RefusedError(str(self._address), said[:80].decode(errors="replace")))
         else:
-            self.answer.set_result(said)
+            raise PeerProtocolError(f"peer {self._address} sent code {code} in the wrong place of a handshake")
 
     def on_closed(self, error: Exception | None) -> None:
         self.transport = None
@@ -244,20 +253,36 @@ class Dialed:
         if isinstance(error, PeerError):
             self._owner.complain(error)
         if not self.answer.done():
-            self.answer.set_exception(error or ConnectionResetError("closed before its hello"))
-            self.answer.exception()  # whoever dialed may have given up waiting
+            self._fail(error or ConnectionResetError("closed before its hello"))
         self._link.dialed_closed(self)
         self.closed.set()
 
+    def _say_hello(self, challenge: bytes) -> None:
+        assert self.transport is not None
+        if len(challenge) != NONCE_SIZE:
+            raise PeerProtocolError(f"peer {self._address} sent a challenge of {len(challenge)} bytes")
+        self._is_challenged = True
+        said = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
+        self.transport.write(seal(HELLO, said, prove(self._owner.secret, DIALER, challenge, said)))
+
+    def _fail(self, error: Exception) -> None:
+        self.answer.set_exception(error)
+        self.answer.exception()  # whoever dialed may have given up waiting
+
 
 class Accepted:
-    """A connection that somebody made to this node; it is closed unless its first frame is the hello of a member."""
+    """A connection that somebody made to this node; it is closed unless its first frame is the hello of a member.
+
+    Attributes:
+        host: of the other end.
+    """
 
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._link: Link | None = None
         self._peer_id = ""
-        self._address = "?"
+        self._nonce = make_nonce()
+        self.host = "?"
         self._transport: asyncio.Transport | None = None
         self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE_S, self._time_out)
         self.stream = FrameStream(self, SIZE_LIMIT)
@@ -270,52 +295,61 @@ class Accepted:
         self._transport = transport
         self._owner.live.add(self)
         name = transport.get_extra_info("peername")
-        self._address = f"{name[0]}:{name[1]}" if name else "?"
+        self.host = str(name[0]) if name else "?"
         _watch(transport)
         if self._owner.is_closing:
             transport.abort()
+            return
+        self._owner.admit(self)
+        transport.write(seal(CHALLENGE, self._nonce))
 
     def on_frame(self, code: int, body: memoryview) -> None:
         if self._link is not None:
             if self._link.hears(self):
                 self._owner.deliver(self._peer_id, code, body)
             return
+        if self._transport is None or self._transport.is_closing():
+            return  # refused, or given up: what else it sent is not looked at
         if code != HELLO:
-            raise PeerProtocolError(f"{self._address} sent code {code} before a hello")
-        said = decode_hello(unseal(code, body)[1])
-        if isinstance(said, Refused):
-            raise PeerProtocolError(f"{self._address} refused a hello that was not said")
-        self._greet(said)
+            raise PeerProtocolError(f"sent code {code} before a hello")
+        proof, said = unseal(code, body)
+        self._greet(bytes(said), bytes(proof))
 
     def on_closed(self, error: Exception | None) -> None:
         self._timer.cancel()
         self._transport = None
         self._owner.live.discard(self)
-        if isinstance(error, PeerProtocolError):
-            self._owner.complain(PeerProtocolError(f"{self._address.rpartition(':')[0]}: {error}"))
-        elif isinstance(error, PeerError):
-            self._owner.complain(error)
         if self._link is None:
             self._owner.forget(self)
-        else:
-            self._link.accepted_closed(self)
+            if error is not None:
+                self._owner.complain_of_stranger(PeerProtocolError(f"{self.host}: {error}"))
+            return
+        if error is not None:
+            self._owner.complain(PeerProtocolError(f"{self.host}: {error}"))
+        self._link.accepted_closed(self)
 
-    def _greet(self, said: Hello) -> None:
+    def _greet(self, said: bytes, proof: bytes) -> None:
         assert self._transport is not None
         self._timer.cancel()
+        owner = self._owner
         try:
-            self._link = self._owner.welcome(self, said, self._address.rpartition(":")[0])
-        except StrangerError as error:
-            self._transport.write(seal(HELLO, Refused(error.field, str(error.actual), str(error.expected)).encode()))
-            self._owner.complain(error)
+            if not is_proven(owner.secret, DIALER, self._nonce, said, proof):
+                raise UnprovenError(self.host)
+            other = decode_hello(said)
+            self._link = owner.welcome(self, other)
+        except (UnprovenError, StrangerError) as error:
+            self._transport.write(seal(REFUSAL, error.field.encode(), is_response=True))
+            owner.complain_of_stranger(error)
             self._transport.close()
             return
-        self._peer_id = said.node_id
+        self._peer_id = other.node_id
         self.stream.frame_limit = _FRAME_LIMIT
-        self._transport.write(seal(HELLO, replace(self._owner.hello, to=said.node_id).encode(), is_response=True))
+        said = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
+        own_proof = prove(owner.secret, LISTENER, bytes.fromhex(other.nonce), said)
+        self._transport.write(seal(HELLO, said, own_proof, is_response=True))
 
     def _time_out(self) -> None:
-        self._owner.complain(PeerProtocolError(f"{self._address.rpartition(':')[0]} said no hello in {_HANDSHAKE_S} s"))
+        self._owner.complain_of_stranger(PeerProtocolError(f"{self.host} said no hello in {_HANDSHAKE_S} s"))
         self.abort()
 
 

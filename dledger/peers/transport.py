@@ -1,7 +1,7 @@
 """Connections between the members of a group: one that this node dials to each peer, one that each peer dials to it.
 
     this node --dialed: everything it says to n1--> n1        n1 --dialed: everything it says--> this node
-              <-- hello back, nothing else ---                   (accepted here by the listener)
+              <-- challenge, hello, nothing else                 (accepted here by the listener)
 
 A peer is joined while both stand, lost as soon as one closes: a process killed closes both at once, so its peers need
 no time-out to notice. Frames go out as they are handed over; the loop joins those of one turn into one system call,
@@ -12,6 +12,7 @@ wait for it; it is dialed again after 50 ms, 100 ms, ... 1 s, or at once when it
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -20,8 +21,10 @@ from dledger.errors import ListenError, PeerError
 from dledger.peers.hello import Hello
 from dledger.peers.link import Accepted, Dialed, Link
 from dledger.peers.wire import Encoder, PeerMessage, decode
+from ledgermq.remoting.seldom import SeldomLog
 
-_PENDING_LIMIT: Final = 64
+_UNKNOWN_MAX: Final = 64
+_UNKNOWN_PER_HOST_MAX: Final = 16
 _COMPLAINTS_MAX: Final = 1000
 _CLOSE_S: Final = 1.0
 
@@ -49,20 +52,31 @@ class Transport:
         peers: the other members and where they listen.
         listener: gets messages and changes of connections.
         queue_limit_bytes: what may wait for one peer.
+        secret: that members prove to each other to hold; empty: they prove nothing.
+
+    Attributes:
+        refused_count: connections refused, or closed for what was said on them.
     """
 
     def __init__(
-        self, hello: Hello, peers: Mapping[str, PeerAddress], listener: PeerListener, queue_limit_bytes: int
+        self,
+        hello: Hello,
+        peers: Mapping[str, PeerAddress],
+        listener: PeerListener,
+        queue_limit_bytes: int,
+        secret: bytes = b"",
     ) -> None:
         self.hello = hello
+        self.secret = secret
         self._listener = listener
         self._encoder = Encoder()
         self.links = {peer_id: Link(self, address, queue_limit_bytes) for peer_id, address in peers.items()}
         self.live: set[Dialed | Accepted] = set()
         self.is_closing = False
         self._server: asyncio.Server | None = None
-        self._unknown: set[Accepted] = set()
+        self._unknown: dict[Accepted, None] = {}  # accepted and not known yet, the oldest first
         self._complained: set[str] = set()
+        self._of_strangers = SeldomLog(_log)
         self.refused_count = 0
 
     async def start(self, host: str, port: int) -> None:
@@ -73,7 +87,7 @@ class Transport:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._accept, host, port)
+            self._server = await loop.create_server(lambda: Accepted(self).stream, host, port)
         except OSError as error:
             raise ListenError(f"{host}:{port}", str(error)) from error
         for link in self.links.values():
@@ -110,28 +124,49 @@ class Transport:
     # ---- used by the connections
 
     def complain(self, error: PeerError) -> None:
-        """Log what a peer did wrong, once for each text, and count it."""
+        """Count what a peer did wrong, and log it once for each text."""
         self.refused_count += 1
         text = str(error)
         if text not in self._complained and len(self._complained) < _COMPLAINTS_MAX:
             self._complained.add(text)
             _log.warning("%s: %s", type(error).__name__, text)
 
-    def welcome(self, accepted: Accepted, other: Hello, address: str) -> Link:
+    def complain_of_stranger(self, error: PeerError) -> None:
+        """Count what somebody did wrong who dialed this node and is not known; log it now and then."""
+        self.refused_count += 1
+        self._of_strangers.warning("%s: %s", type(error).__name__, error)
+
+    def admit(self, accepted: Accepted) -> None:
+        """Somebody has connected and is not known yet; the oldest of these is closed when there are too many.
+
+        A host beyond its share loses its own oldest, and so does the host with most when there are too many in all:
+        whoever connects again and again does not push out the handshake of a member on another host.
+        """
+        self._unknown[accepted] = None
+        counts = Counter(other.host for other in self._unknown)
+        busiest, most = counts.most_common(1)[0]
+        if most <= _UNKNOWN_PER_HOST_MAX and len(self._unknown) <= _UNKNOWN_MAX:
+            return
+        oldest = next(other for other in self._unknown if other.host == busiest)
+        self.complain_of_stranger(PeerError(f"{busiest} has {most} connections that have not said who they are"))
+        self.forget(oldest)
+        oldest.abort()
+
+    def welcome(self, accepted: Accepted, other: Hello) -> Link:
         """The link that an accepted connection with a valid hello belongs to.
 
         Raises:
             StrangerError: it is nobody of this group.
         """
-        self.hello.check(other, address, frozenset(self.links))
-        self._unknown.discard(accepted)
+        self.hello.check(other, accepted.host, frozenset(self.links))
+        self.forget(accepted)
         link = self.links[other.node_id]
         link.accepted_from(accepted, other)
         return link
 
     def forget(self, accepted: Accepted) -> None:
-        """A connection closed before it said who it was."""
-        self._unknown.discard(accepted)
+        """A connection closed before it was known who made it."""
+        self._unknown.pop(accepted, None)
 
     def deliver(self, peer_id: str, code: int, body: memoryview) -> None:
         """Decode and hand on one frame."""
@@ -142,10 +177,3 @@ class Transport:
 
     def lost(self, peer_id: str) -> None:
         self._listener.on_peer_lost(peer_id)
-
-    def _accept(self) -> asyncio.BaseProtocol:
-        accepted = Accepted(self)
-        if len(self._unknown) >= _PENDING_LIMIT:
-            next(iter(self._unknown)).abort()
-        self._unknown.add(accepted)
-        return accepted.stream

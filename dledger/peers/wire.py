@@ -4,13 +4,15 @@
 
 | code | message | meta |
 |---|---|---|
-| 52001 | hello | none; data is JSON, see `dledger.peers.hello` |
+| 52001 | hello | proof, see `dledger.peers.proof`; data is JSON, see `dledger.peers.hello` |
 | 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
 | 52003 | AppendResponse | its fields in order, the term runs last |
 | 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
 | 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the part of the state |
 | 52008 | TransferRequest | term |
 | 52009, 52010 | CopyRequest, CopyResponse | index, term; data is the entry |
+| 52011 | challenge | none; data is the listener's nonce |
+| 52012 | refusal | none; data names what the listener dislikes |
 
 The CRC is that of the data, continued over the meta: so a span that goes to many peers is summed once. Who a message is
 from is the connection's business, so ids are not in it. Every integer is signed 64 bit, big-endian.
@@ -50,6 +52,8 @@ INSTALL_RESPONSE: Final = 52007
 TRANSFER_REQUEST: Final = 52008
 COPY_REQUEST: Final = 52009
 COPY_RESPONSE: Final = 52010
+CHALLENGE: Final = 52011
+REFUSAL: Final = 52012
 
 _ENVELOPE: Final = Struct(">IH")
 _APPEND_REQUEST: Final = Struct(">10q")
@@ -122,10 +126,10 @@ class Encoder:
         return [head, data] if data else [head]
 
 
-def seal(code: int, data: bytes, *, is_response: bool = False) -> bytes:
-    """A frame of data alone, for the handshake."""
-    header = frame_header(code, is_response=is_response)
-    return frame_prefix(header, _ENVELOPE.size + len(data)) + _ENVELOPE.pack(crc32(data), 0) + data
+def seal(code: int, data: bytes, meta: bytes = b"", *, is_response: bool = False) -> bytes:
+    """A frame of the handshake."""
+    prefix = frame_prefix(frame_header(code, is_response=is_response), _ENVELOPE.size + len(meta) + len(data))
+    return prefix + _ENVELOPE.pack(crc32(meta, crc32(data)), len(meta)) + meta + data
 
 
 def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:

@@ -3,10 +3,12 @@ from pathlib import Path
 import pytest
 
 from dledger.config import PeerAddress
+from dledger.errors import RaftConfigError
 from node.config import load_broker_config, load_nameserver_config
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 from node.node_config import LogMode, NodeConfig
 from node.properties import ConfigError
+from node.store_settings import raft_config
 from store.log.flusher import FlushMode
 
 RAFT = {
@@ -14,6 +16,7 @@ RAFT = {
     "dLegerGroup": "broker-a",
     "dLegerPeers": "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911",
     "dLegerSelfId": "n1",
+    "dLegerPeerSecretFile": "/etc/ledgermq/peer-secret",
 }
 
 
@@ -74,6 +77,50 @@ def test_raft_mode_flushes_before_it_counts_unless_told_otherwise() -> None:
     assert (raft.mode, raft.log.flush_mode) == (LogMode.RAFT, FlushMode.SYNC)
     assert raft.raft.peers[1] == PeerAddress("n1", "10.0.0.2", 40911)
     assert broker(**RAFT, flushDiskType="ASYNC_FLUSH").log.flush_mode is FlushMode.ASYNC
+
+
+LOCAL = RAFT | {"dLegerPeers": "n0-127.0.0.1:1;n1-localhost:2;n2-[::1]:3", "dLegerPeerSecretFile": ""}
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        "n0-10.0.0.1:1;n1-10.0.0.2:1",
+        "n0-127.0.0.1:1;n1-10.0.0.2:1",
+        "n0-host-a:1;n1-host-b:1",
+        "n1-0.0.0.0:1",
+        "n0-localhost.example:1;n1-127.0.0.1:1",
+    ],
+)
+def test_members_that_others_can_reach_need_a_secret_or_the_word_that_they_do_without(peers: str) -> None:
+    settings = RAFT | {"dLegerPeers": peers, "dLegerPeerSecretFile": ""}
+    assert problems(**settings) == (
+        "--set dLegerPeerSecretFile: key 'dLegerPeerSecretFile' is needed: not all of dLegerPeers are loopback"
+        " addresses (insecurePeers=true does without)",
+    )
+    warned = broker(**settings, insecurePeers="true").notices
+    assert any(text.startswith("WARNING: insecurePeers=true") for text in warned)
+
+
+def test_members_on_one_machine_need_no_secret_and_hear_nobody_else() -> None:
+    for settings in (RAFT, LOCAL):
+        assert not any("insecurePeers" in text for text in broker(**settings).notices)
+    local = load_broker_config(None, words(LOCAL))
+    assert local.broker.listen_host == "0.0.0.0"
+    made = raft_config(local, bytes(8), "h:1")
+    assert (made.listen_host, made.listen_address.host, made.peer_secret) == (None, "localhost", b"")
+
+
+def test_the_peers_secret_is_read_at_the_start_and_shown_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "peer-secret"
+    config = load_broker_config(None, words(RAFT | {"dLegerPeerSecretFile": str(path)}))
+    with pytest.raises(RaftConfigError, match="peer-secret cannot be read"):
+        raft_config(config, bytes(8), "h:1")
+    path.write_text("of-the-group" * 4)
+    made = raft_config(config, bytes(8), "h:1")
+    assert (made.peer_secret, made.listen_host) == (b"of-the-group" * 4, "0.0.0.0")
+    assert config.broker.properties["dLegerPeerSecretFile"] == str(path)
+    assert "of-the-group" not in f"{made} {config} {config.broker.properties}"
 
 
 def test_a_follower_registers_the_number_of_its_id_plus_one_or_its_place() -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
+from dledger.peers.proof import read_secret
 from node.errors import UsageError
 from node.node_config import LogMode
 
@@ -65,3 +67,19 @@ def test_a_number_of_nodes_that_cannot_be_is_refused(count: int) -> None:
 def test_a_base_port_without_room_for_the_block_is_refused(port: int) -> None:
     with pytest.raises(UsageError, match=f"--base-port {port} is out of range"):
         plan_cluster(LogMode.RAFT, 3, port, Path("/d"), {})
+
+
+def test_a_raft_cluster_gets_a_secret_once_which_its_owner_alone_can_read(tmp_path: Path) -> None:
+    folder = ClusterFolder(tmp_path / "d")
+    folder._lock.close()
+    plan = plan_cluster(LogMode.RAFT, 3, 21000, tmp_path / "d", {})
+    folder.write_configuration(plan)
+    (path,) = {Path(broker.conf["dLegerPeerSecretFile"]) for broker in plan.brokers}
+    assert path.stat().st_mode & 0o777 == 0o600
+    first = read_secret(path)
+    folder.write_configuration(plan)
+    assert read_secret(path) == first
+    folder.empty()
+    folder.write_configuration(plan)
+    assert read_secret(path) != first
+    assert first.decode() not in "".join(broker.conf_text() for broker in plan.brokers)

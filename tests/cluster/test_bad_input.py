@@ -74,6 +74,7 @@ def test_a_value_that_does_not_parse_is_refused_with_its_place(command: Command,
         ("n0-127.0.0.1:40911;n1-127.0.0.1:40911", "one address: n0-127.0.0.1:40911 and n1-127.0.0.1:40911"),
         ("n0-127.0.0.1:40911;n1-127.0.0.1:40912;n0-127.0.0.1:40913", "n0.*twice"),
         ("n1-127.0.0.1:40911;n2-127.0.0.1:40912", "n0"),
+        ("n0-10.0.0.1:40911;n1-10.0.0.2:40911", r"key 'dLegerPeerSecretFile' is needed: .*insecurePeers=true"),
     ],
 )
 def test_peers_that_cannot_be_are_refused(command: Command, tmp_path: Path, peers: str, detail: str) -> None:

@@ -57,7 +57,7 @@ WARM_UP: Final = 2000
 GROWTH_MAX_BYTES: Final = 96 << 20
 """What the process keeps of all cases behind the first ones."""
 
-_CODES: Final = range(wire.HELLO, wire.COPY_RESPONSE + 1)
+_CODES: Final = range(wire.HELLO, wire.REFUSAL + 1)
 
 
 @dataclass(frozen=True, slots=True)

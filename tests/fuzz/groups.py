@@ -56,7 +56,7 @@ class GroupCampaign(Campaign):
         """Be a peer of one of them."""
         to = values.random.randrange(3)
         with dial(self._group.peers_port(to), self._limit_s) as peer:
-            peer.sendall(_said(values, to))
+            peer.sendall(_said(values, to, peers.read_challenge(peer)))
             if values.chance(0.5):
                 peer.shutdown(socket.SHUT_WR)
             peer.settimeout(_LISTEN_S)
@@ -76,9 +76,9 @@ class GroupCampaign(Campaign):
                     raise
 
 
-def _said(values: Values, to: int) -> bytes:
+def _said(values: Values, to: int, challenge: bytes) -> bytes:
     member = f"n{(to + values.random.choice((1, 2))) % 3}"
-    data = peers.hello(values, 0.2, node_id=member, to=f"n{to}")
+    data = peers.hello(values, 0.2, challenge, node_id=member, to=f"n{to}")
     encoder = wire.Encoder()
     for _ in range(values.random.randrange(5)):
         if values.chance(0.6):

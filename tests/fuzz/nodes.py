@@ -19,6 +19,7 @@ from tests.ports import free_ports
 from tests.remoting.certificates import make_identity
 
 LIMIT_S: Final = 60.0
+PEER_SECRET: Final = b"the secret of the groups that are fuzzed"
 _COMPLAINT: Final = re.compile(r"Traceback|\bERROR\b|never retrieved|Unclosed|unhandled", re.IGNORECASE)
 _ALLOWED: Final = re.compile(r"no connection can be accepted")
 _ROOT: Final = Path(__file__).parents[2]
@@ -256,6 +257,7 @@ class Group(NodePair):
         self.ports = free_ports(3)
         peers = ";".join(f"n{number}-127.0.0.1:{self.peers_port(number)}" for number in range(3))
         group = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerPeers": peers}
+        group["dLegerPeerSecretFile"] = str(write_peer_secret(self.folder))
         for number, port in enumerate(self.ports):
             conf = {**group, "dLegerSelfId": f"n{number}", **self._conf}
             self.nodes.append(self._broker(port, conf, f"broker-{number}", f"store-{number}"))
@@ -292,6 +294,14 @@ class Group(NodePair):
 
     def node(self, server: str) -> Node:
         return self.nodes[1 + (self._leader - 1) % 3] if server == "F" else super().node(server)
+
+
+def write_peer_secret(folder: Path) -> Path:
+    """A file with `PEER_SECRET`, for `dLegerPeerSecretFile`."""
+    path = folder / "peer-secret"
+    path.write_bytes(PEER_SECRET)
+    path.chmod(0o600)
+    return path
 
 
 def dial(port: int, limit_s: float) -> socket.socket:

@@ -1,8 +1,8 @@
 """Level `peers`: the port at which a broker in Raft mode hears the other members of its group.
 
-A case dials, says a hello that is right or nearly so, then frames between peers and of clients, whole, damaged, cut
-off. The broker must close or wait, spend no second on it, log no traceback and not grow. It never leads: two of three
-members are not there.
+A case dials, says a hello that is right or nearly so, with a proof of the secret or without, then frames between peers
+and of clients, whole, damaged, cut off. The broker must close or wait, spend no second on it, log no traceback and not
+grow. It never leads: two of three members are not there.
 """
 
 import contextlib
@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from dledger.peers import wire
 from dledger.peers.hello import PROTOCOL_VERSION
+from dledger.peers.proof import DIALER, LISTENER, NONCE_SIZE, prove
 from tests.fuzz.campaign import LIMIT_CPU_S
 from tests.fuzz.cases import Failure
 from tests.fuzz.decoders import peer_bytes
 from tests.fuzz.frames import Frames
-from tests.fuzz.nodes import Node, NodePair, dial
+from tests.fuzz.nodes import PEER_SECRET, Node, NodePair, dial, write_peer_secret
 from tests.fuzz.values import Values
 from tests.ports import free_ports
 
@@ -28,7 +29,8 @@ _LISTEN_S: Final = 0.02
 _LIMIT_S: Final = 30.0
 _HELLO: Final[dict[str, Any]] = {
     "version": PROTOCOL_VERSION, "cluster": "DefaultCluster", "group": "g", "members": "n0;n1;n2", "node_id": "n1",
-    "to": "n0", "incarnation": "i", "session": "s", "client_address": "127.0.0.1:1", "data_file_size": 16 << 20,
+    "to": "n0", "nonce": "00" * NONCE_SIZE, "incarnation": "i", "session": "s", "client_address": "127.0.0.1:1",
+    "data_file_size": 16 << 20,
 }  # fmt: skip
 
 
@@ -39,6 +41,7 @@ def run(
     (port,) = free_ports(1)
     peers = ";".join(f"n{number}-127.0.0.1:{port + number}" for number in range(3))
     conf = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": peers}
+    conf["dLegerPeerSecretFile"] = str(write_peer_secret(folder))
     deadline = time.monotonic() + seconds
     number = before = 0
     with NodePair(folder, conf) as pair:
@@ -62,7 +65,7 @@ def _run_case(broker: Node, port: int, seed: int, number: int) -> str:
     before = broker.cpu_s
     try:
         with dial(port, _LIMIT_S) as peer:
-            peer.sendall(_bytes(values))
+            peer.sendall(_bytes(values, read_challenge(peer)))
             if values.chance(0.5):
                 peer.shutdown(socket.SHUT_WR)
             peer.settimeout(_LISTEN_S)
@@ -77,18 +80,39 @@ def _run_case(broker: Node, port: int, seed: int, number: int) -> str:
     return f"has spent {spent:.2f} s" if spent > LIMIT_CPU_S else ""
 
 
-def hello(values: Values, wrong: float, **right: str) -> bytes:
-    """The first frame of a peer; one time in so many, `wrong` of 1, not quite that."""
+def read_challenge(peer: socket.socket) -> bytes:
+    """The nonce with which a node greets whoever connects.
+
+    Raises:
+        OSError: the node closed the connection instead.
+    """
+    left = len(wire.seal(wire.CHALLENGE, bytes(NONCE_SIZE)))
+    data = b""
+    while len(data) < left:
+        piece = peer.recv(left - len(data))
+        if not piece:
+            raise ConnectionResetError("closed before the challenge")
+        data += piece
+    return data[-NONCE_SIZE:]
+
+
+def hello(values: Values, wrong: float, challenge: bytes, **right: str) -> bytes:
+    """The first frame of a peer; one time in so many, `wrong` of 1, not quite that, and likewise its proof."""
     said = _HELLO | right
     if values.chance(wrong):
         said[values.random.choice(list(said))] = values.random.choice((values.text(), 1, None, [], {}, 1 << 70))
     if values.chance(wrong / 2.5):
         del said[values.random.choice(list(said))]
-    return wire.seal(wire.HELLO, json.dumps(said).encode())
+    text = json.dumps(said).encode()
+    proof = prove(PEER_SECRET, DIALER, challenge, text)
+    if values.chance(wrong):
+        other = prove(PEER_SECRET, LISTENER, challenge, text)
+        proof = values.random.choice((b"", other, proof[:-1], values.damaged(proof), values.random.randbytes(300)))
+    return wire.seal(wire.HELLO, text, proof)
 
 
-def _bytes(values: Values) -> bytes:
-    first = hello(values, 0.5)
+def _bytes(values: Values, challenge: bytes) -> bytes:
+    first = hello(values, 0.5, challenge)
     data = first if values.chance(0.8) else b""
     frames = Frames(values, "B")
     for _ in range(values.random.randrange(4)):
