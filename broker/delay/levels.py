@@ -12,17 +12,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
+from broker.context import BrokerContext
 from broker.delay.deliveries import Deliveries, Kind
-from broker.role import Role
 from broker.state import names
-from broker.state.metadata import Metadata
 from broker.state.settings import DataVersion
-from broker.state.tables import ReplicatedState, offset_key
+from broker.state.tables import offset_key
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, decode_properties
 from ledgermq.message.record import Record, decode_record
@@ -32,7 +29,6 @@ from ledgermq.remoting.codec.java_json import dumps, number_map
 from ledgermq.remoting.connection import Connection
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import DELAY_LEVELS_MS
 
@@ -62,34 +58,20 @@ def due_ms(level: int) -> int:
 class DelayService:
     """Delivers what is due, while this node leads.
 
-    Args:
-        clock_ms: wall clock, the one of store times.
-
     Attributes:
         delivered, dropped: messages given to their real topic, and messages whose topic is gone.
     """
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        state: ReplicatedState,
-        deliveries: Deliveries,
-        role: Role,
-        store: MessageStore,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._metadata = metadata
-        self._state = state
+    def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
+        self._metadata = context.metadata
+        self._state = context.state
         self._deliveries = deliveries
-        self._role = role
-        self._store = store
-        self._targets = targets
-        self._drafts = drafts
-        self._loop = loop
-        self._clock_ms = clock_ms
+        self._role = context.role
+        self._store = context.store
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._loop = context.loop
+        self._clock_ms = context.clock_ms
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._busy: set[int] = set()
         self._next: dict[int, int] = {}  # by level, ahead of the state

@@ -26,21 +26,23 @@ class DelaySubsystem(Subsystem):
     """
 
     def __init__(self, context: BrokerContext, timer_index: TimerIndex) -> None:
-        config, metadata, state = context.config, context.metadata, context.state
-        role, store, targets, drafts = context.role, context.store, context.targets, context.drafts
-        loop, clock_ms = context.loop, context.clock_ms
+        config, metadata, store = context.config, context.metadata, context.store
+        targets, drafts, clock_ms = context.targets, context.drafts, context.clock_ms
         self._flush_seconds = config.timer_flush_interval_ms / 1000
         self.deliveries = deliveries = Deliveries(
-            store.log, state, context.appender, context.state_log.propose, loop, context.counting.arrivals
+            store.log,
+            context.state,
+            context.appender,
+            context.state_log.propose,
+            context.loop,
+            context.counting.arrivals,
         )
         self.parking = Parking(config, targets, timer_index, clock_ms)
-        self.levels = DelayService(metadata, state, deliveries, role, store, targets, drafts, loop, clock_ms)
+        self.levels = DelayService(context, deliveries)
         timer_drafts = TimerDrafts(metadata, store, targets, drafts)
-        self.timer = TimerService(
-            config, timer_index, state, deliveries, role, store, timer_drafts, loop, clock_ms, context.counting.events
-        )
+        self.timer = TimerService(context, timer_index, deliveries, timer_drafts)
         self._timer_requests = TimerRequests(
-            config, metadata, role, self.timer, self.parking, targets, drafts, context.appender, clock_ms
+            config, metadata, context.role, self.timer, self.parking, targets, drafts, context.appender, clock_ms
         )
 
     def requests(self) -> Mapping[int, Serve]:

@@ -12,20 +12,17 @@ upstream when its second is over; and once, upstream again after a change of lea
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.counting.events import Events
+from broker.context import BrokerContext
 from broker.delay.deliveries import Deliveries, Kind
 from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
-from broker.role import Role
-from broker.state.tables import TIMER_PROGRESS_KEY, ReplicatedState
+from broker.state.tables import TIMER_PROGRESS_KEY
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
-from store.message_store import MessageStore
 from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
 from store.timer.timer_log import MAGIC_DEFAULT, TimerUnit
@@ -53,35 +50,22 @@ class TimerService:
 
     Args:
         index: loaded.
-        clock_ms: wall clock, the one of store times.
 
     Attributes:
         follower: takes timers into the index.
         delivered, dropped: timers delivered, and not delivered because their topic is gone.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        index: TimerIndex,
-        state: ReplicatedState,
-        deliveries: Deliveries,
-        role: Role,
-        store: MessageStore,
-        drafts: TimerDrafts,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
-        events: Events,
-    ) -> None:
-        self._config = config
-        self._state = state
+    def __init__(self, context: BrokerContext, index: TimerIndex, deliveries: Deliveries, drafts: TimerDrafts) -> None:
+        self._config = context.config
+        self._state = context.state
         self._deliveries = deliveries
-        self._role = role
-        self._store = store
+        self._role = context.role
+        self._store = context.store
         self._drafts = drafts
-        self._loop = loop
-        self._clock_ms = clock_ms
-        self._events = events
+        self._loop = context.loop
+        self._clock_ms = context.clock_ms
+        self._events = context.counting.events
         self._due = DueTimers(index.precision_ms)
         self._loading: Iterator[None] | None = None
         self._unread: list[tuple[int, TimerUnit]] = []  # slots and units that the disk could not read
@@ -98,9 +82,9 @@ class TimerService:
         self._run = 0
         self._rates = (0.0, 0.0)  # taken and delivered a second
         self._seen = (0, 0)
-        self._sampled_s = loop.time()
+        self._sampled_s = self._loop.time()
         self.index = index
-        self.follower = TimerFollower(config, index, store, loop, self._on_taken, events)
+        self.follower = TimerFollower(self._config, index, self._store, self._loop, self._on_taken, self._events)
         self.delivered = 0
         self.dropped = 0
 

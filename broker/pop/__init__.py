@@ -1,1 +1,1 @@
-"""POP: consumers take messages without owning queues; what is not acknowledged in time comes again."""
+"""POP: consumers take messages without owning queues; a message that is not acknowledged in time is delivered again."""

@@ -1,6 +1,7 @@
 """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053).
 
-A handle that nobody knows (acknowledged before, or come again since) is answered like any other and changes nothing.
+A handle that is not known any more (its message was acknowledged, or delivered again since) is answered with success
+and changes nothing.
 
 Source: apache/rocketmq `broker/.../processor/AckMessageProcessor.java`, `ChangeInvisibleTimeProcessor.java`,
 `remoting/.../protocol/body/BatchAck.java`.
@@ -38,7 +39,8 @@ class AckRequests:
     """Serves acknowledgements.
 
     Args:
-        on_freed: told of topic, group and queue that give in order again.
+        on_freed: called with topic, group and queue id when a queue that was blocked (orderly POP) has messages for
+            the group again.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class AckRequests:
         self._counting = counting
 
     def ack(self, connection: Connection, command: Command) -> None:
-        """200051: one message is done."""
+        """200051: acknowledge one message."""
         self._role.check_writable()
         fields = command.ext
         topic, queue_id = self._checks.acked_queue(connection, fields)
@@ -77,7 +79,7 @@ class AckRequests:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def batch_ack(self, connection: Connection, command: Command) -> None:
-        """200151: many are."""
+        """200151: acknowledge the messages that the body names; those that are not open any more are skipped."""
         self._role.check_writable()
         acks = _acks(command)
         if not acks:
@@ -99,7 +101,7 @@ class AckRequests:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def change_invisible(self, connection: Connection, command: Command) -> None:
-        """200053: a message stays invisible for another time from now on, under a new handle."""
+        """200053: set a message's invisible time anew (ms from now on); the answer has the parts of its new handle."""
         self._role.check_writable()
         fields = command.ext
         topic, queue_id = self._checks.acked_queue(connection, fields)
@@ -138,7 +140,8 @@ class AckRequests:
             return
         key = order_key(topic, group, queue_id)
         if offset > stored and self._progress.orders.get(key) is None:
-            return  # a leader died that knew what was given: what lies before may not be done, upstream steps over it
+            # The leader that knew which messages were given has died, so earlier ones may be open. RocketMQ skips them.
+            return
         try:
             next_offset = self._progress.orders.ack(key, offset, pop_ms)
         except LookupError:
@@ -188,7 +191,7 @@ _Ack = tuple[str, str, Handle, int]
 
 
 def _acks(command: Command) -> list[_Ack]:
-    """The body's entries: topic, group, handle, and a bit for each message behind the handle's start."""
+    """The entries of the body: topic, group, handle, and bit i for the message at the handle's start + i."""
     if not command.body:
         return []
     try:

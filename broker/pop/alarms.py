@@ -1,4 +1,4 @@
-"""Wakes requests that wait for a blocked queue when it gives in order again, because nobody acknowledged in time.
+"""Wakes requests that wait for a blocked queue (orderly POP) when the invisible time of its messages is over.
 
 Source: apache/rocketmq `broker/.../offset/ConsumerOrderInfoLockManager.java`.
 """
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class OrderAlarms:
-    """One timer for each group that waits at a topic.
+    """One timer for each pair of topic and group with waiting requests.
 
     Args:
         clock_ms: wall clock.
-        wake: told of topic and group.
+        wake: called with topic and group.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class OrderAlarms:
         self._timers: dict[tuple[str, str], tuple[int, asyncio.TimerHandle]] = {}
 
     def set(self, topic: str, group: str, at_ms: int) -> None:
-        """Wake at that time, ms since the epoch, or earlier."""
+        """Wake at `at_ms` (ms since the epoch), or earlier if an earlier time is set already."""
         place = topic, group
         if place in self._timers:
             if self._timers[place][0] <= at_ms:
@@ -34,7 +34,7 @@ class OrderAlarms:
         self._timers[place] = at_ms, self._loop.call_later(delay_ms / 1000, self._ring, place)
 
     def stop(self) -> None:
-        """Nobody waits any more."""
+        """Cancel all timers."""
         for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -43,10 +43,10 @@ Allocate = Callable[[str, Sequence[str], Sequence[MessageQueue]], tuple[MessageQ
 
 
 class AssignmentRequests:
-    """Shares queues out.
+    """Serves assignments and their modes.
 
     Attributes:
-        routes: where the queues of a topic are.
+        routes: finds the queues of a topic on all brokers.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class AssignmentRequests:
         self.routes = Routes(config, metadata)
 
     def query(self, connection: Connection, command: Command) -> None:
-        """400: the queues of one member, and how it reads them; no list at all means: ask again later."""
+        """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""
         body = _body(command)
         topic, group, member = _text(body, "topic"), _text(body, "consumerGroup"), _text(body, "clientId")
         mode, model = self._mode(topic, group), _text(body, "messageModel")
@@ -84,7 +84,7 @@ class AssignmentRequests:
         self._spawn(answer())
 
     def set_mode(self, connection: Connection, command: Command) -> None:
-        """401: a group's push consumers read a topic by PULL or by POP; answered when it is committed."""
+        """401: set whether a group's push consumers read a topic by PULL or by POP; answered when it is committed."""
         body = _body(command)
         topic, group = _text(body, "topic"), _text(body, "consumerGroup")
         mode = RequestMode(str(body.get("mode") or PULL), _share_count(body))
@@ -107,7 +107,7 @@ class AssignmentRequests:
         self._propose(StateChange(pop=PopChange(modes={offset_key(topic, group): mode})), done)
 
     def all_modes(self, connection: Connection, command: Command) -> None:
-        """402: all that was set."""
+        """402: all modes that were set."""
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(modes_to_json(self._state.pop.modes)))
 
     def _mode(self, topic: str, group: str) -> RequestMode:

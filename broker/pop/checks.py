@@ -1,4 +1,4 @@
-"""What every POP request is checked for, in RocketMQ's order: permission, topic, queue, group.
+"""Checks of POP requests, in RocketMQ's order: permission, topic, queue, group.
 
 Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`, `AckMessageProcessor.java`.
 """
@@ -13,14 +13,14 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 
 class PopChecks:
-    """The checks."""
+    """Checks fields of POP requests against configuration and metadata."""
 
     def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
         self._config = config
         self._metadata = metadata
 
     def broker_is_readable(self, doing: str) -> None:
-        """Pass when this broker may be read.
+        """Check that the broker's permission allows reading; `doing` names the action in the remark.
 
         Raises:
             Refusal: NO_PERMISSION.
@@ -37,7 +37,7 @@ class PopChecks:
         return self._metadata.existing_topic(name)
 
     def readable_place(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, str, int]:
-        """Topic, group and queue (any when negative) of a request that reads.
+        """Topic, group and queue id (negative: any queue) of a request that reads.
 
         Raises:
             Refusal: NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER or GROUP_NOT_EXIST.
@@ -53,7 +53,7 @@ class PopChecks:
         return topic, group, queue_id
 
     def acked_queue(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, int]:
-        """Topic and queue of a message that is acknowledged, or stays invisible for another time.
+        """Topic and queue id of a message that is acknowledged or gets a new invisible time.
 
         Raises:
             Refusal: TOPIC_NOT_EXIST or MESSAGE_ILLEGAL.

@@ -1,4 +1,4 @@
-"""What POP writes into answers and reads back from acknowledgements, and how its retry topics are called. Pure.
+"""Texts that POP writes into answers and reads back from acknowledgements; names of its retry topics. Pure.
 
 | text | form |
 |---|---|
@@ -7,7 +7,7 @@
 | `msgOffsetInfo` | `retry queue offset,offset,...`, joined by `;` |
 | `orderCountInfo` | `retry qo<queue>%<offset> times` and `retry queue times`, joined by `;` |
 
-`retry` says which topic is meant: 0 the topic itself, 1 and 2 the group's retry topic by its older and newer name.
+`retry` is 0 for the topic itself, 1 for the group's retry topic under its older name, 2 under its newer name.
 
 Source: apache/rocketmq `remoting/.../protocol/header/ExtraInfoUtil.java`, `common/.../KeyBuilder.java`.
 """
@@ -20,16 +20,16 @@ from ledgermq.message.pop_handle import Taking, retry_flag, retry_topic
 from ledgermq.remoting.refusal import Cause, Refusal
 
 ORDER_REVIVE_QUEUE: Final = 999
-"""Stands in the handles of messages that are taken in order."""
+"""The revive queue in handles of messages that are taken in order."""
 
 ANY_QUEUE: Final = -1
-"""Stands for a queue where all of a broker's are meant."""
+"""The queue id that means all queues of a broker."""
 
 _SHOWN_MAX: Final = 100
 
 
 class Handle(Taking):
-    """What a consumer shows to acknowledge a message."""
+    """The receipt handle that a consumer sends back to acknowledge a message."""
 
     __slots__ = ()
 
@@ -60,11 +60,14 @@ def handle_text(handle: Handle, topic: str, offset: int) -> str:
 
 
 def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[str, ...]:
-    """Where messages of `topic` that `group` did not acknowledge are looked for.
+    """The retry topics in which messages of `topic` that `group` did not acknowledge may lie.
 
-    They are put under the newer name if `newer` (enableRetryTopicV2); if `older` (retrieveMessageFromPopRetryTopicV1),
-    some may lie under the older one still. Without `newer`, some may lie under the newer one of when it was set, where
-    RocketMQ leaves them.
+    Args:
+        topic: the topic itself.
+        group: the consumer group.
+        newer: new messages go to the topic with the newer name (enableRetryTopicV2). Without it that topic is returned,
+            too: it may have messages of a time when `newer` was set, which RocketMQ does not deliver.
+        older: the topic with the older name may still have messages (retrieveMessageFromPopRetryTopicV1).
     """
     first, second = retry_topic(topic, group, is_v2=newer), retry_topic(topic, group, is_v2=not newer)
     return (first, second) if older or not newer else (first,)
@@ -93,9 +96,13 @@ def offsets_info(topic: str, queue_id: int, offsets: Sequence[int]) -> str:
 
 
 def count_info(topic: str, queue_id: int, counts: Sequence[tuple[int, int]], least: int) -> str:
-    """One queue's part of `orderCountInfo`: `counts` says how often each offset was given before.
+    """One queue's part of `orderCountInfo`.
 
-    Older clients read `least` only, how often any of the queue's messages was given before.
+    Args:
+        topic: the queue's topic.
+        queue_id: the queue.
+        counts: pairs of queue offset and number of earlier deliveries.
+        least: the least number of earlier deliveries of the queue's messages; older clients read no other.
     """
     flag = retry_flag(topic)
     parts = [f"{flag} qo{queue_id}%{offset} {times}" for offset, times in counts]

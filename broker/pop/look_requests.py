@@ -1,4 +1,4 @@
-"""PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055): what POP would give, without taking it.
+"""PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055): show what POP would give, and take nothing.
 
 Source: apache/rocketmq `broker/.../processor/PeekMessageProcessor.java`, `NotificationProcessor.java`,
 `PollingInfoProcessor.java`.
@@ -27,11 +27,11 @@ from store.queues.consume_queue import ConsumeQueue
 
 
 class LookRequests:
-    """Serves looks.
+    """Serves the requests that take nothing.
 
     Args:
         held_pops: held POP requests, which POLLING_INFO counts.
-        held: held notifications.
+        held: held NOTIFICATION requests.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LookRequests:
         self._random = random.Random()
 
     def peek(self, connection: Connection, command: Command) -> None:
-        """200052: the next messages; they stay where they are."""
+        """200052: answer with the next messages, which stay available to POP."""
         self._role.check_writable()
         self._checks.broker_is_readable("peeking message")
         topic, group, queue_id = self._checks.readable_place(connection, command.ext)
@@ -75,7 +75,7 @@ class LookRequests:
         connection.respond(command, code, header, records, remark=remark)
 
     def notify(self, connection: Connection, command: Command) -> None:
-        """200054: whether there is anything; held until there is, or the time is over."""
+        """200054: answer whether there is a message; held until there is one, or until its deadline."""
         fields = command.ext
         self._checks.broker_is_readable("peeking message")
         topic, group, queue_id = self._checks.readable_place(connection, fields)
@@ -97,7 +97,7 @@ class LookRequests:
             _tell(connection, command, has_message=False, is_full=hold is Hold.FULL)
 
     def polling_info(self, connection: Connection, command: Command) -> None:
-        """200055: how many POP requests of a group are held at a queue, or at all of them (-1)."""
+        """200055: answer how many POP requests of a group are held at a queue, or at any queue (-1)."""
         self._checks.broker_is_readable("peeking message")
         topic, group, queue_id = self._checks.readable_place(connection, command.ext)
         number = self._held_pops.count(topic.name, group, max(-1, queue_id))
@@ -111,12 +111,12 @@ class LookRequests:
             return True
 
     def _give_up(self, connection: Connection, command: Command) -> None:
-        """Look once more: what the same attempt took meanwhile woke nobody, and is there for it."""
+        """Look once more at the deadline: messages that the same attempt took meanwhile count, and woke no request."""
         if not self._serve_again(connection, command):
             _tell(connection, command, has_message=False)
 
     def _serve(self, connection: Connection, command: Command) -> bool:
-        """Answer when there is a message; false (and nothing answered) when there is none."""
+        """Answer when there is a message; otherwise return False without an answer."""
         fields = command.ext
         topic, group, queue_id = self._checks.readable_place(connection, fields)
         is_ordered, attempt_id = boolean(fields, "order", False), fields.get("attemptId") or ""
@@ -129,7 +129,7 @@ class LookRequests:
         return False
 
     def _queues(self, topic: TopicConfig, group: str, queue_id: int) -> Iterator[ConsumeQueue]:
-        """The queue asked for, or all from a random one on; those of the retry topic last."""
+        """The queue asked for, or all queues from a random one on; queues of the retry topic come last."""
         first = self._random.randrange(1 << 16)
         numbers = [queue_id] if queue_id >= 0 else _from(first, topic.read_queues)
         places = [(topic.name, number) for number in numbers]

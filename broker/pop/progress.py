@@ -1,12 +1,12 @@
-"""POP progress: at once on the leader, and soon in the log.
+"""POP progress: changed at once on the leader, and appended to the log soon after.
 
     take, ack --> checkpoints, orders (this leader only) --every 200 ms, beside the offsets--> log --> every node
                                                                                                 new leader: load
 
-Checkpoints lie in one record with the consumer offsets that step over their messages (of thousands, some lie before
-them): whoever leads next either knows that they were taken, and lets them come again when they are due, or gives them
-to whoever asks; hardly ever both. An acknowledgement that came within 200 ms before a leader dies is lost with it: that
-message comes again.
+Checkpoints are in the same record as the consumer offsets behind their messages (where there are thousands, in a record
+before it). So the next leader either has the checkpoint and delivers the messages again when they are due, or has the
+older offset and gives them to the next request, hardly ever both. An acknowledgement that came within 200 ms before a
+leader dies is lost, and its message is delivered again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _V = TypeVar("_V")
 
 
 class PopProgress:
-    """The leader's tables, and their way into the log.
+    """The leader's tables of checkpoints and orders, and their way into the log.
 
     Attributes:
         checkpoints, orders: empty while this node does not lead; call `changed` after changing them.
@@ -60,9 +60,10 @@ class PopProgress:
         offsets.beside = self._take_changes
 
     def lead(self, on_due: Callable[[], None]) -> None:
-        """This node leads from now on; `on_due` hears when a checkpoint may be due earlier than it knew.
+        """Load the tables from the replicated state: this node leads from now on.
 
-        Nothing happens when it led already: what the log does not have yet is not in the state either.
+        `on_due` is called when the earliest checkpoint may have changed. Nothing happens when this node leads already:
+        its tables are newer than the replicated state.
         """
         if self._is_leading:
             return
@@ -74,31 +75,31 @@ class PopProgress:
         on_due()
 
     def follow(self) -> None:
-        """This node does not lead any more: what the log does not have counts no more."""
+        """Clear the tables: this node does not lead any more, and changes that the log does not have are dropped."""
         self._is_leading = False
         self.checkpoints.clear()
         self.orders.clear()
         self._cancel()
 
     def take(self, checkpoint: Checkpoint) -> None:
-        """Messages were given to a consumer."""
+        """Add the checkpoint of messages that were given to a consumer."""
         self.checkpoints.add(checkpoint)
         self._events.revive_in.add((checkpoint.group, checkpoint.topic, "CK", "PUT_OK"))
         self.changed()
         self._on_due()
 
     def changed(self) -> None:
-        """The log is to hear of it soon."""
+        """Have the changes appended to the log within 200 ms."""
         if self._timer is None:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
 
     def send(self) -> None:
-        """Append what the log does not have, now, with the offsets that it does not have."""
+        """Append all changes that the log does not have now, together with those of consumer offsets."""
         self._cancel()
         self._offsets.send()
 
     def _take_changes(self) -> list[tuple[PopChange, CommitDone]]:
-        """What offsets are sent with."""
+        """The changes that go into the log beside the offsets, in parts, each with the function called when settled."""
         self._cancel()
         if not (self.checkpoints.has_changes() or self.orders.has_changes()):
             return []
@@ -108,7 +109,7 @@ class PopProgress:
         return [self._part(PopChange(taken or {}, given or {})) for taken, given in tables]
 
     def _sendable(self, changes: dict[str, _V], send_again: Callable[[Iterable[str]], None]) -> dict[str, _V]:
-        """Without those of topics and groups whose removal is undecided: they are looked at again soon."""
+        """`changes` without topics and groups whose removal is undecided; those are tried again soon."""
         kept_back = [key for key in changes if self._offsets.is_kept_back(key)]
         if kept_back:
             send_again(kept_back)
@@ -116,24 +117,24 @@ class PopProgress:
         return {key: value for key, value in changes.items() if key not in kept_back}
 
     async def drain(self) -> None:
-        """Append what has been gathered and wait until the log has it, or has refused it."""
+        """Append all changes and wait until they are committed or refused."""
         self.send()
         while self._unsettled and self._role.writable:
             self._settled.clear()
             await self._settled.wait()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Remove what belongs to a topic that was removed."""
         self.checkpoints.forget_topic(topic)
         self.orders.forget_topic(topic)
 
     def forget_group(self, group: str) -> None:
-        """The group is gone."""
+        """Remove what belongs to a group that was removed."""
         self.checkpoints.forget_group(group)
         self.orders.forget_group(group)
 
     def _part(self, change: PopChange) -> tuple[PopChange, CommitDone]:
-        """A part of what is sent, and who hears of its outcome."""
+        """A part of the changes with the function to call when its record is settled."""
         self._unsettled += 1
 
         def settle(refusal: Refusal | None) -> None:
@@ -153,7 +154,7 @@ class PopProgress:
 
 
 def _seen_at(taken: Checkpoint, now_ms: int) -> Checkpoint:
-    """A checkpoint made by a clock that is ahead of this node's waits for its time from now on, and no longer."""
+    """`taken`, due no later than its invisible time from `now_ms` on, even if its clock was ahead of this node's."""
     ahead_ms = taken.pop_ms - now_ms
     return taken._replace(invisible_ms=taken.invisible_ms - ahead_ms) if ahead_ms > 0 else taken
 

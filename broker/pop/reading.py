@@ -1,7 +1,7 @@
 """Taking messages out of queues for one POP request.
 
-    offset of the group --> store.get --> records, checkpoint (or order), offset stepped on
-                                            '-- of a retry topic: shown under the topic that was asked for
+    offset of the group --> store.get --> records, checkpoint (or order), offset moved behind the records
+                                            '-- records of a retry topic are given under the topic that was asked for
 
 Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java` (popMsgFromQueue, getInitOffset).
 """
@@ -36,16 +36,16 @@ _SKIPPED: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.OFFSET_FOUN
 
 @dataclass(slots=True)
 class Taking:
-    """One POP on its way.
+    """The state of one POP request while it takes messages.
 
     Attributes:
-        topic: what the consumer asked for.
-        wanted: what it wants of it; None: everything.
-        starts_at_end: a group that never read begins with the last message, not with the first.
-        rest: messages that were seen to be there and are not taken.
-        free_ms: when the first queue that gave nothing in order does again.
-        is_unfinished: filters let nothing through so far, and there is more behind.
-        time_slice: for which filters are asked in this turn; None: not begun.
+        topic: the topic that the consumer asked for.
+        wanted: the subscription; None: all messages.
+        starts_at_end: a group without an offset begins with the last message, not with the first.
+        rest: number of messages that are available and were not taken.
+        free_ms: when the first of the blocked queues (orderly POP) becomes free, ms since the epoch; None: unknown.
+        is_unfinished: there are messages that the filter has not seen yet.
+        time_slice: limits the time that filters take in this turn of the loop; None: not begun.
     """
 
     topic: str
@@ -73,7 +73,10 @@ class Taking:
 
 
 class PopReader:
-    """Reads queues; `is_start_at_hand` says whether a queue's offset 0 is still there and probably in memory.
+    """Reads queues for POP.
+
+    Args:
+        is_start_at_hand: whether a queue's offset 0 is still stored and probably in memory.
 
     Attributes:
         clock_ms: wall clock.
@@ -98,7 +101,7 @@ class PopReader:
         self._counting = counting
 
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
-        """Where the group reads on in a queue, or would begin."""
+        """The next queue offset of the group in a queue; without a stored offset, where it begins."""
         offset = self._offsets.get(topic, group, queue.queue_id)
         if offset is not None and offset >= 0:
             return offset
@@ -109,11 +112,11 @@ class PopReader:
         )
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str) -> bool:
-        """Whether a queue gives the group nothing in order now."""
+        """Whether messages that were given in order block the queue for the group."""
         return self._progress.orders.is_blocked(order_key(topic, group, queue_id), attempt_id, self.clock_ms())
 
     def take(self, taking: Taking, topic: str, queue_id: int) -> None:
-        """Take what a queue of `topic` has for the group, as far as there is room.
+        """Take messages of one queue of `topic`, which may be a retry topic, until `taking` has its count.
 
         Raises:
             DiskReadError: the disk cannot read it.
@@ -123,7 +126,7 @@ class PopReader:
             return
         start = self._begin(taking, topic, queue)
         if taking.is_ordered and self._note_block(taking, topic, queue_id):
-            return  # what waits behind the block is no reason to wake anybody
+            return  # messages behind a block do not count as rest, so that they wake no other request
         if taking.room <= 0 or self._has_too_many(topic, taking.group, queue_id):
             taking.rest += max(0, queue.max_offset - start)
             return
@@ -144,7 +147,7 @@ class PopReader:
         taking.rest += max(0, result.max_offset - result.next_offset)
 
     def _is_over(self, taking: Taking) -> bool:
-        """Whether the queues before took this turn's time for costly filters."""
+        """Whether this turn's time for costly filters is used up."""
         if taking.wanted is None or taking.wanted.record_filter is None:
             return False
         if taking.time_slice is None:
@@ -152,7 +155,7 @@ class PopReader:
         return taking.time_slice.is_over()
 
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
-        """What a group would get next of a queue, without taking it; errors as `take`."""
+        """The next messages of a queue for the group, which are not taken; raises as `take`."""
         start = self.next_offset(topic, group, queue)
         result = self._store.reader.get(queue, start, count_max, self._config.max_pull_bytes)
         if result.status in _MOVED:
@@ -213,7 +216,7 @@ class PopReader:
             taking.records += [self._shown(taking, queue, start, record) for record in result.records]
 
     def _shown(self, taking: Taking, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
-        """A record of a retry topic, under the topic that was asked for, with its handle."""
+        """A record of a retry topic with the topic that was asked for and the property `POP_CK`."""
         handle = Handle(
             start,
             taking.pop_ms,
@@ -232,7 +235,7 @@ class PopReader:
         magic = MAGIC_V2 if is_v2 else MAGIC_V1
         try:
             return encode_record(replace(found, topic=taking.topic, properties=encoded, size=size, magic=magic))
-        except CorruptRecordError:  # no room for the handle: clients make it from the retry topic's name
+        except CorruptRecordError:  # no room for `POP_CK`: clients then build the handle from the retry topic's name
             return bytes(record)
 
 

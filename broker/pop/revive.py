@@ -1,27 +1,20 @@
-"""What was taken and not acknowledged comes again: into the group's retry topic, when its invisible time is over.
+"""Revives messages: those not acknowledged within their invisible time are stored again in the group's retry topic.
 
     due checkpoint -> its open messages into %RETRY%group_topic, reconsume times + 1  ] one batch of the log
                    -> the checkpoint closed                                           ]
 
-Only the leader does it. A batch that was not stored leaves the checkpoint as it was, to be tried again.
+Only the leader revives. If the batch is refused, the checkpoint stays open and is tried again later.
 
-Source: apache/rocketmq `broker/.../processor/PopReviveService.java` (reviveRetry); ours is due to the millisecond.
+Source: apache/rocketmq `broker/.../processor/PopReviveService.java` (reviveRetry). LedgerMQ revives to the millisecond.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Final
 
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
-from broker.counting.events import Events
+from broker.context import BrokerContext
 from broker.pop.progress import PopProgress
-from broker.role import Role
-from broker.state.metadata import Metadata
 from broker.state.pop_core import Checkpoint
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.pop_handle import is_retry_topic, retry_topic
@@ -30,7 +23,6 @@ from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
-from store.message_store import MessageStore
 from store.replicated_log import PLACED, AppendReceipt
 
 log = logging.getLogger(__name__)
@@ -39,48 +31,36 @@ FIRST_POP_TIME: Final = "1ST_POP_TIME"
 
 _BATCH: Final = 64
 _RETRY_MS: Final = 1000
-_LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
+_LOOK_MS: Final = 1000  # longest wait, since the wall clock may be set meanwhile
 
 
 class ReviveService:
-    """Lets messages come again.
+    """Stores the open messages of due checkpoints again.
 
     Attributes:
-        revived, dropped: messages that came again, and those that were gone, with their topic or by age.
+        revived: messages stored again.
+        dropped: messages that could not be, since they or their topic were gone.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        role: Role,
-        store: MessageStore,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        progress: PopProgress,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
-        events: Events,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._role = role
-        self._store = store
-        self._targets = targets
-        self._drafts = drafts
-        self._appender = appender
+    def __init__(self, context: BrokerContext, progress: PopProgress) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._role = context.role
+        self._store = context.store
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._appender = context.appender
         self._progress = progress
-        self._loop = loop
-        self._clock_ms = clock_ms
-        self._events = events
+        self._loop = context.loop
+        self._clock_ms = context.clock_ms
+        self._events = context.counting.events
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.revived = 0
         self.dropped = 0
 
     def look_out(self) -> None:
-        """A checkpoint may be due earlier than was known."""
+        """Set the timer to the earliest checkpoint; to be called when that may have changed."""
         due_ms = self._progress.checkpoints.next_due_ms
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
@@ -90,7 +70,7 @@ class ReviveService:
         self._timer = self._loop.call_later(wait_ms / 1000, self._revive_due)
 
     def stop(self) -> None:
-        """No longer leading, or closing."""
+        """Stop the timer: this node does not lead any more, or it stops."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -147,7 +127,7 @@ class ReviveService:
             self.look_out()
 
     def _record(self, checkpoint: Checkpoint, offset: int) -> Record | None:
-        """The message at a queue offset; None when it is gone."""
+        """The message at a queue offset; None when it is deleted or damaged."""
         queue = self._store.queues.find(checkpoint.topic, checkpoint.queue_id)
         unit = queue.unit(offset) if queue is not None else None
         found = self._store.reader.look_up(unit[0]) if unit is not None else None
@@ -167,6 +147,6 @@ class ReviveService:
         times = record.reconsume_times + 1
         try:
             return self._drafts.again(record, target, properties, reconsume_times=times)
-        except Refusal:  # no room for one more property
+        except Refusal:  # the properties are too long with one more
             properties = decode_properties(record.properties)
             return self._drafts.again(record, target, properties, reconsume_times=times)

@@ -1,4 +1,4 @@
-"""Queues of a topic on all brokers, as the nameservers know them: a group is shared out over the whole cluster."""
+"""The queues of a topic on all brokers, as the nameservers know them: assignments cover the whole cluster."""
 
 import logging
 import time
@@ -22,10 +22,10 @@ _TOPICS_MAX: Final = 10_000
 
 
 class Routes:
-    """Asks, and remembers for five seconds.
+    """Asks the nameservers for routes and caches them for five seconds.
 
     Attributes:
-        client: how nameservers are reached; without one, only this broker's queues are known.
+        client: for requests to nameservers; without one, only this broker's queues are known.
     """
 
     def __init__(self, config: BrokerConfig, metadata: Metadata) -> None:
@@ -35,7 +35,7 @@ class Routes:
         self.client: RemotingClient | None = None
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
-        """Queues that may be read; None for a topic that nobody knows."""
+        """The readable queues of a topic; None when neither a nameserver nor this broker knows it."""
         known = self._known.get(topic)
         if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
             return known[1]

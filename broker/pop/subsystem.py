@@ -1,8 +1,8 @@
-"""POP: messages taken without owning queues, acknowledged one by one.
+"""POP: consumers take messages without owning queues, and acknowledge them one by one.
 
-PopProgress <- TakeRequests, AckRequests, ReviveService     (what is taken and not acknowledged)
-HeldPops <- TakeRequests, LookRequests                      (who waits)
-AssignmentRequests                                          (who reads what, and how)
+PopProgress <- TakeRequests, AckRequests, ReviveService     (messages that are taken and not acknowledged)
+HeldPops <- TakeRequests, LookRequests                      (requests that wait for messages)
+AssignmentRequests                                          (which consumer reads which queues, and how)
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,10 +28,10 @@ _TIDY_SECONDS = 10.0
 
 
 class PopSubsystem(Subsystem):
-    """Everything that serves POP.
+    """The parts that serve POP.
 
     Attributes:
-        held: POP requests that wait.
+        held: POP requests that wait for messages.
     """
 
     def __init__(
@@ -51,19 +51,7 @@ class PopSubsystem(Subsystem):
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)
         checks = PopChecks(config, metadata)
         reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
-        self.revive = ReviveService(
-            config,
-            metadata,
-            role,
-            store,
-            context.targets,
-            context.drafts,
-            context.appender,
-            self.progress,
-            loop,
-            clock_ms,
-            counting.events,
-        )
+        self.revive = ReviveService(context, self.progress)
         self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
         self._acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
         self._looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
@@ -71,7 +59,7 @@ class PopSubsystem(Subsystem):
         self.assignments = AssignmentRequests(config, state, metadata, clients, role, propose, spawn)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """See `Subsystem`."""
         code = RequestCode
         return {
             code.POP_MESSAGE: self.take.pop,
@@ -87,22 +75,22 @@ class PopSubsystem(Subsystem):
         }
 
     def lead(self) -> None:
-        """This node leads now: go on where the log says the leader before was."""
+        """Load the progress from the replicated tables, and revive what is due."""
         self.progress.lead(self.revive.look_out)
 
     def follow(self) -> None:
-        """This node does not lead any more: who waits here is told to ask elsewhere."""
+        """Stop, drop the progress, and answer held requests, so that their clients ask the new leader."""
         self.stop()
         self.progress.follow()
         self.release()
 
     def stop(self) -> None:
-        """Nothing comes again from here any more."""
+        """Revive no more messages."""
         self.revive.stop()
         self._alarms.stop()
 
     def release(self) -> None:
-        """Answer all that wait."""
+        """Answer all held requests."""
         self.held.release()
         self._held_looks.release()
 
@@ -112,15 +100,15 @@ class PopSubsystem(Subsystem):
         self._held_looks.wake(queues)
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Forget clients that are gone and locks that are over."""
+        """Every ten seconds: drop held requests of closed connections, and orders that are long over."""
         return ((_TIDY_SECONDS, self._tidy),)
 
     async def drain(self) -> None:
-        """Wait for what was taken and acknowledged."""
+        """Wait until the log has all checkpoints and acknowledgements, or has refused them."""
         await self.progress.drain()
 
     def forget_group(self, group: str) -> None:
-        """Drop what it took and its locks of queues that are read in order."""
+        """Drop the group's checkpoints and orders."""
         self.progress.forget_group(group)
 
     def _tidy(self) -> None:
@@ -130,7 +118,7 @@ class PopSubsystem(Subsystem):
         self.progress.changed()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone."""
+        """Answer requests held for the topic, and drop its checkpoints and orders."""
         self.held.release(topic)
         self._held_looks.release(topic)
         self.progress.forget_topic(topic)

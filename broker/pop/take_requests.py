@@ -1,6 +1,6 @@
-"""POP_MESSAGE (200050): check, take, answer, or hold.
+"""POP_MESSAGE (200050): checks a request, takes messages, and answers or holds it.
 
-    look into the retry topic first (one request in five) or last; into the queue asked for, or all from a random one on
+    queues: the retry topic's first (one request in five) or last; the queue asked for, or all from a random one on
 
 Source: apache/rocketmq `broker/.../processor/PopMessageProcessor.java`.
 """
@@ -38,10 +38,10 @@ _PERCENT: Final = 100
 
 
 class TakeRequests:
-    """Serves POP.
+    """Serves POP_MESSAGE.
 
     Attributes:
-        messages_out, bytes_out: given since the start.
+        messages_out, bytes_out: messages and bytes given since the start.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class TakeRequests:
             return True
 
     def _go_on(self, connection: Connection, command: Command, deadline_ms: int) -> None:
-        """The turn of a request with a costly filter, or with one that let nothing through in the turns before."""
+        """Take for one more turn: the filter is costly, or matched nothing in the turns before."""
         try:
             if not connection.is_closed and not self._serve(connection, command, deadline_ms):
                 self._hold(connection, command, deadline_ms)
-        except Exception as error:  # nobody above hears of it
+        except Exception as error:  # called by the loop, which has no connection to answer
             connection.fail(command, error)
 
     def _serve(self, connection: Connection, command: Command, deadline_ms: int) -> bool:
-        """Take and answer, or go on in another turn; false when nothing is there (and nothing answered)."""
+        """Take and answer, or go on in another turn; return False without an answer when there is no message."""
         fields = command.ext
         self._checks.broker_is_readable("pop message")
         self._role.check_writable()
@@ -142,10 +142,10 @@ class TakeRequests:
         return True
 
     def _times(self, fields: Fields) -> tuple[int, int]:
-        """When the request was made, and how long it may be held, ms.
+        """When the request was made (ms since the epoch), and how long it may be held (ms).
 
         Raises:
-            Refusal: POLLING_TIMEOUT, it lay somewhere for too long.
+            Refusal: POLLING_TIMEOUT, the time to hold it ended more than 500 ms ago.
         """
         now_ms = self._reader.clock_ms()
         born_ms, poll_ms = long(fields, "bornTime", 0) or now_ms, long(fields, "pollTime")
@@ -181,7 +181,7 @@ class TakeRequests:
         return wanted
 
     def _queues(self, topic: TopicConfig, taking: Taking, queue_id: int) -> Iterator[tuple[str, int]]:
-        """Where to look, in order."""
+        """Topics and queue ids to take from, in order."""
         chance = self._random.randrange(_PERCENT)
         retries = [] if taking.is_ordered else list(self._retry_queues(topic.name, taking.group, chance))
         if is_first := chance < self._config.pop_from_retry_percent:

@@ -1,10 +1,10 @@
-"""Held POP requests: nothing was there for them, kept until there is something, or their time is over.
+"""Held POP requests: they found no message, and wait for one until their deadline.
 
     POP finds nothing --hold--> (topic, group, queue or -1 for any) --message comes: the oldest tries again--> answered
-                                                 '----- time over -----> answered          '--nothing--> held on
+                                                 '----- deadline -----> answered           '--nothing--> held on
 
-A message wakes one request of every group, not all: the others would find nothing. Who was answered and left something
-behind wakes the next one (`wake_next`). A message in a group's retry topic wakes those that wait for the topic itself.
+A message wakes one request of every group, not all: the others would find nothing. A request that was answered and left
+messages behind wakes the next (`wake_next`). A message in a group's retry topic wakes requests for the topic itself.
 
 Source: apache/rocketmq `broker/.../longpolling/PopLongPollingService.java`.
 """
@@ -22,7 +22,7 @@ from store.queues.consume_queue import ConsumeQueue
 
 
 class Hold(Enum):
-    """What became of a request that is to be held."""
+    """The result of `HeldPops.hold`."""
 
     HELD = auto()
     FULL = auto()
@@ -30,12 +30,12 @@ class Hold(Enum):
 
 
 class HeldPop:
-    """One request that waits.
+    """One held request.
 
     Attributes:
-        deadline_ms: wall clock.
-        retry: looks again; true when it was answered.
-        give_up: answers that the time is over.
+        deadline_ms: ms since the epoch.
+        retry: tries again; returns whether the request was answered.
+        give_up: answers that the deadline has passed.
     """
 
     __slots__ = ("command", "connection", "deadline_ms", "give_up", "group", "queue_id", "retry", "timer", "topic")
@@ -85,7 +85,7 @@ class HeldPops:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Requests of a group that wait for a queue, or for any (-1)."""
+        """Number of a group's requests that wait for a queue, or for any queue (-1)."""
         return len(self._held.get(topic, {}).get(group, {}).get(queue_id, ()))
 
     def hold(self, pop: HeldPop) -> Hold:
@@ -101,7 +101,7 @@ class HeldPops:
         return Hold.HELD
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages."""
+        """Let requests that wait for these queues, which have new messages, try again."""
         if not self._held:
             return
         for queue in queues:
@@ -113,13 +113,13 @@ class HeldPops:
                 self.wake_any(*self._retries[topic])
 
     def wake_any(self, topic: str, group: str) -> None:
-        """There is something that every request of the group may have."""
+        """Let the group's requests at the topic try again, whatever queue they wait for, until one is answered."""
         for queue_id in list(self._held.get(topic, {}).get(group, ())):
             if self.wake_next(topic, group, queue_id):
                 return
 
     def wake_next(self, topic: str, group: str, queue_id: int) -> bool:
-        """The oldest request that waits for the queue tries again; false when none was answered."""
+        """Let the oldest request that waits for the queue try again; returns whether one was answered."""
         pops = self._held.get(topic, {}).get(group, {}).get(queue_id, ())
         while pops:
             pop = pops[0]
@@ -135,14 +135,14 @@ class HeldPops:
         return False
 
     def drop_gone(self) -> None:
-        """Forget those whose connection is closed; to be called now and then."""
+        """Remove requests whose connection is closed; to be called periodically."""
         for pop in self._all():
             if pop.connection.is_closed:
                 self._cancel(pop)
                 self._take(pop)
 
     def release(self, topic: str | None = None) -> None:
-        """Answer all now, or those of one topic: the topic goes, or this node does not lead, or it stops."""
+        """Answer all requests now, or those of one topic: it is removed, or this node does not lead, or it stops."""
         for pop in self._all():
             if topic is None or pop.topic == topic:
                 self._cancel(pop)

@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from broker.config import BrokerConfig
-from broker.counting.departures import Departures, Given
+from broker.context import BrokerContext
+from broker.counting.departures import Given
 from broker.groups.clients import BROADCASTING, ClientTable, ConsumerGroup
 from broker.groups.subscription import TAG, Subscription, asked_subscription, check_usable
 from broker.groups.subscription_refresh import SubscriptionRefresh
@@ -19,10 +19,7 @@ from broker.pull.cold_data import ColdReads
 from broker.pull.filter_turns import FilterTurns
 from broker.pull.forbidden import Forbidden, ForbiddenRefusal
 from broker.pull.held_pulls import HeldPulls
-from broker.role import Role
 from broker.state import names
-from broker.state.metadata import Metadata
-from broker.state.offsets import ConsumerOffsets
 from broker.state.settings import PERM_READ, GroupConfig
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
@@ -31,7 +28,6 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
 from store.log.refusals import refusal_of
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import GetResult, GetStatus
 
@@ -110,27 +106,21 @@ class PullProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        metadata: Metadata,
+        context: BrokerContext,
         clients: ClientTable,
-        offsets: ConsumerOffsets,
-        role: Role,
-        store: MessageStore,
         held: HeldPulls,
-        refresh: SubscriptionRefresh,
-        departures: Departures,
         cold: ColdReads,
         turns: FilterTurns,
     ) -> None:
-        self._config = config
-        self._metadata = metadata
+        self._config = context.config
+        self._metadata = context.metadata
         self._clients = clients
-        self._offsets = offsets
-        self._role = role
-        self._store = store
+        self._offsets = context.offsets
+        self._role = context.role
+        self._store = context.store
         self._held = held
-        self._refresh = refresh
-        self._departures = departures
+        self._refresh = SubscriptionRefresh(clients, context.loop.time)
+        self._departures = context.counting.departures
         self._cold = cold
         self._turns = turns
         self.messages_out = 0

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
-from broker.groups.subscription_refresh import SubscriptionRefresh
 from broker.pull.cold_data import PERIOD_SECONDS, ColdReads
 from broker.pull.filter_turns import FilterTurns
 from broker.pull.held_pulls import SWEEP_SECONDS, HeldPulls
@@ -28,19 +27,7 @@ class PullSubsystem(Subsystem):
         self.held = HeldPulls(clock)
         self.turns = FilterTurns(context.loop)
         self.cold = ColdReads(config, clients, store.log, clock)
-        self.processor = PullProcessor(
-            config,
-            context.metadata,
-            clients,
-            context.offsets,
-            context.role,
-            store,
-            self.held,
-            SubscriptionRefresh(clients, clock),
-            context.counting.departures,
-            self.cold,
-            self.turns,
-        )
+        self.processor = PullProcessor(context, clients, self.held, self.cold, self.turns)
         self.query = QueryRequests(config, store, context.spawn)
 
     def requests(self) -> Mapping[int, Serve]:

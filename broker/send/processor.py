@@ -14,11 +14,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from broker.append.answers import Answer, SendAnswers
-from broker.append.appender import Appender
-from broker.append.target import SendTarget, SendTargets
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.append.answers import Answer
+from broker.append.target import SendTarget
+from broker.context import BrokerContext
 from broker.delay.parking import Parking, refuse_in_batch
 from broker.groups.locks import QueueLocks
 from broker.send.batches import TAGS, plain_batch, tags_code_at
@@ -33,8 +31,6 @@ from broker.send.fields import (
     with_new_stamp,
 )
 from broker.state import names
-from broker.state.metadata import Metadata
-from broker.state.new_topics import NewTopics
 from ledgermq.message.batch import Cut, cut_batch
 from ledgermq.message.batch_unit import BATCH_MESSAGES_MAX
 from ledgermq.message.errors import MalformedBatchError
@@ -81,24 +77,18 @@ class SendProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        targets: SendTargets,
-        appender: Appender,
-        answer_all: SendAnswers,
-        new_topics: NewTopics,
+        context: BrokerContext,
         locks: QueueLocks,
         parking: Parking,
-        store_host: bytes,
         ids: UniqueIdGenerator,
-        counting: Counting,
     ) -> None:
-        self._metadata = metadata
-        self._targets = targets
-        self._known = targets.known
-        self._appender = appender
-        self._answer_all = answer_all
-        self._new_topics = new_topics
+        config, counting, store_host = context.config, context.counting, context.store_host
+        self._metadata = context.metadata
+        self._targets = context.targets
+        self._known = context.targets.known
+        self._appender = context.appender
+        self._answer_all = context.answers
+        self._new_topics = context.new_topics
         self._locks = locks
         self._parking = parking
         self._ids = ids

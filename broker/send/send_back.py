@@ -8,18 +8,12 @@ Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java`
 
 import random
 
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTarget, SendTargets
-from broker.config import BrokerConfig
-from broker.counting.counting import Counting
+from broker.append.target import SendTarget
+from broker.context import BrokerContext
 from broker.counting.statistics import DEAD_LETTER_NUMS, SEND_BACK_NUMS
 from broker.delay.levels import LEVEL_MAX, delayed_properties, due_ms
-from broker.role import Role
 from broker.send.fields import TELLS_MAX_RECONSUME_TIMES
 from broker.state import names
-from broker.state.metadata import Metadata
-from broker.state.new_topics import NewTopics
 from broker.state.settings import PERM_WRITE, GroupConfig
 from broker.state.system_records import visible_record
 from ledgermq.message.hosts import encode_host
@@ -39,7 +33,6 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import integer, long, text
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.message_store import MessageStore
 from store.replicated_log import AppendReceipt
 
 _FIRST_RETRY_LEVEL = 3
@@ -48,27 +41,16 @@ _FIRST_RETRY_LEVEL = 3
 class SendBack:
     """Puts messages into retry and dead-letter topics."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        role: Role,
-        store: MessageStore,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        new_topics: NewTopics,
-        counting: Counting,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._role = role
-        self._store = store
-        self._targets = targets
-        self._drafts = drafts
-        self._appender = appender
-        self._new_topics = new_topics
-        self._counting = counting
+    def __init__(self, context: BrokerContext) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._role = context.role
+        self._store = context.store
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._appender = context.appender
+        self._new_topics = context.new_topics
+        self._counting = context.counting
         self._random = random.Random()
 
     def send_back(self, connection: Connection, command: Command) -> None:

@@ -19,33 +19,12 @@ class SendSubsystem(Subsystem):
     """Takes messages into this turn's batch."""
 
     def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks, parking: Parking) -> None:
-        config, metadata, targets = context.config, context.metadata, context.targets
-        appender, store_host = context.appender, context.store_host
-        self.processor = SendProcessor(
-            config,
-            metadata,
-            targets,
-            appender,
-            context.answers,
-            context.new_topics,
-            locks,
-            parking,
-            store_host,
-            UniqueIdGenerator(store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF),
-            context.counting,
+        ids = UniqueIdGenerator(context.store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
+        self.processor = SendProcessor(context, locks, parking, ids)
+        self._request_reply = RequestReply(
+            context.config, clients, self.processor, context.appender, context.store_host, context.spawn
         )
-        self._request_reply = RequestReply(config, clients, self.processor, appender, store_host, context.spawn)
-        self._send_back = SendBack(
-            config,
-            metadata,
-            context.role,
-            context.store,
-            targets,
-            context.drafts,
-            appender,
-            context.new_topics,
-            context.counting,
-        )
+        self._send_back = SendBack(context)
 
     def requests(self) -> Mapping[int, Serve]:
         """What serves which request code."""

@@ -11,12 +11,9 @@ import dataclasses
 import logging
 import random
 
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.state import names
-from broker.state.metadata import Metadata
 from broker.transactions.halves import CHECK_TIMES
 from ledgermq.message.properties import REAL_QUEUE_ID, REAL_TOPIC, WAIT
 from ledgermq.message.record import MAGIC_V1, MAGIC_V2, Record, encode_record, needs_v2, record_size
@@ -31,19 +28,12 @@ log = logging.getLogger(__name__)
 class TransactionCopies:
     """Makes the copies, and asks about them."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        clients: ClientTable,
-        targets: SendTargets,
-        drafts: DraftMaker,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
+    def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
         self._clients = clients
-        self._targets = targets
-        self._drafts = drafts
+        self._targets = context.targets
+        self._drafts = context.drafts
         self._random = random.Random()
 
     def put_back(self, record: Record, check_times: int) -> QueuedDraft | None:

@@ -9,10 +9,7 @@ batchSendOpMessage), 5.3.3.
 import asyncio
 from collections.abc import Callable
 
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.state import names
 from broker.transactions.halves import OP_SEPARATOR
 from ledgermq.remoting.refusal import Refusal
@@ -28,26 +25,16 @@ class OpWriter:
 
     Args:
         on_written: told the half offsets whose op record is in the log.
-        clock_ms: wall clock.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        loop: asyncio.AbstractEventLoop,
-        on_written: Callable[[list[int]], None],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._targets = targets
-        self._drafts = drafts
-        self._appender = appender
-        self._loop = loop
+    def __init__(self, context: BrokerContext, on_written: Callable[[list[int]], None]) -> None:
+        self._config = context.config
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._appender = context.appender
+        self._loop = context.loop
         self._on_written = on_written
-        self._clock_ms = clock_ms
+        self._clock_ms = context.clock_ms
         self._gathered: list[int] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None

@@ -8,18 +8,12 @@ nothing.
 Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3.3).
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
-from broker.counting.events import Events
+from broker.context import BrokerContext
 from broker.delay.parking import Parking
-from broker.role import Role
 from broker.state import names
-from broker.state.metadata import Metadata
 from broker.transactions.halves import Half, half_of
 from broker.transactions.service import TransactionService
 from ledgermq.message.errors import InvalidMessageIdError
@@ -50,27 +44,16 @@ _NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS
 class TransactionRequests:
     """Serves it."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metadata: Metadata,
-        role: Role,
-        service: TransactionService,
-        parking: Parking,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        clock_ms: Callable[[], int],
-        events: Events,
-    ) -> None:
-        self._config = config
-        self._metadata = metadata
-        self._role = role
+    def __init__(self, context: BrokerContext, service: TransactionService, parking: Parking) -> None:
+        self._config = context.config
+        self._metadata = context.metadata
+        self._role = context.role
         self._service = service
         self._parking = parking
-        self._targets = targets
-        self._drafts = drafts
-        self._clock_ms = clock_ms
-        self._events = events
+        self._targets = context.targets
+        self._drafts = context.drafts
+        self._clock_ms = context.clock_ms
+        self._events = context.counting.events
 
     def end(self, connection: Connection, command: Command) -> None:
         """37: answered when the decision is carried out, if it asks for an answer at all."""

@@ -11,21 +11,16 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 `DefaultTransactionalMessageCheckListener.java` (5.3.3). Ours: a message with a long immunity stays where it is.
 """
 
-import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.append.appender import Appender
-from broker.append.drafts import DraftMaker
-from broker.append.target import SendTargets
-from broker.config import BrokerConfig
+from broker.context import BrokerContext
 from broker.delay.deliveries import WAIT_SECONDS, Deliveries, Kind
-from broker.role import Role
 from broker.state import names
-from broker.state.tables import ReplicatedState, offset_key
+from broker.state.tables import offset_key
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.halves import Half, half_of
 from broker.transactions.ops import OpWriter
@@ -33,7 +28,6 @@ from broker.transactions.topics import TransactionTopics
 from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Refusal
 from store.log.queued_draft import QueuedDraft
-from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import PLACED, AppendReceipt
 from store.time_slice import TimeSlice
@@ -53,41 +47,28 @@ class TransactionService:
     """Keeps the table of open half messages, and asks.
 
     Args:
-        counts: by topic, for the file `config/transactionMetrics`.
-        clock_ms: wall clock, the one of store times.
+        counts: open half messages by topic, for the file `config/transactionMetrics`.
 
     Attributes:
         checks, given_up: producers asked, and messages moved to TRANS_CHECK_MAX_TIME_TOPIC.
     """
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        state: ReplicatedState,
-        deliveries: Deliveries,
-        copies: TransactionCopies,
-        role: Role,
-        store: MessageStore,
-        targets: SendTargets,
-        drafts: DraftMaker,
-        appender: Appender,
-        counts: TopicCounts,
-        loop: asyncio.AbstractEventLoop,
-        clock_ms: Callable[[], int],
+        self, context: BrokerContext, deliveries: Deliveries, copies: TransactionCopies, counts: TopicCounts
     ) -> None:
-        self._config = config
-        self._state = state
+        self._config = context.config
+        self._state = context.state
         self._deliveries = deliveries
         self._copies = copies
-        self._role = role
-        self._store = store
-        self._appender = appender
-        self._loop = loop
-        self._clock_ms = clock_ms
-        self._ops = OpWriter(config, targets, drafts, appender, loop, self._on_ops_written, clock_ms)
+        self._role = context.role
+        self._store = context.store
+        self._appender = context.appender
+        self._loop = context.loop
+        self._clock_ms = context.clock_ms
+        self._ops = OpWriter(context, self._on_ops_written)
         self._topics = TransactionTopics(
-            config,
-            store,
+            context.config,
+            context.store,
             on_added=lambda half: self._count(half, 1),
             on_replaced=self._free,
             on_ended=lambda half: self._count(half, -1),

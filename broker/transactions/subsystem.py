@@ -30,25 +30,9 @@ class TransactionSubsystem(Subsystem):
         parking: Parking,
         counts: TopicCounts,
     ) -> None:
-        config, metadata, role = context.config, context.metadata, context.role
-        targets, drafts, clock_ms = context.targets, context.drafts, context.clock_ms
-        self.service = TransactionService(
-            config,
-            context.state,
-            deliveries,
-            TransactionCopies(config, metadata, clients, targets, drafts),
-            role,
-            context.store,
-            targets,
-            drafts,
-            context.appender,
-            counts,
-            context.loop,
-            clock_ms,
-        )
-        self._requests = TransactionRequests(
-            config, metadata, role, self.service, parking, targets, drafts, clock_ms, context.counting.events
-        )
+        copies = TransactionCopies(context, clients)
+        self.service = TransactionService(context, deliveries, copies, counts)
+        self._requests = TransactionRequests(context, self.service, parking)
 
     def requests(self) -> Mapping[int, Serve]:
         """What serves which request code."""
