@@ -1,1 +1,1 @@
-"""Messages that wait for a time: delay levels and timers."""
+"""Messages that are delivered later: delay levels and timers."""

@@ -1,14 +1,14 @@
-"""What was delivered and is not told by any progress yet: so that a message fires once, whoever leads.
+"""Deliveries that no recorded progress covers yet, so that a message is delivered once across changes of the leader.
 
     log   ...| mark |... deliveries ... progress+mark ... deliveries ...| end         the leader dies here
-                                             '--- the next one looks through the log from the mark on ---'
+                                             '---- the next leader scans the log from the mark on ----'
 
-A delayed message, a timer or a committed transaction is put into its topic as a new record that names its origin (the
-physical offset, in the record's field for prepared transactions). Progress follows in records of the state topic, a
-little later; beside it lies the mark: no delivery that the progress does not tell of lies before it. Who begins to lead
-reads the origins behind the oldest mark before it delivers anything. The mark moves on at least every 16 MiB.
+A delayed message, a timer or a committed transaction is delivered as a new record in its topic that names its origin
+(the physical offset, in the record's field for prepared transactions). The progress is recorded a little later in the
+state topic, together with a mark: every delivery that the progress does not cover lies behind the mark. A new leader
+reads the origins behind the oldest mark before it delivers anything. The mark is moved at least every 16 MiB.
 
-Ours: RocketMQ delivers such messages again.
+RocketMQ delivers such messages twice.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ from store.time_slice import TimeSlice
 log = logging.getLogger(__name__)
 
 REFRESH_BYTES: Final = 16 << 20
-_SCAN_BYTES_MAX: Final = 1 << 30  # behind a mark; farther away only where none of its kind was delivered
+_SCAN_BYTES_MAX: Final = (
+    1 << 30
+)  # scanned behind a mark; it is farther away only if nothing of its kind was delivered since
 _SLICE_S: Final = 0.005
 _SLICE_CHECK_RECORDS: Final = 64
 
@@ -44,7 +46,7 @@ _ORIGIN_AT: Final = 76
 _HOST_V6_EXTRA: Final = 12
 
 WAIT_SECONDS: Final = 0.1
-"""How often is looked whether it is there for good."""
+"""How often a delivery whose outcome is unknown is checked for being confirmed."""
 _RETRY_SECONDS: Final = 1.0
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
 
@@ -53,7 +55,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Kind(enum.IntEnum):
-    """Who delivers; the value stands for a queue id beside the mark."""
+    """The kinds of deliveries; the value is the queue id under which the kind's mark is stored."""
 
     DELAY = 0
     TIMER = 1
@@ -61,11 +63,11 @@ class Kind(enum.IntEnum):
 
 
 class Deliveries:
-    """Marks, and the origins found behind them.
+    """The marks, and the origins found behind them.
 
     Attributes:
         origins: physical offsets of delayed messages and timers that are delivered already.
-        committed: those of half messages.
+        committed: physical offsets of half messages that are committed already.
     """
 
     def __init__(
@@ -96,14 +98,15 @@ class Deliveries:
     def deliver(self, kind: Kind, token: Hashable, drafts: Sequence[QueuedDraft], done: Delivered) -> None:
         """Append drafts that name their origins; the mark stays before them until `end(kind, token)`.
 
-        `done` hears once, later, whether they are in the log for good or were not placed; never when this node stops
-        leading first, for then only a scan can tell. A time-out means neither: it is waited out.
+        `done` is called once, later: with True when they are confirmed, with False when they were not placed. After a
+        time-out the outcome is awaited. `done` is not called when this node stops leading first: then only the scan of
+        the next leader can tell.
         """
         tokens = self._open[kind]
         tokens.setdefault(token, self._log.max_offset)
         told = self._told.get(kind)
         if told is None or min(tokens.values()) - told > REFRESH_BYTES:
-            self.record(kind, {})  # the first ones ever, or for long: their mark goes before them
+            self.record(kind, {})  # there is no mark yet, or it is far behind: one is recorded before these drafts
         self._unsettled += 1
         run = self._run
 
@@ -127,23 +130,23 @@ class Deliveries:
         self._appender.add(drafts[-1], settle)
 
     def end(self, kind: Kind, token: Hashable) -> None:
-        """The progress recorded next tells of them; or they were not placed."""
+        """End deliveries: the progress recorded next covers them, or they were not placed."""
         self._open[kind].pop(token, None)
 
     def tokens(self, kind: Kind) -> list[Hashable]:
-        """Deliveries that were begun and have not ended."""
+        """The tokens of deliveries that have not ended."""
         return list(self._open[kind])
 
     def record(
         self, kind: Kind, progress: Offsets, ended: Iterable[Hashable] = (), refused: Callable[[], None] | None = None
     ) -> None:
-        """Put progress into the log, and the mark beside it.
+        """Append progress and the mark to the log.
 
         Args:
-            kind: whose progress.
-            progress: consumer offsets; tells of the deliveries `ended`.
-            ended: tokens that end with this record; not when it is refused.
-            refused: called then, while this node still leads.
+            kind: the kind of the deliveries.
+            progress: consumer offsets; they cover the deliveries `ended`.
+            ended: tokens of deliveries that end with this record, unless it is refused.
+            refused: called when the record is refused while this node leads.
         """
         tokens = self._open[kind]
         taken = {token: tokens.pop(token) for token in ended if token in tokens}
@@ -168,22 +171,22 @@ class Deliveries:
         self._propose(StateChange(offsets={**progress, MARKS_KEY: {kind: mark}}), settle)
 
     def refresh(self) -> None:
-        """Move marks on that the log's end has left far behind; to be called now and then on the leader."""
+        """Move marks that are more than `REFRESH_BYTES` behind; to be called periodically on the leader."""
         for kind, told in list(self._told.items()):
             mark = min(self._open[kind].values(), default=self._log.max_offset)
             if mark - told > REFRESH_BYTES:
                 self.record(kind, {})
 
     async def drain(self) -> None:
-        """Wait until what was delivered and recorded is in the log, or refused."""
+        """Wait until all appended deliveries and progress are confirmed or refused."""
         while self._unsettled:
             self._settled.clear()
             await self._settled.wait()
 
-    # ---- when it begins to
+    # ---- when it begins or ceases to lead
 
     def scan(self, then: Callable[[], None]) -> None:
-        """Look behind the marks, in slices; `then` is called unless `stop` came first."""
+        """Scan the log behind the marks, in slices; call `then` at the end, unless `stop` was called first."""
         self.stop()
         marks = self._state.offsets.get(MARKS_KEY, {})
         end = self._log.confirm_offset
@@ -191,7 +194,7 @@ class Deliveries:
         self._slice(self._run, _spans(self._told.values(), self._log.min_offset, end), then)
 
     def stop(self) -> None:
-        """No longer leading."""
+        """Forget everything: this node does not lead any more."""
         self._run += 1
         self._unsettled = 0
         self._settled.set()
@@ -217,7 +220,7 @@ class Deliveries:
                     return
                 spans.popleft()
         except CorruptRecordError:
-            pass  # dispatching has met it before and says so; what lies behind is not dispatched either
+            pass  # dispatch stopped at this record, too, and has logged it
         except StoreError as error:
             log.error("nothing that waits is delivered yet: %s", error)
             self._loop.call_later(_RETRY_SECONDS, self._slice, run, spans, then)
@@ -225,7 +228,7 @@ class Deliveries:
         then()
 
     def _look_until(self, spans: deque[tuple[int, int]], time_slice: TimeSlice) -> bool:
-        """Look through the first span, or its beginning; false when the slice was over first."""
+        """Scan the first span; returns False when the slice was over first, the span then begins where it stopped."""
         start, end = spans[0]
         for count, (position, record) in enumerate(self._log.walk(start, end)):
             spans[0] = position, end
@@ -246,12 +249,12 @@ class Deliveries:
 
 
 def _spans(marks: Iterable[int], first: int, end: int) -> deque[tuple[int, int]]:
-    """What lies behind each mark, as far as is looked; in order and apart from each other."""
+    """The spans `[start, end)` to scan behind the marks, sorted and disjoint."""
     spans: deque[tuple[int, int]] = deque()
     for start in sorted(max(mark, first) for mark in marks):
         until = min(start + _SCAN_BYTES_MAX, end)
         if spans and start <= spans[-1][1]:
-            spans.append((spans.pop()[0], until))  # a span's end is no record's: none begins there
+            spans.append((spans.pop()[0], until))  # extended: no record need start where a span ends
         elif start < until:
             spans.append((start, until))
     return spans

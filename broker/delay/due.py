@@ -1,10 +1,9 @@
-"""Timers that are due soon, in memory on the node that leads: loaded by slot, given out in the order of their times.
+"""Timers that are due soon, in memory on the leader: loaded by slot, taken in the order of their times.
 
     slots of the index ---load, a little ahead---> heap by (due, queue offset) ---take(now)---> in flight ---finish
-                                 deletions strike out timers of their slot ----'
+                                deletions remove timers of their slot --------'
 
-Slots are loaded in order; new timers for a slot that is loaded come in by `add`. Pure: what a unit's record says is
-asked of the caller.
+Slots are loaded in order; new timers of a loaded slot are added by `add`. Pure: the caller reads the records.
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (dequeue, TimerDequeueGetMessageService), 5.3.3.
 """
@@ -17,7 +16,7 @@ from store.timer.timer_log import MAGIC_ROLL
 from store.timer.timer_message import TimerMessage
 
 LATE = -1
-"""Stands for the slot of a timer that came when its slot was delivered already."""
+"""The slot of a timer that was stored after its slot had been delivered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +24,10 @@ class DueTimer:
     """One timer.
 
     Attributes:
-        slot_ms: its slot, or `LATE`.
-        write_ms: when it was taken into its slot.
-        magic: of its unit.
-        draft: the message to deliver when that is made already.
+        slot_ms: the start of its slot, ms since the epoch, or `LATE`.
+        write_ms: when it was entered into its slot, ms since the epoch.
+        magic: the flags of its unit in the timer log.
+        draft: the message to deliver; None: not made yet.
     """
 
     timer: TimerMessage
@@ -39,7 +38,7 @@ class DueTimer:
 
     @property
     def is_roll(self) -> bool:
-        """It goes into the timer topic again, not to its real topic."""
+        """Whether it goes into the timer topic again instead of its real topic."""
         return bool(self.magic & MAGIC_ROLL)
 
     @property
@@ -51,7 +50,7 @@ class DueTimer:
 class _SlotState:
     open: int = 0  # timers in the heap or in flight, and units that could not be read yet
     delivered: int = 0
-    early: set[int] = field(default_factory=set)  # physical offsets that were delivered before all was loaded
+    early: set[int] = field(default_factory=set)  # physical offsets delivered before the whole slot was loaded
     deleted: set[str] = field(default_factory=set)
 
 
@@ -59,7 +58,7 @@ class DueTimers:
     """The heap and its slots.
 
     Args:
-        precision_ms: of the index.
+        precision_ms: length of a slot.
 
     Attributes:
         loaded_ms: slots before it are loaded.
@@ -83,7 +82,7 @@ class DueTimers:
         self.loaded_ms = read_ms
 
     def add(self, due: DueTimer) -> None:
-        """Take one timer; one that is here already, or that a deletion of its slot names, is passed over."""
+        """Add a timer, unless it is present already or deleted by a deletion of its slot."""
         timer = due.timer
         state = self._slots.setdefault(due.slot_ms, _SlotState())
         if timer.deletes and not due.is_roll:
@@ -109,11 +108,11 @@ class DueTimers:
         return taken
 
     def retry(self, due: DueTimer, at_ms: int) -> None:
-        """A timer that was taken could not be delivered; it is due again then."""
+        """Put back a taken timer that could not be delivered; it is due again at `at_ms`."""
         heapq.heappush(self._heap, (at_ms, due.timer.queue_offset, due))
 
     def finish(self, due: DueTimer) -> None:
-        """A timer that was taken is delivered, or never will be."""
+        """End a taken timer: it is delivered, or never will be."""
         if self._present.pop(due.timer.physical_offset, None) is None:
             return
         state = self._slots[due.slot_ms]
@@ -127,37 +126,37 @@ class DueTimers:
                 del self._by_key[due.timer.key]
 
     def hold(self, slot_ms: int) -> None:
-        """One of the slot's timers could not be read: the slot is not whole until `let_go`."""
+        """Count one unreadable timer of the slot: the slot is not complete until `let_go` is called for it."""
         self._slots.setdefault(slot_ms, _SlotState()).open += 1
 
     def let_go(self, slot_ms: int) -> None:
-        """What `hold` was called for is read by now, or is gone."""
+        """Undo one `hold`: its timer is read by now, or deleted."""
         self._slots[slot_ms].open -= 1
 
     def overdue_count(self, now_ms: int) -> int:
-        """Timers whose time is over and that were not taken."""
+        """Number of timers that are due at `now_ms` and not taken."""
         return sum(1 for due_ms, _, _ in self._heap if due_ms <= now_ms) if self._heap else 0
 
     def next_due_ms(self) -> int | None:
-        """When the earliest one is due."""
+        """When the earliest timer is due, ms since the epoch; None without timers."""
         return self._heap[0][0] if self._heap else None
 
     def read_ms(self, now_ms: int) -> int:
-        """The first slot that is not delivered whole; slots of the present and the future never are."""
+        """The first slot that is not delivered completely; at the latest the present one."""
         limit = min(self.loaded_ms, now_ms // self._precision_ms * self._precision_ms)
         for slot_ms in [slot_ms for slot_ms, state in self._slots.items() if not state.open and slot_ms < limit]:
             del self._slots[slot_ms]
         return min((slot_ms for slot_ms, state in self._slots.items() if slot_ms != LATE and state.open), default=limit)
 
     def oldest_late(self) -> int | None:
-        """Least queue offset of the late timers that are not delivered."""
+        """The least queue offset of the late timers that are not delivered; None without such."""
         late = self._slots.get(LATE)
         if late is None or not late.open:
             return None
         return min(due.timer.queue_offset for due in self._present.values() if due.slot_ms == LATE)
 
     def begun(self) -> dict[int, list[DueTimer]]:
-        """Slots of which a part is delivered already, in order, and what is left of each."""
+        """The slots that are delivered in part, in order, each with its remaining timers."""
         begun: dict[int, list[DueTimer]] = {
             slot_ms: [] for slot_ms in sorted(self._slots) if slot_ms != LATE and self._slots[slot_ms].delivered
         }

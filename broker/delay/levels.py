@@ -1,9 +1,9 @@
 """Delayed messages: 18 levels, one queue each, in the order of their arrival, so that only the head can be due.
 
     send with DELAY=n ---> SCHEDULE_TOPIC_XXXX, queue n-1, REAL_TOPIC and REAL_QID kept
-    leader: head due? ---> the same message into its real topic and queue; the queue's progress rides in the log as a
-                           consumer offset, so a new leader goes on where the old one was; what that one delivered
-                           behind its last progress is found by `delay.deliveries`
+    leader: head due? ---> the same message into its real topic and queue; the queue's progress is a consumer offset
+                           in the log, from which a new leader continues; messages delivered behind the last progress
+                           are found by `delay.deliveries`
 
 Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 """
@@ -42,7 +42,7 @@ _BATCH = 256
 _UNREAD_MAX = 10_000  # of one level
 _RETRY_SECONDS = 0.5
 _GATHER_SECONDS = 0.2
-_LOOK_SECONDS = 1.0  # how long a level is left alone: the wall clock may be set meanwhile
+_LOOK_SECONDS = 1.0  # longest wait, since the wall clock may be set meanwhile
 
 
 def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int, level: int) -> dict[str, str]:
@@ -51,15 +51,16 @@ def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int,
 
 
 def due_ms(level: int) -> int:
-    """What the queue unit of a message that waits from now on holds in place of a tags code: when it is due, ms."""
+    """When a message that waits from now on is due, ms since the epoch; its queue unit has it as the tags code."""
     return time.time_ns() // 1_000_000 + DELAY_LEVELS_MS[level - 1]
 
 
 class DelayService:
-    """Delivers what is due, while this node leads.
+    """Delivers delayed messages that are due, while this node leads.
 
     Attributes:
-        delivered, dropped: messages given to their real topic, and messages whose topic is gone.
+        delivered: messages stored in their real topic.
+        dropped: messages whose topic was removed.
     """
 
     def __init__(self, context: BrokerContext, deliveries: Deliveries) -> None:
@@ -74,25 +75,27 @@ class DelayService:
         self._clock_ms = context.clock_ms
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._busy: set[int] = set()
-        self._next: dict[int, int] = {}  # by level, ahead of the state
-        self._untold: dict[int, int] = {}  # of those, what is delivered and not recorded
-        self._untold_batches: list[tuple[int, int, int]] = []  # level, first queue offset, and the one behind
+        self._next: dict[int, int] = {}  # by level: next queue offset, ahead of the replicated state
+        self._untold: dict[int, int] = {}  # by level: next queue offset that is delivered and not recorded
+        self._untold_batches: list[tuple[int, int, int]] = []  # level, first queue offset, end
         self._unread: dict[int, set[int]] = {}  # by level: queue offsets of due messages that cannot be read now
         self._read_again_s: dict[int, float] = {}
-        self._limits: dict[int, deque[tuple[int, float]]] = {}  # by level: messages before this offset wait no longer
+        self._limits: dict[
+            int, deque[tuple[int, float]]
+        ] = {}  # by level: messages before this queue offset wait at most until that loop time
         self._recording: asyncio.TimerHandle | None = None
         self._is_leading = False
         self.delivered = 0
         self.dropped = 0
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages, some of them perhaps delayed ones."""
+        """Look into those of these queues, which have new messages, that hold delayed messages."""
         for queue in queues:
             if queue.topic == names.SCHEDULE_TOPIC and queue.queue_id < LEVEL_MAX:
                 self._look_in(queue.queue_id, 0)
 
     def figures(self) -> dict[str, str]:
-        """What GET_BROKER_RUNTIME_INFO tells of delay levels: the next queue offset, and the queue's end."""
+        """The rows of GET_BROKER_RUNTIME_INFO about delay levels: next queue offset and end of each queue."""
         table: dict[str, str] = {}
         for index, offset in sorted(self._offsets().items()):
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
@@ -110,7 +113,7 @@ class DelayService:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def resume(self) -> None:
-        """This node leads now, and what the leader before has delivered is known: go on with every level."""
+        """Continue every level: this node leads, and the deliveries of earlier leaders are known."""
         self._is_leading = True
         self._busy.clear()
         self._untold.clear()
@@ -118,14 +121,14 @@ class DelayService:
         self._limits.clear()
         self._unread.clear()
         self._next = dict(self._state.offsets.get(_PROGRESS_KEY, {}))
-        for index, offset in self._next.items():  # a Java broker's file may be ahead of the log
+        for index, offset in self._next.items():  # the file of a Java broker may be ahead of the log
             queue = self._store.queues.find(names.SCHEDULE_TOPIC, index)
             self._next[index] = min(offset, queue.max_offset if queue is not None else 0)
         for index in range(LEVEL_MAX):
             self._look_in(index, 0)
 
     def stop(self) -> None:
-        """No longer leading, or closing: what is delivered is recorded if that is still possible."""
+        """Deliver no more, and record the progress if this node may still write."""
         self._record()
         self._is_leading = False
         for timer in self._timers.values():
@@ -137,7 +140,7 @@ class DelayService:
             self._timers[index] = self._loop.call_later(seconds, self._deliver_due, index)
 
     def _deliver_due(self, index: int) -> None:
-        """Put what is due at one level into this turn's batch; look again when that is committed, or more is due."""
+        """Append the due messages of a level; look again when they are confirmed or the next one is due."""
         del self._timers[index]
         try:
             self._deliver_some(index)
@@ -178,7 +181,7 @@ class DelayService:
             self._look_in(index, _RETRY_SECONDS)
 
     def _cancel_look(self, index: int) -> None:
-        """`_append` looks again when it is done."""
+        """Cancel the timer of the level: `_append` looks again when its messages are confirmed."""
         timer = self._timers.pop(index, None)
         if timer is not None:
             timer.cancel()
@@ -187,7 +190,7 @@ class DelayService:
         return self._metadata.is_undecided(record.property_map.get(REAL_TOPIC, ""))
 
     def _pass_over(self, index: int, queue: ConsumeQueue, queue_offset: int, error: StoreError) -> bool:
-        """Go on behind a message that is due and that the disk cannot read now; false while it is not due."""
+        """Skip a due message that the disk cannot read now; returns False when it is not due yet."""
         unit, unread = queue.unit(queue_offset), self._unread.setdefault(index, set())
         due = queue.tags_code(unit) if unit is not None else None
         if (due is not None and due > self._clock_ms()) or len(unread) >= _UNREAD_MAX:
@@ -199,7 +202,7 @@ class DelayService:
         return True
 
     def _read_again(self, index: int, queue: ConsumeQueue) -> tuple[list[QueuedDraft], set[int]]:
-        """Drafts of messages that could not be read before, and which offsets need no further look."""
+        """Drafts of skipped messages that can be read now, and the queue offsets that are settled by this."""
         drafts: list[QueuedDraft] = []
         read: set[int] = set()
         if not self._unread.get(index) or self._loop.time() < self._read_again_s[index]:
@@ -209,7 +212,7 @@ class DelayService:
             try:
                 record = self._waiting(queue, queue_offset)
             except StoreError:
-                break  # it was said, and the next may lie on the same bad place
+                break  # it is logged already, and the next may lie in the same bad sector
             if record is not None and self._is_undecided(record):
                 break
             draft = self._draft(record) if record is not None else None
@@ -218,10 +221,10 @@ class DelayService:
         return drafts, read
 
     def _wait_s(self, index: int, queue: ConsumeQueue, queue_offset: int, record: Record) -> float:
-        """How long a message still waits.
+        """Seconds until a message is due.
 
-        One that was stored by a clock ahead of this node's (of a leader before, or its own before it was set back)
-        waits for its level from when it was seen; upstream lets it come at once.
+        If its store time is ahead of this node's clock (another leader's clock, or this one before it was set back), it
+        waits for its level from when it was first seen; RocketMQ delivers it at once.
         """
         level_ms = DELAY_LEVELS_MS[index]
         wait_ms = record.store_timestamp + level_ms - self._clock_ms()
@@ -233,7 +236,7 @@ class DelayService:
         return min(wait_ms / 1000, limits[0][1] - now) if limits else wait_ms / 1000
 
     def _append(self, index: int, drafts: list[QueuedDraft], start: int, end: int, read: set[int]) -> None:
-        """Put messages of `[start, end)`, and those at the offsets `read`, which are in front of it, into the log."""
+        """Append the drafts of the queue offsets `[start, end)` and of the skipped offsets `read` before them."""
         token = (index, start, end)
 
         def done(is_delivered: bool) -> None:
@@ -260,10 +263,10 @@ class DelayService:
             self._loop.call_soon(done, True)
 
     def _record(self) -> None:
-        """Put what is delivered into the log as progress.
+        """Append the progress to the log.
 
-        Progress stops in front of a message that cannot be read: deliveries behind it stay open, so that the next
-        leader looks for them.
+        Progress stops before a message that cannot be read. Deliveries behind it stay open, so that the next leader
+        scans for them.
         """
         if self._recording is not None:
             self._recording.cancel()
@@ -284,7 +287,7 @@ class DelayService:
         self._deliveries.record(Kind.DELAY, {_PROGRESS_KEY: untold}, batches, refused)
 
     def _waiting(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
-        """The message at a queue offset, unless it is gone or was delivered before this node led."""
+        """The message at a queue offset; None when it is deleted or an earlier leader has delivered it."""
         unit = queue.unit(queue_offset)
         if unit is not None and unit[0] in self._deliveries.origins:
             return None

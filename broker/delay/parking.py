@@ -1,11 +1,11 @@
-"""Where a message waits that is not for its topic yet: by transaction, delay level or time.
+"""Parking: the system topic in which a message waits that is not to be delivered yet.
 
     TRAN_MSG=true                  half topic, until its transaction ends
     DELAY > 0                      SCHEDULE_TOPIC_XXXX, queue level - 1
-    TIMER_DELAY_SEC, _MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer, until its time; a time that is past is none
+    TIMER_DELAY_SEC, _MS, TIMER_DELIVER_MS    rmq_sys_wheel_timer, until its time; a time in the past is ignored
 
-The first that applies counts. REAL_TOPIC and REAL_QID keep where it goes. Looked at only when a message's properties
-hold one of these names somewhere.
+The first row that applies counts. The properties REAL_TOPIC and REAL_QID keep the message's own topic and queue. Sends
+ask here only when the properties contain one of these names.
 
 Source: apache/rocketmq `broker/.../util/HookUtils.java`, `broker/.../transaction/queue/TransactionalMessageBridge.java`
 (parseHalfMessageInner), `common/.../producer/RecallMessageHandle.java` (5.3.3).
@@ -38,12 +38,12 @@ _ASKED: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
 class Parked(NamedTuple):
-    """A message's place to wait.
+    """Where and how a message waits.
 
     Attributes:
-        properties: with what the waiting needs; end with 0x02.
-        tags_code: what its queue unit holds, or None for the tags' own.
-        recall_handle: by which a timer can be taken back, or empty.
+        properties: the encoded properties with those that parking adds; end with 0x02.
+        tags_code: the tags code of its queue unit; None: the hash of its tags.
+        recall_handle: with which a producer can recall a timer; empty for other messages.
     """
 
     target: SendTarget
@@ -53,10 +53,10 @@ class Parked(NamedTuple):
 
 
 class Parking:
-    """Finds the place.
+    """Decides where messages wait.
 
     Args:
-        index: says how full a timer's slot is.
+        index: counts the timers of a slot.
         clock_ms: wall clock.
     """
 
@@ -82,13 +82,13 @@ class Parking:
         return self.delay(target, properties, level)
 
     def delay(self, target: SendTarget, properties: bytes, level: int | None = None) -> Parked | None:
-        """The same for a message that is no half message (any more); errors as `park`."""
+        """As `park`, for a message that is not (or no longer) a half message; raises as `park`."""
         level = _level(properties) if level is None else level
         if level > 0:
             waiting = self._targets.target(names.SCHEDULE_TOPIC, level - 1)
             return Parked(waiting, _with_origin(_without_times(properties), target), due_ms(level))
         if find_property(properties, TIMER_OUT_MS.encode()) is not None:
-            return None  # it was a timer before: a retry of it
+            return None  # a timer that was delivered already, sent again for a retry
         return self._timer(target, properties)
 
     def _half_message(self, target: SendTarget, properties: bytes) -> Parked:
@@ -127,7 +127,7 @@ class Parking:
         return Parked(self._targets.target(TIMER_TOPIC, 0), properties, None, handle)
 
     def _check_room(self, out_ms: int) -> None:
-        """Refuse at random in a slot that is full, always in one twice as full."""
+        """Refuse at random in a slot above the limit, the more often the fuller it is; always above twice the limit."""
         limit, count = self._config.timer_slot_count_max, self._index.count_at(out_ms)
         if count > limit and self._random.random() < (count - limit) / limit:
             raise Refusal(
@@ -153,10 +153,10 @@ class Parking:
 
 
 def refuse_in_batch(properties: bytes) -> None:
-    """Messages of a batch go to their topic at once.
+    """Check that a message of a batch does not ask to wait.
 
     Raises:
-        Refusal: MESSAGE_ILLEGAL, naming the property that asks for something else.
+        Refusal: MESSAGE_ILLEGAL, naming the property that asks for it.
     """
     for name in ("DELAY", "TRAN_MSG", *_ASKED):
         value = find_property(properties, name.encode())
@@ -168,7 +168,7 @@ def refuse_in_batch(properties: bytes) -> None:
 
 
 def _level(properties: bytes) -> int:
-    """The delay level, 0 for none."""
+    """The delay level; 0 without one."""
     text = find_property(properties, b"DELAY") or b"0"
     if not text.isdigit():
         raise Refusal(Cause.MESSAGE_ILLEGAL, f"property DELAY is {text[:40]!r}, not a level from 1 to {LEVEL_MAX}")
@@ -180,7 +180,7 @@ def _with_origin(properties: bytes, target: SendTarget) -> bytes:
 
 
 def _without_times(properties: bytes) -> bytes:
-    """A level wins over a time."""
+    """The properties without delivery times: a delay level takes precedence over them."""
     if b"TIMER_DEL" not in properties:
         return properties
     kept = {name: value for name, value in decode_properties(properties).items() if name not in _ASKED}

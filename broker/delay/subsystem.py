@@ -1,4 +1,4 @@
-"""What waits for a time: delay levels and timers; and the record of what was delivered, which transactions share.
+"""Delay levels and timers, and the record of deliveries, which transactions use, too.
 
 Deliveries <- DelayService, TimerService        Parking <- sends, TimerRequests
 """
@@ -19,7 +19,7 @@ from store.timer.timer_index import TimerIndex
 
 
 class DelaySubsystem(Subsystem):
-    """Parks messages, and delivers them when their time has come.
+    """Parks messages, and delivers them when they are due.
 
     Args:
         timer_index: as loaded from disk.
@@ -46,7 +46,7 @@ class DelaySubsystem(Subsystem):
         )
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """See `Subsystem`."""
         code = RequestCode
         return {
             code.GET_ALL_DELAY_OFFSET: self.levels.all_offsets,
@@ -56,32 +56,32 @@ class DelaySubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Write the timer index to disk."""
+        """Take over the leader's progress into the timer index, at the interval of its flushes."""
         return ((self._flush_seconds, self.timer.sync),)
 
     def on_parked(self, queues: Collection[ConsumeQueue]) -> None:
-        """Among these queues with new messages are some in which messages wait."""
+        """Some of these queues, which have new messages, belong to topics in which messages wait."""
         self.levels.wake(queues)
         self.timer.follower.wake(queues)
 
     def resume(self) -> None:
-        """Deliver what is due."""
+        """Begin to deliver."""
         self.levels.resume()
         self.timer.resume()
 
     def follow(self) -> None:
-        """The leader delivers."""
+        """Stop delivering, since only the leader delivers."""
         self.stop()
 
     def stop(self) -> None:
-        """Deliver nothing more."""
+        """Stop delivering."""
         self.levels.stop()
         self.timer.stop()
 
     async def drain(self) -> None:
-        """Wait for the progress of deliveries, those of transactions too."""
+        """Wait until the progress of all deliveries, transactions included, is in the log or refused."""
         await self.deliveries.drain()
 
     def figures(self) -> dict[str, str]:
-        """What GET_BROKER_RUNTIME_INFO tells of timers and delay levels."""
+        """The rows of GET_BROKER_RUNTIME_INFO about timers and delay levels."""
         return self.timer.figures() | self.levels.figures()

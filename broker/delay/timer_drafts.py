@@ -1,4 +1,4 @@
-"""What a timer becomes when its time has come: the message in its real topic, or itself in the timer topic once more.
+"""The drafts of due timers: the message for its real topic, or the timer itself for the timer topic once more.
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (convert, convertMessage), 5.3.3.
 """
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class TimerDrafts:
-    """Makes them."""
+    """Makes the drafts of due timers."""
 
     def __init__(self, metadata: Metadata, store: MessageStore, targets: SendTargets, drafts: DraftMaker) -> None:
         self._metadata = metadata
@@ -37,22 +37,22 @@ class TimerDrafts:
         self._drafts = drafts
 
     def is_current(self, draft: QueuedDraft) -> bool:
-        """Whether the topic of a draft made earlier was not removed since, and is not being removed."""
+        """Whether the topic of a draft made earlier still exists, with no removal undecided."""
         if self.is_undecided(draft.topic.decode()):
             return False
         return self._store.queues.by_key.get((draft.topic, draft.queue_id)) is draft.queue
 
     def is_undecided(self, topic: str) -> bool:
-        """Whether the topic is being removed: its timers wait until that is decided."""
+        """Whether the removal of the topic is undecided: its timers wait until then."""
         return self._metadata.is_undecided(topic)
 
     def make(self, due: DueTimer, now_ms: int, found: memoryview | None = None) -> QueuedDraft | None:
-        """The message to append; None, with a line in the log, when there is nowhere to put it.
+        """The message to append; None (which is logged) when its topic does not exist or its record is gone.
 
         Args:
             due: the timer.
-            now_ms: when it is delivered.
-            found: its record, if that is at hand.
+            now_ms: the time of delivery, ms since the epoch.
+            found: its record, if the caller has it.
 
         Raises:
             StoreError: the record cannot be read now.
@@ -90,7 +90,7 @@ class TimerDrafts:
         return self._again(record, self._targets.target(TIMER_TOPIC, 0), properties)
 
     def _again(self, record: Record, target: SendTarget, properties: dict[str, str]) -> QueuedDraft:
-        """With what is told of its wait, or without where there is no room for that: upstream loses the message."""
+        """The draft with `properties`, or with the record's own if these are too long; RocketMQ loses that message."""
         try:
             return self._drafts.again(record, target, properties, reconsume_times=record.reconsume_times)
         except Refusal:

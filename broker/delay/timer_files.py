@@ -1,6 +1,6 @@
-"""Keeps on disk what timers and transactions count: the timer index, and the counts of open transactions.
+"""Saves the timer index and the counts of open transactions, periodically and in a thread.
 
-Every so often, in a thread; the index's timer log loses files that point only before the commit log's beginning.
+Files of the timer log whose units all point before the start of the commit log are deleted.
 """
 
 import asyncio
@@ -23,10 +23,11 @@ CLEAN_SECONDS: Final = 30.0
 
 
 def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
-    """The timer index of a broker's directory, recovered.
+    """Open and recover the timer index of a broker's directory.
 
     Raises:
-        StoreFormatError, DiskFullError, DiskFailedError.
+        StoreFormatError: its files cannot be read.
+        DiskFullError, DiskFailedError: the disk refused.
     """
     index = TimerIndex(
         TimerIndexConfig(
@@ -42,17 +43,17 @@ def open_index(config: BrokerConfig, clock_ms: Callable[[], int]) -> TimerIndex:
 
 
 def open_counts(config: BrokerConfig, clock_ms: Callable[[], int]) -> TopicCounts:
-    """Open transactions by topic, as last written."""
+    """The number of open transactions by topic, as last saved."""
     counts = TopicCounts("transactionCount", clock_ms)
     counts.load(_counts_path(config))
     return counts
 
 
 class DeliveryFiles:
-    """Writes them.
+    """Saves the index and the counts.
 
     Attributes:
-        failures: writes that the disk refused; what is in the log is not lost by that, only found later.
+        failures: saves that the disk refused. Nothing is lost by them, since the log has everything.
     """
 
     def __init__(self, config: BrokerConfig, index: TimerIndex, counts: TopicCounts, store: MessageStore) -> None:
@@ -62,14 +63,14 @@ class DeliveryFiles:
         self._saved_counts = counts.version
         self._store = store
         self._durable_read_ms = index.read_ms
-        self._noted = (index.read_ms, 0)  # a read time, and up to where the log must be durable before it is told
+        self._noted = (index.read_ms, 0)  # a read time, and the log offset that must be durable before it is saved
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-timers")
         self._flushing: asyncio.Future[None] | None = None
         self._saving: asyncio.Future[None] | None = None
         self.failures = 0
 
     def flush_index(self) -> None:
-        """Begin to make the index durable, unless that is under way."""
+        """Begin to flush the index, unless a flush is running."""
         if self._flushing is None:
             if self._store.log.flushed_offset >= self._noted[1]:
                 self._durable_read_ms = self._noted[0]
@@ -79,12 +80,12 @@ class DeliveryFiles:
             self._flushing.add_done_callback(self._flushed)
 
     def wait(self) -> None:
-        """Wait until no thread writes the index; blocks. What is delivered from now on is told when it is durable."""
+        """Block until no thread writes the index. Later deliveries are saved when the log is durable up to them."""
         self._executor.submit(lambda: None).result()
         self._durable_read_ms, self._noted = 0, (0, 0)
 
     def save_counts(self) -> None:
-        """Write the counts of transactions when they have changed, unless that is under way."""
+        """Begin to save the counts of transactions if they have changed, unless a save is running."""
         if self._saving is None and self._counts.version != self._saved_counts:
             self._saved_counts = self._counts.version
             loop = asyncio.get_running_loop()
@@ -92,16 +93,16 @@ class DeliveryFiles:
             self._saving.add_done_callback(self._saved)
 
     def clean(self) -> None:
-        """Drop files of the timer log that nothing in the commit log is behind of; not while they are flushed."""
+        """Delete files of the timer log whose records the commit log has dropped; does nothing during a flush."""
         if self._flushing is not None:
-            return  # the flush's thread lets go of their descriptors
+            return  # the thread of the flush uses their descriptors
         try:
             self._index.forget_before(self._store.log.min_offset)
         except StoreError as error:
             log.error("files of the timer log not deleted: %s", error)
 
     async def close(self) -> None:
-        """Wait for what is under way, and write the counts."""
+        """Wait for running saves, then save the counts."""
         under_way = [future for future in (self._flushing, self._saving) if future is not None]
         if under_way:
             await asyncio.wait(under_way)

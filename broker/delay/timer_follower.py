@@ -1,6 +1,6 @@
-"""Every node follows the timer topic into its index, leader or not.
+"""Enters the messages of the timer topic into the timer index, on every node.
 
-    timer topic, queue 0 --read on--> TimerIndex.enqueue --> whoever delivers, if this node does
+    timer topic, queue 0 --read--> TimerIndex.enqueue --> on_taken: to deliver, if this node leads
 
 Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (enqueue), 5.3.3.
 """
@@ -30,14 +30,14 @@ Taken = Callable[[TimerMessage, TimerUnit | None], None]
 
 
 class TimerFollower:
-    """Reads on.
+    """Reads the timer topic.
 
     Args:
         index: loaded.
-        on_taken: told each timer and its unit; None when its slot was delivered already.
+        on_taken: called with each timer and its unit in the index; None when its slot was delivered already.
 
     Attributes:
-        count: timers taken by this process.
+        count: timers entered by this process.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class TimerFollower:
         self.count = 0
 
     def open(self) -> None:
-        """The store is recovered: find the message behind the last one that the index has."""
+        """Find the first message that the index does not have; to be called when the store is recovered."""
         queue, index = self.queue(), self._index
         index.resume_at(self._queue_offset_of)
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         index.queue_offset = min(max(index.queue_offset, low), high)
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages, some of them perhaps timers."""
+        """Read the timer topic if it is among these queues, which have new messages."""
         for queue in queues:
             if queue.topic == TIMER_TOPIC:
                 self.follow()
@@ -75,16 +75,16 @@ class TimerFollower:
 
     @property
     def behind(self) -> int:
-        """Messages of the timer topic that are not in the index yet."""
+        """Number of messages of the timer topic that are not in the index yet."""
         queue = self.queue()
         return max(queue.max_offset - self._index.queue_offset, 0) if queue is not None else 0
 
     def queue(self) -> ConsumeQueue | None:
-        """The timer topic's one queue, once it has a message."""
+        """The one queue of the timer topic; None before its first message."""
         return self._store.queues.find(TIMER_TOPIC, 0)
 
     def timer_at(self, queue: ConsumeQueue, offset: int) -> TimerMessage | None:
-        """The timer at a queue offset; None when there is none.
+        """The timer at a queue offset; None when its record is deleted or no timer.
 
         Raises:
             StoreError: it cannot be read now.
@@ -93,7 +93,7 @@ class TimerFollower:
         return self._timer_of(unit[0]) if unit is not None else None
 
     def follow(self) -> None:
-        """Take new messages for at most a slice, and come back for more."""
+        """Enter new messages for at most one time slice, and schedule the rest."""
         queue = self.queue()
         if queue is None or self._is_pausing or self._config.timer_stop_enqueue:
             return

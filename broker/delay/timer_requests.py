@@ -1,6 +1,6 @@
 """Requests about timers: RECALL_MESSAGE (370), GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61).
 
-    recall handle --> a deletion into the timer topic, for the same slot --> strikes the timer out when that is loaded
+    recall handle --> a deletion into the timer topic, for the same slot --> removes the timer when the slot is loaded
 
 Source: apache/rocketmq `broker/.../processor/RecallMessageProcessor.java`, `AdminBrokerProcessor.java` (5.3.3).
 """
@@ -34,7 +34,7 @@ _STORED = (Cause.FLUSH_TIMEOUT, Cause.REPLICA_TIMEOUT)
 
 
 class RecallHandle(NamedTuple):
-    """What a handle says: which timer of which broker, and when it is due (ms)."""
+    """The contents of a recall handle: which timer of which broker, and when it is due (ms since the epoch)."""
 
     topic: str
     broker_name: str
@@ -43,7 +43,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> "RecallHandle | None":
-        """The handle of a send's answer; None for anything else."""
+        """Decode the handle that a send was answered with; None when it is malformed."""
         try:
             words = base64.urlsafe_b64decode(handle.encode()).decode().split(" ")
         except (binascii.Error, UnicodeError):
@@ -55,7 +55,7 @@ class RecallHandle(NamedTuple):
 
 
 class TimerRequests:
-    """Serves them."""
+    """Serves requests about timers."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class TimerRequests:
         self._clock_ms = clock_ms
 
     def recall(self, connection: Connection, command: Command) -> None:
-        """370: take a timer back; answered when the deletion is committed."""
+        """370: recall a timer; answered when its deletion is committed."""
         topic, encoded = text(command.ext, "topic"), text(command.ext, "recallHandle")
         no = self._why_not(topic) or self._why_no_handle(topic, RecallHandle.decode(encoded))
         handle = RecallHandle.decode(encoded)
@@ -106,11 +106,11 @@ class TimerRequests:
         self._service.hold_back(key)
 
     def check_point(self, connection: Connection, command: Command) -> None:
-        """60: how far the timers are, as the file `config/timercheck` has it."""
+        """60: the progress of timers, in the format of the file `config/timercheck`."""
         connection.respond(command, ResponseCode.SUCCESS, body=self._service.index.check.encode())
 
     def metrics(self, connection: Connection, command: Command) -> None:
-        """61: how many wait, by topic, as the file `config/timermetrics` has it."""
+        """61: the number of waiting timers by topic, in the format of the file `config/timermetrics`."""
         connection.respond(command, ResponseCode.SUCCESS, body=self._service.index.metrics.encode())
 
     def _why_not(self, topic: str) -> tuple[int, str] | None:

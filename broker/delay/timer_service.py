@@ -1,13 +1,13 @@
-"""Timers: every node follows the timer topic into its index; the one that leads delivers, to the millisecond.
+"""Timers: every node enters the timer topic into its index; the leader delivers, to the millisecond.
 
     timer topic --TimerFollower--> TimerIndex (wheel, timer log) --load--> DueTimers --deliver--> real topics
     state of the log: read time, queue offset <------------ progress, once a slot with deliveries ----'
 
-Progress says: timers below the queue offset whose slot lies before the read time have been delivered. A new leader goes
-on from there; what the one before delivered behind its last progress is found by `delay.deliveries`.
+Progress is a queue offset and a read time: timers below the offset whose slot is before the read time are delivered. A
+new leader continues from there; deliveries behind the last progress are found by `delay.deliveries`.
 
-Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (5.3.3). Ours: a timer fires at its exact time,
-upstream when its second is over; and once, upstream again after a change of leaders.
+Source: apache/rocketmq `store/.../timer/TimerMessageStore.java` (5.3.3). Differences: RocketMQ delivers a timer at the
+end of its second, and again after a change of the leader; LedgerMQ delivers it at its exact time, and once.
 """
 
 import asyncio
@@ -39,21 +39,22 @@ _PREPARED_BYTES_MAX: Final = 32 << 20
 _BATCH: Final = 512
 _RETRY_MS: Final = 500
 _RECALL_LOOK_MS: Final = 20
-_LOOK_MS: Final = 1000  # longest sleep: the wall clock may be set meanwhile
-_QUIET_MS: Final = 600_000  # progress without deliveries is told so often: a new leader skips fewer empty slots
-_FAR_TIMERS: Final = 5000  # or when so many have come since: a new leader looks at these
+_LOOK_MS: Final = 1000  # longest wait, since the wall clock may be set meanwhile
+_QUIET_MS: Final = 600_000  # interval of progress without deliveries, so that a new leader skips empty slots
+_FAR_TIMERS: Final = 5000  # new timers after which progress is recorded sooner, since a new leader reads them all
 _NEVER_ENQUEUED: Final = (1 << 63) - 1  # Java's mark of a timer that was due when it came
 
 
 class TimerService:
-    """Loads and delivers.
+    """Loads timers from the index and delivers them.
 
     Args:
         index: loaded.
 
     Attributes:
-        follower: takes timers into the index.
-        delivered, dropped: timers delivered, and not delivered because their topic is gone.
+        follower: enters timers into the index.
+        delivered: timers delivered.
+        dropped: timers not delivered because their topic was removed.
     """
 
     def __init__(self, context: BrokerContext, index: TimerIndex, deliveries: Deliveries, drafts: TimerDrafts) -> None:
@@ -77,7 +78,7 @@ class TimerService:
         self._told_offset = 0
         self._has_news = False
         self._is_first = False  # no progress was ever recorded
-        self._recalled: dict[str, int] = {}  # by key: deletions on their way; such timers are not delivered meanwhile
+        self._recalled: dict[str, int] = {}  # by key: deletions that are not committed; such timers wait
         self._opened = (0, 0)  # queue offset and read time of the index when it was opened
         self._run = 0
         self._rates = (0.0, 0.0)  # taken and delivered a second
@@ -91,7 +92,7 @@ class TimerService:
     # ---- on every node
 
     def open(self) -> None:
-        """The store is recovered and its tables are read: go on following."""
+        """Continue to enter timers; to be called when the store is recovered and the tables are loaded."""
         self.follower.open()
         if self.index.read_ms == 0:
             self.index.read_ms = self._first_read_ms()
@@ -99,9 +100,9 @@ class TimerService:
         self.follower.follow()
 
     def cut(self) -> None:
-        """The timer topic and the tables have gone back: take all timers anew that the tables do not call delivered.
+        """Enter all timers again that the tables do not call delivered, after timer topic and tables were cut.
 
-        Durable on return; nothing of the index may be flushed meanwhile.
+        Durable on return. The index must not be flushed meanwhile.
 
         Raises:
             DiskFailedError: the disk refused.
@@ -114,7 +115,7 @@ class TimerService:
         self.follower.follow()
 
     def figures(self) -> dict[str, str]:
-        """What GET_BROKER_RUNTIME_INFO tells of timers."""
+        """The rows of GET_BROKER_RUNTIME_INFO about timers."""
         return {
             "timerReadBehind": str(max(self._clock_ms() - self.index.read_ms, 0) // 1000),
             "timerOffsetBehind": str(self.follower.behind),
@@ -124,14 +125,14 @@ class TimerService:
         }
 
     def overdue(self, now_ms: int) -> tuple[int, int]:
-        """How many timers are late, and how late the first of them is, ms; only the node that leads knows."""
+        """Number of timers that are late, and by how many ms the first of them is; only the leader knows."""
         first_ms = self._due.next_due_ms()
         if not self._is_leading or first_ms is None or first_ms >= now_ms:
             return 0, 0
         return self._due.overdue_count(now_ms), now_ms - first_ms
 
     def sync(self) -> None:
-        """Take over the progress of the node that leads; to be called now and then."""
+        """Take over the leader's progress into the index; to be called periodically."""
         now_s, seen = self._loop.time(), (self.follower.count, self.delivered)
         passed_s = max(now_s - self._sampled_s, 0.001)
         self._rates = (seen[0] - self._seen[0]) / passed_s, (seen[1] - self._seen[1]) / passed_s
@@ -141,9 +142,10 @@ class TimerService:
             self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S)
 
     def close(self) -> None:
-        """Leave files from which another program, too, goes on without delivering a timer again; see `stop`, first.
+        """Leave files from which a Java broker, too, continues without delivering a timer twice; call `stop` first.
 
-        Its read time says only which slots are over. So what is left of a slot that was begun is chained anew.
+        The index's read time only says which slots are complete. So the rest of a slot that was delivered in part is
+        entered again.
         """
         if self._due.oldest_late() is None and not self._unread:
             for slot_ms, left in self._due.begun().items():
@@ -154,7 +156,7 @@ class TimerService:
         self.index.close()
 
     def _first_read_ms(self) -> int:
-        """Where an index without a read time of its own begins: whatever may wait in the log is taken in."""
+        """The read time of an index without one of its own: early enough for every timer that the log may have."""
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
         return progress.get(_READ_TIME, self._floor(self._clock_ms() - self.index.span_ms))
 
@@ -162,11 +164,11 @@ class TimerService:
         return time_ms // self.index.precision_ms * self.index.precision_ms
 
     def hold_back(self, key: str) -> None:
-        """A deletion of the timer is about to be appended: it is not delivered until the deletion has its effect."""
+        """Keep the timer with this key back: its deletion is about to be appended."""
         self._recalled[key] = self._recalled.get(key, 0) + 1
 
     def release(self, key: str) -> None:
-        """A deletion has had its effect, or was refused."""
+        """End one `hold_back`: the deletion is in effect, or was refused."""
         if key in self._recalled:
             self._recalled[key] -= 1
             if not self._recalled[key]:
@@ -188,12 +190,12 @@ class TimerService:
     # ---- leading
 
     def resume(self) -> None:
-        """This node leads now, and what the leader before has delivered is known: go on."""
+        """Begin to deliver: this node leads, and the deliveries of earlier leaders are known."""
         self._run += 1
         self._catch_up(self._run)
 
     def stop(self) -> None:
-        """No longer leading, or closing: what is delivered is recorded if that is still possible."""
+        """Deliver no more, and record the progress if this node may still write."""
         self._run += 1
         if self._is_leading:
             self._tell()
@@ -207,7 +209,7 @@ class TimerService:
             self._due.restart(self.index.read_ms)
 
     def _catch_up(self, run: int) -> None:
-        """Bring the index to the progress in the log, in slices; then begin."""
+        """Bring the index to the recorded progress, in slices; then begin to deliver."""
         if run != self._run:
             return
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
@@ -215,7 +217,7 @@ class TimerService:
             self._loop.call_soon(self._catch_up, run)
             return
         opened_offset, opened_ms = self._opened
-        is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # else the files were, when they were opened
+        is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # otherwise the files were newer when they were opened
         self._due.restart(self.index.read_ms)
         self._unread.clear()
         self._prepared_bytes = 0
@@ -225,7 +227,7 @@ class TimerService:
         self._add_late(run, self._told_offset)
 
     def _add_late(self, run: int, offset: int) -> None:
-        """Take timers that came behind the progress into slots that it calls delivered, in slices; then lead."""
+        """Add timers stored behind the progress in slots that it calls delivered, in slices; then begin to deliver."""
         if run != self._run:
             return
         time_slice, queue = TimeSlice(_SLICE_S), self.follower.queue()
@@ -252,7 +254,7 @@ class TimerService:
             self._due.add(due)
 
     def _wake_at_next(self) -> None:
-        """See that the next turn comes when the next timer is due, or the next slot is to be loaded."""
+        """Set the timer of the next turn: the next timer is due, or the next slot is to be loaded."""
         if not self._is_leading:
             return
         now_ms = self._clock_ms()
@@ -268,7 +270,7 @@ class TimerService:
         self._wake = self._loop.call_later(seconds, self._turn)
 
     def _turn(self) -> None:
-        """Deliver a batch, load for a slice, record what is whole."""
+        """Deliver a batch, load for one time slice, record complete slots."""
         if not self._is_leading or not self._role.writable:
             return
         try:
@@ -278,7 +280,7 @@ class TimerService:
             self._record()
         except StoreError as error:
             log.error("timers wait: %s", error)
-            self._loading = None  # the slot is loaded again; what is here already is passed over
+            self._loading = None  # the slot is loaded again; timers that are present are skipped
             self._wake_in(_RETRY_MS / 1000)
         else:
             self._wake_at_next()
@@ -308,7 +310,7 @@ class TimerService:
             yield
 
     def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
-        """Take the timer of a unit; False when it cannot be read now."""
+        """Add the timer of a unit; returns False when it cannot be read now."""
         try:
             found = self._store.reader.look_up(unit.physical_offset)
             timer = parse_timer(found, self.index.precision_ms) if found is not None else None
@@ -324,7 +326,7 @@ class TimerService:
         return True
 
     def _read_again(self) -> None:
-        """Units that the disk could not read hold up nothing but the progress."""
+        """Try units again that the disk could not read; until then they hold up the progress only."""
         if not self._unread or self._loop.time() < self._read_again_s:
             return
         self._read_again_s = self._loop.time() + _RETRY_MS / 1000
@@ -395,7 +397,7 @@ class TimerService:
         self._due.finish(due)
 
     def _record(self) -> None:
-        """Once a slot is delivered whole, say so in the log."""
+        """Record the progress when a slot was delivered completely."""
         self.index.advance(self._due.read_ms(self._clock_ms()), _SLICE_S)
         is_far = self.index.read_ms - self._recorded_ms > _QUIET_MS and not self.index.is_empty
         is_far = is_far or self.index.queue_offset - self._told_offset > _FAR_TIMERS
