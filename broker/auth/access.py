@@ -1,9 +1,9 @@
-"""What each request touches: from its code, header fields and body to resources and actions. Pure.
+"""The resources and actions that a request needs, from its code, header fields and body. Pure.
 
-What is in no table is the cluster's, to be changed by those who may change it: a request that somebody adds is closed
-until he says what it touches. RocketMQ lets every user in there: the broker's settings (25, 26), groups (200), and the
-tables of topics, groups and offsets (21, 43, 201) have no rule in 5.3.3. The other way round, who may read a topic may
-here ask for its offsets and single messages, too (29 to 33), as consumers do; RocketMQ wants the right Get for that.
+A request code that is in no table needs the permission to update the cluster, so that a new request is closed until a
+table has it. RocketMQ 5.3.3 has no rule for the broker's settings (25, 26), groups (200), and the tables of topics,
+groups and offsets (21, 43, 201), and lets every user send these. On the other hand, whoever may read a topic may here
+ask for its offsets and single messages (29 to 33), as consumers do, for which RocketMQ demands the action Get.
 
 Source: apache/rocketmq `auth/.../authorization/builder/DefaultAuthorizationContextBuilder.java`, and `@RocketMQAction`
 of the request headers.
@@ -34,7 +34,7 @@ SUB_GET: Final = ("Sub", "Get")
 SUB_UPDATE: Final = ("Sub", "Update")
 
 TopicAt = Callable[[int], str | None]
-"""The topic of the record at a physical offset; of one that waits, the topic that it is for."""
+"""Returns the topic of the record at a physical offset; for a record that waits, its real topic."""
 
 _BY_FIELDS: Final[Mapping[int, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]] = {
     # code: actions, fields that name topics, fields that name groups
@@ -91,10 +91,10 @@ _OF_CLUSTER_GET: Final = frozenset(
 FOR_EVERY_USER: Final = frozenset(
     {Code.CHECK_CLIENT_CONFIG, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.UNREGISTER_CLIENT}
 )
-"""They touch nothing but what the asking client itself began.
+"""Requests that only concern what the same client began, and need no permission.
 
-But UNREGISTER_CLIENT of a consumer names its group, and a reply that is to be stored elsewhere than in the cluster's
-own topic for replies is a send.
+Exceptions: UNREGISTER_CLIENT of a consumer needs its group, and a reply that is stored in any topic but the cluster's
+reply topic is a send.
 """
 
 
@@ -102,10 +102,10 @@ _REPLIES: Final = frozenset({Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2
 
 
 def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
-    """All that the request touches; each must be allowed.
+    """All accesses of a request; each must be allowed.
 
     Raises:
-        Refusal: MALFORMED_FIELD, the body or the offset that names what is touched cannot be read.
+        Refusal: MALFORMED_FIELD, the body or the offset that names a resource cannot be read.
     """
     code, fields = command.code, command.ext
     by_fields = _BY_FIELDS.get(code)
@@ -124,14 +124,14 @@ def accesses(command: Command, cluster: str, topic_at: TopicAt) -> list[Access]:
 
 
 def of_topic(topic: str, actions: tuple[str, ...]) -> Access:
-    """A topic; a group's retry topic is the group's."""
+    """The access to a topic; for a retry topic, to its group."""
     if topic.startswith(names.RETRY_PREFIX):
         return of_group(topic, actions)
     return Access(Resource(TOPIC, topic), actions)
 
 
 def of_group(group: str, actions: tuple[str, ...]) -> Access:
-    """A group, or the group of a retry topic."""
+    """The access to a group, or to the group of a retry topic."""
     return Access(Resource(GROUP, group.removeprefix(names.RETRY_PREFIX)), actions)
 
 
@@ -175,7 +175,7 @@ def _consume_directly(fields: Fields, topic_at: TopicAt) -> Iterator[Access]:
 
 
 def _topic_at(fields: Fields, name: str, topic_at: TopicAt) -> str | None:
-    """What lies at the offset counts, not what the request calls it; read as the request's processor reads it."""
+    """The topic of the record at the offset in field `name`, whatever topic the request names; or None."""
     offset = long(fields, name, -1)
     return topic_at(offset) if offset >= 0 else None
 
@@ -189,7 +189,7 @@ _OF_RECORD: Final[Mapping[int, Callable[[Fields, TopicAt], Iterator[Access]]]] =
 
 
 def _send(command: Command) -> Iterator[Access]:
-    """The topic, by the field that the broker goes by; a retry topic is its own group's, whatever field `a` says."""
+    """The access to the topic that the send is stored in; of a retry topic, to its group, whatever field `a` says."""
     topic = _sent_topic(command)
     yield of_topic(topic, SUB if topic.startswith(names.RETRY_PREFIX) else PUB)
 

@@ -1,4 +1,4 @@
-"""Stands before the processors: asks who, then whether he may. Pure but for what it is given to look up.
+"""The guard: authenticates and authorizes each request before it is served. Pure apart from the given look-ups.
 
 Source: apache/rocketmq `auth/.../authentication/chain/DefaultAuthenticationHandler.java`, and the builder of its
 context; `broker/.../auth/pipeline/{AuthenticationPipeline,AuthorizationPipeline}.java`.
@@ -27,10 +27,10 @@ class Guard:
     """Checks every request.
 
     Args:
-        cluster: the name of what belongs to no topic and no group.
-        find_user: by name.
-        find_acl: by subject.
-        topic_at: see there.
+        cluster: the name of the cluster, the resource of requests without topic and group.
+        find_user: finds a user by name.
+        find_acl: finds policies by subject.
+        topic_at: as `access.TopicAt`.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class Guard:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything to check."""
+        """Whether authentication or authorization is enabled."""
         return self._settings.authentication_enable
 
     def check(self, command: Command, source: str) -> None:
-        """Let the request of a client at address `source` pass.
+        """Check the request of a client at address `source`.
 
         Raises:
-            Refusal: NO_PERMISSION, with RocketMQ's remark.
+            Refusal: NO_PERMISSION, with RocketMQ's remark: the request is not allowed.
         """
         settings = self._settings
         user = None
@@ -65,7 +65,7 @@ class Guard:
                 check(user, self._find_acl(subject_of(user.name)), touched, source)
 
     def is_super(self, command: Command) -> bool:
-        """Whether a super user asks, and proves it: codes of the white list are let pass without."""
+        """Whether the request has the valid signature of a super user, also where its code is white-listed."""
         if not self._settings.authentication_enable:
             return False
         try:
@@ -74,7 +74,9 @@ class Guard:
             return False
 
     def check_may_change(self, command: Command) -> None:
-        """Users and policies are a super user's business unless policies say more; everybody's where nobody is asked.
+        """Check a change of users or policies, which only super users may make while there is no authorization.
+
+        Without authentication everybody may.
 
         Raises:
             Refusal: NO_PERMISSION.
@@ -84,7 +86,7 @@ class Guard:
             raise refused("users and policies are shown to and changed by super users only")
 
     def check_super(self, command: Command, doing: str) -> None:
-        """Where names are asked for, only a super user makes, changes or removes super users.
+        """Check that a super user asks, if authentication is enabled; `doing` names the action in the remark.
 
         Raises:
             Refusal: SYSTEM_ERROR, as RocketMQ answers.

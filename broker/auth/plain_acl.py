@@ -3,11 +3,11 @@
     accessKey, secretKey          -> user                    topicPerms, groupPerms           -> policy Custom
     admin: true                   -> a super user            defaultTopicPerm, ...GroupPerm   -> policy Default
 
-DENY denies all, PUB and SUB allow that. Addresses that needed no signature have no counterpart: they are told, not
-taken.
+DENY denies all actions, PUB and SUB allow those. Addresses that needed no signature have no counterpart: they are
+reported and not converted.
 
-Source: apache/rocketmq `auth/.../migration/AuthMigrator.java` (5.3), which takes permissions it does not know for all
-of them; here they are an error.
+Source: apache/rocketmq `auth/.../migration/AuthMigrator.java` (5.3), which treats an unknown permission as all of them;
+here it is an error.
 """
 
 from collections.abc import Mapping
@@ -40,16 +40,16 @@ _ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class PlainAclError(ValueError):
-    """The file is no `plain_acl.yml`; the text names the account and the member."""
+    """The file is no valid `plain_acl.yml`; the message names the account and the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainAcl:
-    """What the file says.
+    """The converted file.
 
     Attributes:
-        users: with their policies, where they have any.
-        left: sentences on what has no counterpart.
+        users: the users, each with its policies or None.
+        left: sentences about settings without a counterpart.
     """
 
     users: tuple[tuple[User, Acl | None], ...]
@@ -57,10 +57,10 @@ class PlainAcl:
 
 
 def convert(value: Any) -> PlainAcl:
-    """Take over a parsed file, whose scalars are all texts.
+    """Convert a parsed file, whose scalars are all texts.
 
     Raises:
-        PlainAclError: it says what it cannot say.
+        PlainAclError: a member is missing or has an invalid value.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("accounts"), list):
         raise PlainAclError("there is no list of accounts")
@@ -114,7 +114,7 @@ def _permissions(account: Mapping[str, Any], member: str, kind: str, name: str) 
         resource, sign, permission = str(item).partition("=")
         if not sign or not resource.strip():
             raise PlainAclError(f"{place}: {str(item)[:100]!r} is not NAME=PERMISSION")
-        if "*" in resource:  # it named itself there; a policy would mean all that begin so
+        if "*" in resource:  # a literal name in plain_acl.yml; in a policy it would be a prefix
             raise PlainAclError(f"{place}: {resource.strip()[:100]!r} is no name")
         entries.append(_entry(Resource(kind, resource.strip()), permission, place))
     return entries

@@ -1,11 +1,11 @@
-"""May this user do that: the decision of the policies. Pure.
+"""Decides by a user's policies whether an access is allowed. Pure.
 
-    Super -> yes        entries of Custom that match, else of Default -> the most particular one decides
-                        none matches -> no
+    super user -> allowed        matching entries of Custom, else of Default -> the most specific one decides
+                                 no entry matches -> denied
 
-The most particular: a literal resource before a prefix, a longer prefix before a shorter one, these before every one of
-a type, that before `*`; of equals one that denies. RocketMQ means the same, but its comparison (5.3.3) puts shorter
-prefixes and allowing entries first.
+Order of entries, most specific first: a literal resource, a longer prefix, a shorter prefix, all resources of a type,
+`*`; among equals an entry that denies. RocketMQ intends the same, but its comparison (5.3.3) puts shorter prefixes and
+allowing entries first.
 
 Source: apache/rocketmq `auth/.../authorization/chain/{UserAuthorizationHandler,AclAuthorizationHandler}.java`.
 """
@@ -19,20 +19,20 @@ from broker.state.users import ANY, CUSTOM, DEFAULT, DENY, Acl, Entry, Resource,
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A request touches a resource; one of the actions must be allowed there."""
+    """A resource that a request uses; the request needs one of the actions on it."""
 
     resource: Resource
     actions: tuple[str, ...]
 
 
 def check(user: User, acl: Acl | None, accesses: Iterable[Access], source: str) -> None:
-    """Let pass what is allowed.
+    """Check that all accesses are allowed.
 
     Args:
-        user: who asks.
-        acl: what he may do; None: nothing, unless he is a super user.
-        accesses: what the request touches.
-        source: the address that the request comes from.
+        user: the user of the request.
+        acl: the user's policies; None allows nothing, except to a super user.
+        accesses: the accesses of the request.
+        source: the address of the client.
 
     Raises:
         Refusal: NO_PERMISSION, with RocketMQ's remark.
@@ -48,7 +48,7 @@ def check(user: User, acl: Acl | None, accesses: Iterable[Access], source: str) 
 
 
 def deciding_entry(acl: Acl, access: Access, source: str) -> Entry | None:
-    """The entry that decides; None when none matches."""
+    """The most specific matching entry; None when none matches."""
     for kind in (CUSTOM, DEFAULT):
         found = [entry for entry in acl.policies.get(kind, ()) if _matches(entry, access, source)]
         if found:

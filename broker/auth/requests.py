@@ -40,8 +40,8 @@ class AuthRequests:
     """Shows and changes users and policies.
 
     Args:
-        propose: appends a change and calls back once, with None when it is committed and applied.
-        clock: seconds that only go forward.
+        propose: appends a change; its callback gets None when the change is committed and applied, or the refusal.
+        clock: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AuthRequests:
     # ---- users
 
     def create_user(self, connection: Connection, command: Command) -> None:
-        """3001."""
+        """3001: create a user."""
         name = self._begin_change(command)
         user = UserChange.from_json(_body(command)).create(name)
         if user.is_super:
@@ -72,7 +72,7 @@ class AuthRequests:
         self._change(connection, command, StateChange(users={name: user}))
 
     def update_user(self, connection: Connection, command: Command) -> None:
-        """3002: what the body leaves out stays."""
+        """3002: change a user; members that the body leaves out keep their values."""
         name = self._begin_change(command)
         change = UserChange.from_json(_body(command))
         present = self._state.users.get(name)
@@ -84,7 +84,7 @@ class AuthRequests:
         self._change(connection, command, StateChange(users={name: user}))
 
     def delete_user(self, connection: Connection, command: Command) -> None:
-        """3003: with his policies. One who is not there is gone already."""
+        """3003: delete a user and its policies; deleting a missing user succeeds."""
         name = self._begin_change(command)
         present = self._state.users.get(name)
         if present is None:
@@ -95,13 +95,13 @@ class AuthRequests:
         self._change(connection, command, StateChange(users={name: None}, acls={subject_of(name): None}))
 
     def get_user(self, connection: Connection, command: Command) -> None:
-        """3004: an answer without a body says that there is none."""
+        """3004: one user; the answer has no body when there is none of that name."""
         self._guard.check_may_change(command)
         found = self._state.users.get(_user_name(command))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(self._shown(found, command)) if found else b"")
 
     def list_users(self, connection: Connection, command: Command) -> None:
-        """3005: those whose names contain `filter`."""
+        """3005: the users whose names contain `filter`."""
         self._guard.check_may_change(command)
         wanted = command.ext.get("filter", "").strip()
         users = [self._shown(user, command) for name, user in sorted(self._state.users.items()) if wanted in name]
@@ -110,7 +110,7 @@ class AuthRequests:
     # ---- policies
 
     def put_acl(self, connection: Connection, command: Command) -> None:
-        """3006, 3007: add entries; those of the same policy and resource are replaced."""
+        """3006, 3007: add entries to a subject's policies, replacing those of the same policy and resource."""
         self._check_change(command)
         given = Acl.from_json(_body(command))
         subject = self._existing_subject(given.subject or command.ext.get("subject", ""))
@@ -118,7 +118,7 @@ class AuthRequests:
         self._change(connection, command, StateChange(acls={subject: present.updated(given.policies)}))
 
     def delete_acl(self, connection: Connection, command: Command) -> None:
-        """3008: the entry of a resource, or all of a subject's policies."""
+        """3008: delete the entry of one resource, or all policies of a subject."""
         self._check_change(command)
         subject = self._existing_subject(command.ext.get("subject", ""))
         present = self._state.acls.get(subject)
@@ -132,13 +132,13 @@ class AuthRequests:
         self._change(connection, command, StateChange(acls={subject: left if left and left.policies else None}))
 
     def get_acl(self, connection: Connection, command: Command) -> None:
-        """3009: an answer without a body says that there is none."""
+        """3009: the policies of one subject; the answer has no body when it has none."""
         self._guard.check_may_change(command)
         found = self._state.acls.get(self._existing_subject(command.ext.get("subject", "")))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(found.to_json()) if found else b"")
 
     def list_acls(self, connection: Connection, command: Command) -> None:
-        """3010: of subjects that contain `subjectFilter`, entries of resources that contain `resourceFilter`."""
+        """3010: the entries whose subject contains `subjectFilter` and whose resource contains `resourceFilter`."""
         self._guard.check_may_change(command)
         subject, resource = (command.ext.get(name, "").strip() for name in ("subjectFilter", "resourceFilter"))
         found = [
@@ -151,7 +151,7 @@ class AuthRequests:
     # ---- users of the configuration
 
     def make_users(self, wanted: list[User]) -> None:
-        """Make those who are not there; a leader does when it begins."""
+        """Create those of the users that do not exist; a new leader does this with the users of the configuration."""
         missing = {user.name: user for user in wanted if user.name not in self._state.users}
         if missing:
             self._propose(StateChange(users=missing), _made)

@@ -1,4 +1,4 @@
-"""Users and policies: who may do what, and the requests that change it."""
+"""Authentication and authorization of requests, and the requests that change users and policies."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ class AuthSubsystem(Subsystem):
     """Checks requests, and serves those about users and policies.
 
     Attributes:
-        guard: to be asked before a request is served.
+        guard: checks each request before it is served.
     """
 
     def __init__(self, context: BrokerContext) -> None:
@@ -28,7 +28,7 @@ class AuthSubsystem(Subsystem):
         self._requests = AuthRequests(state, context.role, self.guard, context.state_log.propose, context.loop.time)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code. Tools ask each member of a cluster for a change, and the leader makes it."""
+        """See `Subsystem`. Changes are forwarded to the leader, since tools send them to each member of a cluster."""
         code, own, by_leader = RequestCode, self._requests, self._forwarding.by_leader
         return {
             code.AUTH_CREATE_USER: by_leader(own.create_user),
@@ -44,11 +44,11 @@ class AuthSubsystem(Subsystem):
         }
 
     def lead(self) -> None:
-        """Make the users of the configuration."""
+        """Create the users of the configuration that do not exist."""
         self._requests.make_users(self._super_users)
 
     def topic_at(self, physical_offset: int) -> str | None:
-        """The topic of the record there, for one that waits elsewhere the topic it is for; None: there is no record."""
+        """The topic of the record at a physical offset (of one that waits, its real topic); None without a record."""
         found = self._store.reader.look_up(physical_offset)
         if found is None:
             return None

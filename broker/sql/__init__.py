@@ -1,4 +1,4 @@
-"""SQL92 filters over message properties: `compile_filter(text)` gives a function from properties to a verdict."""
+"""SQL92 filters over message properties: `compile_filter(text)` returns a function from encoded properties to bool."""
 
 from broker.sql.errors import SqlSyntaxError
 from broker.sql.parser import PropertyFilter, compile_filter

@@ -1,8 +1,8 @@
-"""What is wrong with an expression, and with a message's values."""
+"""Errors of SQL92 filters."""
 
 
 class SqlSyntaxError(ValueError):
-    """The expression is none: `position` (characters from 0) and what was expected there are in the text."""
+    """The text is no valid expression; the message names the position (characters from 0) and what was expected."""
 
     def __init__(self, detail: str, position: int) -> None:
         super().__init__(f"{detail} at character {position}")
@@ -10,4 +10,4 @@ class SqlSyntaxError(ValueError):
 
 
 class IncomparableError(Exception):
-    """A message's value cannot be compared as the expression wants it; such a message is not matched."""
+    """A message's value cannot be compared as the expression demands; the message does not match."""

@@ -1,7 +1,7 @@
-"""The closures an expression is compiled to: each takes a message's encoded properties and gives a value or a verdict.
+"""The closures an expression is compiled to: each takes encoded properties and returns a value or a truth value.
 
-Only what an expression names is looked for in them. The commonest tests, of one property beside a constant, have
-closures of their own that do what the general ones would do, in fewer steps.
+They look only for the properties that the expression names. Comparisons of one property with a constant are the most
+frequent ones and have faster closures with the same results as the general ones.
 
 Source: apache/rocketmq `filter/.../expression/{Logic,Comparison,Unary}Expression.java`.
 """
@@ -12,7 +12,7 @@ from broker.sql.values import Value, compare, compare_order, encoded_integer
 
 Evaluate = Callable[[bytes], Value]
 Find = Callable[[bytes], bytes | None]
-"""The encoded value of one property; None without one."""
+"""From encoded properties to the encoded value of one property; None when it is missing."""
 
 
 def text_of(find: Find) -> Evaluate:
@@ -24,7 +24,7 @@ def text_of(find: Find) -> Evaluate:
 
 
 def both(first: Evaluate, second: Evaluate) -> Evaluate:
-    """`all_of` two."""
+    """`all_of` for two parts, faster."""
 
     def evaluate(properties: bytes) -> Value:
         value = first(properties)
@@ -152,7 +152,7 @@ def integer_order(find: Find, number: int, holds: Callable[[int, int], bool]) ->
 
 
 def is_in(find: Find, texts: frozenset[bytes], negated: bool) -> Evaluate:
-    """A property among texts."""
+    """Whether a property's value is one of `texts`."""
 
     def evaluate(properties: bytes) -> Value:
         value = find(properties)

@@ -1,10 +1,10 @@
-"""What an expression says of the bytes of every message it matches: patterns for a search through many at once.
+"""Hints: byte patterns that occur in the properties of every message an expression matches, to search many at once.
 
     a > 8 AND region IN ('eu', 'us')   -->   0x02 a 0x01 (digits above 8) 0x02    0x02 region 0x01 (eu|us) 0x02
 
-A hint may be found in messages that do not match, but is in all that do. In the bytes searched, each property stands
-between two 0x02. The one that counts (the last of its name that is not empty) is one of those, so what several tests
-ask of one property is asked of the same place.
+Every message that matches has the hint; some that do not match may have it, too. In the bytes searched, each property
+is between two 0x02. Of several properties with one name the last one that is not empty counts; all tests of a name are
+combined into one pattern for one such place.
 """
 
 import re
@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from typing import Final
 
 Hints = dict[bytes, bytes]
-"""By the name of a property, or by nothing for a choice between several: a pattern of what stands behind a 0x02."""
+"""By property name: the pattern behind a 0x02. A choice between several properties has the empty name."""
 
 NO_HINTS: Final[Hints] = {}
 BYTES_MAX: Final = 512
-"""Of a hint; of one that grows beyond, the shorter part stands."""
+"""Longest hint in bytes; tests that would make it longer are left out of it."""
 CHOICES_MAX: Final = 32
 PART_MAX: Final = 8
-"""Bytes of a text that is looked for inside a value: each may be compared at each place."""
+"""Longest text to search inside a value, in bytes: its cost is its length times the value's."""
 
 SCANS_MAX: Final = 2
-"""How often the search for one hint may go through a value; tests beyond that are not part of it."""
+"""How often a hint may make the search pass over one value; further tests are left out of the hint."""
 
 _SCAN: Final = rb"[^\x02]*"
 _HINTS_MAX: Final = 4
@@ -30,17 +30,17 @@ _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def present(name: bytes) -> Hints:
-    """There is such a property."""
+    """Hints for: the property exists."""
     return {name: re.escape(name) + rb"\x01(?!\x02)"}
 
 
 def value_like(name: bytes, pattern: bytes) -> Hints:
-    """Its value is matched by a pattern, as a whole."""
+    """Hints for: the pattern matches the whole value."""
     return _of_value(name, b"(?:" + pattern + rb")\x02")
 
 
 def whole_number(name: bytes, sign: str, number: int) -> Hints:
-    """Its value is a whole number that is `=`, `<>`, `<`, `<=`, `>` or `>=` this one."""
+    """Hints for: the value is an integer, and `value sign number` holds; `sign` is =, <>, <, <=, > or >=."""
     if sign == "<>":
         return present(name)
     if sign == "=":
@@ -52,13 +52,13 @@ def whole_number(name: bytes, sign: str, number: int) -> Hints:
 
 
 def one_of(name: bytes, texts: Iterable[bytes]) -> Hints:
-    """Its value is one of these."""
+    """Hints for: the value is one of `texts`."""
     return value_like(name, b"|".join(map(re.escape, sorted(texts))))
 
 
 def text_part(name: bytes, word: str, part: str) -> Hints:
-    """Its value CONTAINS, STARTSWITH or ENDSWITH this text."""
-    if not part or _REPLACEMENT in part:  # which stands for bytes that are no text
+    """Hints for: the value CONTAINS, STARTSWITH or ENDSWITH (`word`) the text `part`."""
+    if not part or _REPLACEMENT in part:  # U+FFFD stands for bytes that are not valid UTF-8
         return present(name)
     encoded = part.encode(errors="surrogatepass")
     if word == "STARTSWITH":
@@ -69,7 +69,7 @@ def text_part(name: bytes, word: str, part: str) -> Hints:
 
 
 def all_hints(parts: Iterable[Hints]) -> Hints:
-    """Of what all of these are asked for."""
+    """Hints for: all parts hold."""
     found: Hints = {}
     for hints in parts:
         for name, hint in hints.items():
@@ -78,7 +78,7 @@ def all_hints(parts: Iterable[Hints]) -> Hints:
 
 
 def any_hints(parts: Iterable[Hints]) -> Hints:
-    """Of what one of these is asked for: a choice between a hint of each, if each has one."""
+    """Hints for: one of the parts holds; a choice between one hint of each part, if each part has one."""
     chosen: list[bytes] = []
     for hints in parts:
         if not hints or len(chosen) == CHOICES_MAX:
@@ -89,7 +89,7 @@ def any_hints(parts: Iterable[Hints]) -> Hints:
 
 
 def patterns(hints: Hints) -> tuple[bytes, ...]:
-    """Some patterns to search for, each of which every wanted message has."""
+    """At most `_HINTS_MAX` patterns to search for; every matching message has each of them."""
     longest = sorted(hints.values(), key=len, reverse=True)[:_HINTS_MAX]
     return tuple(rb"\x02" + hint for hint in longest)
 
@@ -129,21 +129,21 @@ def _at_most(number: int) -> bytes:
 
 
 def _from(number: int) -> bytes:
-    """Digits, the first not 0, of this number above 0 or a greater one."""
+    """Pattern for the digits, without leading 0, of `number` (above 0) or any greater number."""
     digits = b"%d" % number
     more = [b"[1-9][0-9]{%d,}" % len(digits)]
     return b"|".join([*more, *_branches(digits, ord("9")), digits])
 
 
 def _up_to(number: int) -> bytes:
-    """Digits, the first not 0, of this number or a smaller one; none of 0."""
+    """Pattern for the digits, without leading 0, of any number from 0 to `number`; 0 has no digits."""
     digits = b"%d" % number
     fewer = b"[0-9]{0,%d}" % (len(digits) - 1)
     return b"|".join([fewer, *_branches(digits, ord("0")), digits])
 
 
 def _branches(digits: bytes, last: int) -> Iterable[bytes]:
-    """As many digits that begin as these, have one nearer to the `last` possible, and then any."""
+    """Patterns for numbers of as many digits: a common prefix, then a digit nearer to `last`, then any digits."""
     for index, digit in enumerate(digits):
         if digit == last:
             continue

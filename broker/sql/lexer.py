@@ -1,4 +1,4 @@
-"""Words of a filter expression.
+"""Tokens of a filter expression.
 
 Source: apache/rocketmq `filter/.../parser/SelectorParser.jj` (tokens).
 """
@@ -10,7 +10,7 @@ from typing import Final
 from broker.sql.errors import SqlSyntaxError
 
 LENGTH_MAX = 16 << 10
-"""Characters of an expression."""
+"""Longest expression in characters."""
 
 KEYWORDS: Final = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}
@@ -29,10 +29,10 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word.
+    """One token.
 
     Attributes:
-        kind: `float`, `integer`, `string`, `word`, or for keywords and signs the word itself; `end` after the last.
+        kind: `float`, `integer`, `string`, `word`, or for keywords and signs the token itself; `end` after the last.
         text: as written; a string without its quotes.
         position: characters before it.
     """
@@ -43,10 +43,10 @@ class Token:
 
 
 def tokens(expression: str) -> list[Token]:
-    """All words, an `end` last.
+    """All tokens, then one of kind `end`.
 
     Raises:
-        SqlSyntaxError: a character that begins no word; an expression longer than `LENGTH_MAX`.
+        SqlSyntaxError: a character begins no token, or the expression is longer than `LENGTH_MAX`.
     """
     if len(expression) > LENGTH_MAX:
         raise SqlSyntaxError(f"the expression has {len(expression)} characters, the limit is {LENGTH_MAX}", LENGTH_MAX)

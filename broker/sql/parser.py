@@ -1,4 +1,4 @@
-"""From an expression's text to a function over encoded properties: recursive descent, compiled to closures.
+"""Compiles the text of an expression to a function over encoded properties: recursive descent, closures.
 
     or  := and (OR and)*                    and := equality (AND equality)*
     equality := comparison (= | <> comparison | IS [NOT] NULL)*
@@ -6,8 +6,8 @@
                          | [NOT] CONTAINS|STARTSWITH|ENDSWITH '..')*
     unary := + - NOT unary | literal | property | ( or )
 
-A verdict is True, False or None (unknown: a property that is not there); only True matches. Costs are bounded by the
-expression's length and depth, both limited. Unlike Java's parser this one takes 0.0, and no words after the end.
+A truth value is True, False or None (unknown, since a property is missing); only True matches. Costs are bounded by the
+expression's length and depth, both limited. Unlike Java's parser this one accepts 0.0, and refuses text after the end.
 
 Source: apache/rocketmq `filter/.../parser/SelectorParser.jj`, `filter/.../expression/*.java`.
 """
@@ -57,14 +57,14 @@ from broker.sql.values import Value, compare
 from ledgermq.message.properties import property_finder
 
 DEPTH_MAX = 100
-"""Operators on operators, and nested parentheses."""
+"""Greatest depth of nested operators and parentheses."""
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyFilter:
-    """Called with encoded properties, it says whether their message is wanted.
+    """A compiled expression: called with a message's encoded properties, it returns whether the message matches.
 
-    `hints` are patterns that are found in the properties of all such (see `broker.sql.hints`).
+    `hints` are byte patterns that the properties of every matching message have (see `broker.sql.hints`).
     """
 
     matches: Callable[[bytes], bool]
@@ -92,9 +92,10 @@ _TEXT_TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A part of the expression. `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part).
+    """A part of the expression.
 
-    `value` is a constant's, `find` and `name` a property's; `hints` hold for what makes a test true.
+    `kind` is `constant`, `property`, `boolean` (a test) or `number` (a negated part). Constants have a `value`,
+    properties `find` and `name`. `hints` are those of messages for which a test is true.
     """
 
     evaluate: Evaluate
@@ -108,10 +109,10 @@ class _Node:
 
 @text_cache
 def compile_filter(expression: str) -> PropertyFilter:
-    """The test for an expression. Cached: clients repeat it.
+    """Compile an expression. Cached, since clients repeat their expressions.
 
     Raises:
-        SqlSyntaxError: it is none, compares what cannot be compared, or is longer or deeper than the limits.
+        SqlSyntaxError: it is malformed, compares what cannot be compared, or is longer or deeper than the limits.
     """
     node = _Parser(expression).parse()
     evaluate = node.evaluate
@@ -137,14 +138,14 @@ class _Parser:
             raise self._unexpected("the end, or an operator")
         return node
 
-    # ---- words
+    # ---- tokens
 
     @property
     def _here(self) -> Token:
         return self._tokens[self._at]
 
     def _take(self, *kinds: str) -> Token | None:
-        """The present word if it is one of these; then the next is present."""
+        """Take the present token if it is of one of these kinds; otherwise return None."""
         token = self._here
         if token.kind not in kinds:
             return None
@@ -300,7 +301,7 @@ class _Parser:
         return _Node(evaluate, "boolean", depth, hints=hints)
 
     def _boolean(self, node: _Node) -> _Node:
-        """The part as a test: a property's text is no truth, so a bare property never matches."""
+        """The part as a test. A bare property is never true, since its value is text."""
         if node.kind == "boolean" or (node.kind == "constant" and (node.value is None or isinstance(node.value, bool))):
             return node
         if node.kind == "property":
@@ -336,7 +337,7 @@ def _equal(left: _Node, right: _Node, negated: bool) -> Evaluate:
 
 
 def _equal_hints(left: _Node, right: _Node, sign: str) -> Hints:
-    """Of `=` and `<>`: nothing equals nothing, so only a constant on the right says something."""
+    """Hints of `=` and `<>`: only of comparisons with a constant, since two missing properties are equal."""
     if left.find is None or right.kind != "constant":
         return NO_HINTS
     if isinstance(right.value, str) and sign == "=":
@@ -353,7 +354,7 @@ def _text_hints(left: _Node, word: str, part: str, negated: bool) -> Hints:
 
 
 def _encoded(text: str) -> bytes:
-    """A constant as properties hold it; half a surrogate pair, which no property holds, as what is no UTF-8."""
+    """A constant in UTF-8. A lone surrogate, which no property has, becomes bytes that are not valid UTF-8."""
     return text.encode(errors="surrogatepass")
 
 

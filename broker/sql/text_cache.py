@@ -1,7 +1,6 @@
-"""Results that hang on texts of clients, kept because clients repeat them: many of short texts, few of long ones.
+"""A cache of results by the texts that clients send: many results of short texts, few of long ones.
 
-An expression of a quarter of a megabyte takes megabytes once it is parsed: whoever may ask could fill the memory with a
-few thousand of them.
+A parsed expression of 256 KiB takes megabytes, so with one bound for all texts clients could fill the memory.
 """
 
 import functools
@@ -11,13 +10,13 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 SHORT_MAX: Final = 1024
-"""Characters of all arguments together."""
+"""Most characters, all arguments together, of a short call; others are long."""
 _SHORT_KEPT: Final = 1024
 _LONG_KEPT: Final = 16
 
 
 def text_cache(make: Callable[..., R]) -> Callable[..., R]:
-    """A function of texts that remembers; as a decorator. What it raises is not kept."""
+    """Decorate a function of texts with a cache; errors are not cached."""
     of_short = functools.lru_cache(_SHORT_KEPT)(make)
     of_long = functools.lru_cache(_LONG_KEPT)(make)
 

@@ -1,8 +1,8 @@
-"""Comparing a property's text with what an expression says, as Java's filter does.
+"""Compares the text of a property with a value of an expression, as Java's filter does.
 
-Properties are text. Compared with a number they are read as one of its kind: with a whole number only whole numbers
-are, so that `a > 3` does not match a=3.5 there, nor here. Text that cannot be read so makes the whole expression not
-match. Whole numbers have any size here; Java's end at 32 bits.
+Properties are text. For a comparison with an integer they are parsed as integers, so `a > 3` does not match a=3.5, in
+RocketMQ neither. If the text cannot be parsed, the whole expression does not match. Integers have any size here, in
+Java 32 bits.
 
 Source: apache/rocketmq `filter/.../expression/ComparisonExpression.java`.
 """
@@ -21,12 +21,12 @@ _DECIMAL: Final = re.compile(r"\s*[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below 0, 0 or above 0, as `left` is less than, equal to or greater than `right`; kinds that differ give -1.
+    """Negative, 0 or positive, as `left` is less than, equal to or greater than `right`; -1 for different kinds.
 
-    Neither is None.
+    Neither may be None.
 
     Raises:
-        IncomparableError: text that is no number where one is needed.
+        IncomparableError: a text is compared with a number and is none.
     """
     if isinstance(left, str):
         left, right = _text_first(left, right)
@@ -36,7 +36,7 @@ def compare(left: Value, right: Value) -> int:
         right = decimal(right) if isinstance(left, float) else integer(right)
     elif isinstance(left, bool) is not isinstance(right, bool):
         return -1
-    return (left > right) - (left < right)  # type: ignore[operator]  # of one kind by now, or both numbers
+    return (left > right) - (left < right)  # type: ignore[operator]  # both are texts, both booleans, or both numbers
 
 
 def compare_order(left: Value, right: Value) -> int:
@@ -47,21 +47,21 @@ def compare_order(left: Value, right: Value) -> int:
 
 
 def integer(text: str) -> int:
-    """A whole number."""
+    """Parse an integer; raises `IncomparableError` for any other text."""
     if _INTEGER.match(text) is None:
         raise IncomparableError
     return int(text)
 
 
 def encoded_integer(value: bytes) -> int:
-    """A whole number that is encoded text."""
+    """As `integer`, for encoded text."""
     if not (value.isdigit() and len(value) <= _DIGITS_MAX) and _ENCODED_INTEGER.match(value) is None:
         raise IncomparableError
     return int(value)
 
 
 def decimal(text: str) -> float:
-    """A decimal as Java's Double.valueOf reads it (without its hexadecimal form)."""
+    """Parse a decimal as Java's Double.valueOf does (without its hexadecimal form); raises `IncomparableError`."""
     if _DECIMAL.match(text) is None:
         raise IncomparableError
     return float(text.strip().rstrip("fFdD"))

@@ -1,1 +1,1 @@
-"""Transactional messages: half messages, the decisions about them, and questions to producers."""
+"""Transactional messages: half messages, decisions about them, and checks of undecided ones with their producers."""

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class TransactionCopies:
-    """Makes the copies, and asks about them."""
+    """Makes the copies, and sends the questions."""
 
     def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
         self._config = context.config
@@ -37,12 +37,12 @@ class TransactionCopies:
         self._random = random.Random()
 
     def put_back(self, record: Record, check_times: int) -> QueuedDraft | None:
-        """A copy that says how often was asked; None when it has become too long."""
+        """A copy for the half topic with `check_times` as its number of checks; None when it would be too long."""
         properties = {**record.property_map, CHECK_TIMES: str(check_times), WAIT: "false"}
         return self._copy(record, names.HALF_TOPIC, properties)
 
     def given_up(self, record: Record) -> QueuedDraft | None:
-        """A copy that nobody is asked about, naming its origin; None when it has become too long.
+        """A copy for TRANS_CHECK_MAX_TIME_TOPIC that names its origin; None when it would be too long.
 
         Raises:
             Refusal: its topic cannot be made now.
@@ -54,7 +54,7 @@ class TransactionCopies:
         return draft
 
     def ask(self, record: Record, group: str) -> bool:
-        """Ask any connected producer of the group about the copy in `record`; False when there is none."""
+        """Send request 39 about `record` to a random connected producer of the group; returns False without one."""
         producers = [client for client in self._clients.producers(group) if not client.connection.is_closed]
         if not producers:
             log.info("nobody of producer group %s to ask about the half message at %d", group, record.physical_offset)

@@ -1,10 +1,10 @@
-"""Half messages that nobody has decided, as the half and op topics tell them. Pure; on the node that leads.
+"""The table of undecided half messages, read from the half and op topics on the leader. Pure.
 
     half topic: record --add--> open ---end (op record, or END_TRANSACTION)---> decided
-                  '-- put back after a check: takes the place of its earlier copy
+                  '-- a copy stored for a check replaces the earlier copy
 
-Progress is what upstream keeps: the first half offset that is open, and the first op record that names one at or past
-it.
+Progress is the same as RocketMQ's: the first open offset of the half topic, and the first op record that names one at
+or behind it.
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (5.3.3).
 """
@@ -26,9 +26,9 @@ class Half:
     """One undecided message.
 
     Attributes:
-        born_ms: of the first copy; the later ones keep it.
+        born_ms: when its producer made it, ms since the epoch; later copies keep it.
         check_times: how often its producer was asked.
-        immunity_ms: age up to which it is not asked about, or None for the broker's own.
+        immunity_ms: age in ms below which its producer is not asked; None: the broker's setting.
     """
 
     queue_offset: int
@@ -42,12 +42,12 @@ class Half:
 
     @property
     def copy_key(self) -> tuple[str, str, str] | None:
-        """What all copies of the message have in common, and no other message; None without a unique key."""
+        """A key that all copies of the message share, and no other message has; None without a unique key."""
         return (self.topic, self.group, self.unique_key) if self.unique_key else None
 
 
 def half_of(record: Record, timeout_ms: int) -> Half:
-    """What a record of the half topic says; `timeout_ms` is the least immunity."""
+    """The half message in a record of the half topic; its own immunity counts as at least `timeout_ms`."""
     properties = record.property_map
     immunity = properties.get(IMMUNITY_SECONDS)
     return Half(
@@ -63,11 +63,11 @@ def half_of(record: Record, timeout_ms: int) -> Half:
 
 
 class OpenHalves:
-    """The table.
+    """The open half messages.
 
     Attributes:
         half_end: next queue offset of the half topic to read; the reader moves it.
-        op_end: the same of the op topic; `end_all` moves it.
+        op_end: next queue offset of the op topic to read; `end_all` moves it.
     """
 
     def __init__(self, half_start: int = 0, op_start: int = 0) -> None:
@@ -81,11 +81,11 @@ class OpenHalves:
         return len(self._open)
 
     def halves(self) -> list[Half]:
-        """All that are open, in the order of the half topic."""
+        """All open half messages, in the order of the half topic."""
         return list(self._open.values())
 
     def add(self, half: Half) -> Half | None:
-        """A record of the half topic; answers the earlier copy whose place it takes."""
+        """Add the half message of a record; returns the earlier copy that it replaces."""
         key = half.copy_key
         earlier = self._open.get(self._by_key.get(key, -1))
         if earlier is not None and half.check_times > earlier.check_times:
@@ -98,11 +98,11 @@ class OpenHalves:
         return earlier
 
     def end(self, half: Half) -> None:
-        """It is decided, or given up."""
+        """Remove a half message that is decided or given up."""
         self._remove(half)
 
     def end_all(self, op_offset: int, body: bytes) -> list[Half]:
-        """An op record ends what it names; answers those that were still open."""
+        """Remove the half messages that an op record names; returns those that were open."""
         offsets = op_offsets(body)
         ended = [half for offset in offsets if (half := self._open.get(offset)) is not None]
         for half in ended:
@@ -112,15 +112,15 @@ class OpenHalves:
         return ended
 
     def find(self, copy: Half) -> Half | None:
-        """The open message that a decision about this copy means: that copy, or a later one."""
+        """The open message of which this is a copy: this copy or a later one; None when it is decided."""
         return self._open.get(copy.queue_offset) or self._open.get(self._by_key.get(copy.copy_key, -1))
 
     def is_open(self, half: Half) -> bool:
-        """Whether this very copy is open."""
+        """Whether exactly this copy is open."""
         return self._open.get(half.queue_offset) is half
 
     def progress(self) -> tuple[int, int]:
-        """Half and op offset from which this table can be made again."""
+        """Queue offsets of the half and the op topic from which this table can be rebuilt."""
         half_start = min(self._open, default=self.half_end)
         while self._ops and self._ops[0][1] < half_start:
             self._ops.popleft()

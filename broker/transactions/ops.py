@@ -1,6 +1,6 @@
-"""Op records: which half messages are decided, gathered for a while into one record.
+"""Op records: they name decided half messages. Offsets are gathered for a while and written as one record.
 
-    decided(offset) --gather--> "17,18,21," in the op topic, tag `d`     sooner when the record would grow too long
+    decided(offset) --gather--> "17,18,21," in the op topic, tag `d`     earlier when the record would be too long
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (deletePrepareMessage,
 batchSendOpMessage), 5.3.3.
@@ -21,10 +21,10 @@ _RETRY_SECONDS = 0.5
 
 
 class OpWriter:
-    """Gathers and writes.
+    """Gathers the offsets of decided half messages and writes op records.
 
     Args:
-        on_written: told the half offsets whose op record is in the log.
+        on_written: called with the queue offsets of half messages whose op record is committed.
     """
 
     def __init__(self, context: BrokerContext, on_written: Callable[[list[int]], None]) -> None:
@@ -41,7 +41,7 @@ class OpWriter:
         self._run = 0
 
     def decided(self, queue_offset: int) -> None:
-        """The half message at this queue offset is decided."""
+        """Gather the queue offset of a decided half message."""
         self._gathered.append(queue_offset)
         self._size += len(str(queue_offset)) + 1
         if self._size > self._config.transaction_op_size_bytes:
@@ -50,7 +50,7 @@ class OpWriter:
             self._timer = self._loop.call_later(self._config.transaction_op_interval_ms / 1000, self.flush)
 
     def flush(self) -> None:
-        """Write what is gathered, now."""
+        """Append the gathered offsets now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -72,7 +72,7 @@ class OpWriter:
         self._appender.add(self._drafts.own(target, body, _PROPERTIES, born_ms=self._clock_ms(), tags=_TAG), done)
 
     def forget(self) -> None:
-        """No longer leading: what is not written, the next leader finds out, or asks about."""
+        """Drop the gathered offsets: this node leads no longer. The next leader finds the commits, or asks again."""
         self._run += 1
         self._gathered, self._size = [], 0
         if self._timer is not None:

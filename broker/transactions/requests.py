@@ -1,8 +1,8 @@
-"""END_TRANSACTION (37): a producer decides about a half message, at once or when it was asked. 323 asks once more.
+"""END_TRANSACTION (37): a producer's decision about a half message. RESUME_CHECK_HALF_MESSAGE (323): check it again.
 
-    0 not yet: nothing, no answer | 8 commit: the message into its topic, then an op record | 12 rollback: an op record
+    0 undecided: nothing, no answer | 8 commit: message into its topic, then an op record | 12 rollback: an op record
 
-A message is decided once: another decision about it, or about an earlier copy, is answered with success and changes
+A message is decided once: a second decision about it, or about an earlier copy, is answered with success and changes
 nothing.
 
 Source: apache/rocketmq `broker/.../processor/EndTransactionProcessor.java` (5.3.3).
@@ -42,7 +42,7 @@ _NOT_PUT_BACK = "Exception was thrown when putting message back to RMQ_SYS_TRANS
 
 
 class TransactionRequests:
-    """Serves it."""
+    """Serves requests about half messages."""
 
     def __init__(self, context: BrokerContext, service: TransactionService, parking: Parking) -> None:
         self._config = context.config
@@ -56,7 +56,7 @@ class TransactionRequests:
         self._events = context.counting.events
 
     def end(self, connection: Connection, command: Command) -> None:
-        """37: answered when the decision is carried out, if it asks for an answer at all."""
+        """37: carry out a decision; answered when it is in the log, unless the request is one-way."""
         fields = command.ext
         for name in ("producerGroup", "msgId"):
             text(fields, name)
@@ -71,10 +71,10 @@ class TransactionRequests:
         elif decision in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             self._service.when_ready(lambda: self._decide(connection, command, decision))
         elif not command.is_oneway:
-            connection.answer((), 1)  # as upstream: the producer is asked later
+            connection.answer((), 1)  # as RocketMQ does: the producer is asked later
 
     def resume(self, connection: Connection, command: Command) -> None:
-        """323: a message that was given up goes back among those whose producers are asked.
+        """323: put a message that was given up back into the half topic, with no checks so far.
 
         Raises:
             Refusal: SYSTEM_ERROR, the id names no such message.
@@ -158,14 +158,14 @@ class TransactionRequests:
         return immunity_ms is not None and self._clock_ms() - record.born_timestamp > immunity_ms
 
     def _check(self, record: Record, fields: dict[str, str]) -> None:
-        """The decision must name the message as it lies."""
+        """Refuse a decision whose fields do not match the stored half message."""
         if record.property_map.get(PRODUCER_GROUP) != fields["producerGroup"]:
             raise Refusal(Cause.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != long(fields, "tranStateTableOffset"):
             raise Refusal(Cause.SYSTEM_ERROR, "The transaction state table offset wrong")
 
     def _final(self, record: Record, half: Half) -> QueuedDraft:
-        """The message as consumers see it; parked once more when it is delayed."""
+        """The message as consumers get it; parked when it is delayed."""
         properties = dict(record.property_map)
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         self._metadata.check_decided(name)

@@ -1,14 +1,14 @@
-"""Transactions on the node that leads: which half messages are open, when their producers are asked, when given up.
+"""Transactions on the leader: the table of open half messages, decisions about them, and checks with their producers.
 
-    half, op topics --`TransactionTopics`--> OpenHalves --every round, in order--> too often asked, too old: given up
+    half, op topics --`TransactionTopics`--> OpenHalves --every round, in order--> too many checks, too old: given up
                                                  |                            '--> old enough: put back, producer asked
     END_TRANSACTION --decide---------------------'  commit: message and op record; rollback: op record
 
-Progress rides as consumer offsets of CID_RMQ_SYS_TRANS, as upstream; what was committed behind it is found by
+Progress is stored as consumer offsets of CID_RMQ_SYS_TRANS, as in RocketMQ. Commits behind it are found by
 `delay.deliveries`, so that a commit is stored once.
 
 Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (check),
-`DefaultTransactionalMessageCheckListener.java` (5.3.3). Ours: a message with a long immunity stays where it is.
+`DefaultTransactionalMessageCheckListener.java` (5.3.3). Here a message within its immunity is not stored again.
 """
 
 import contextlib
@@ -44,13 +44,14 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class TransactionService:
-    """Keeps the table of open half messages, and asks.
+    """Keeps the table of open half messages, carries out decisions, and checks with producers.
 
     Args:
         counts: open half messages by topic, for the file `config/transactionMetrics`.
 
     Attributes:
-        checks, given_up: producers asked, and messages moved to TRANS_CHECK_MAX_TIME_TOPIC.
+        checks: questions sent to producers.
+        given_up: messages moved to TRANS_CHECK_MAX_TIME_TOPIC.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class TransactionService:
             on_replaced=self._free,
             on_ended=lambda half: self._count(half, -1),
         )
-        self._busy: dict[int, list[Callable[[], None]]] = {}  # half offsets being decided, put back or given up
-        self._waiting: deque[Callable[[], None]] = deque()  # decisions that came while the table was loaded
+        self._busy: dict[int, list[Callable[[], None]]] = {}  # by half offset being decided, put back or given up
+        self._waiting: deque[Callable[[], None]] = deque()  # decisions that arrived while the table was loading
         self._told: tuple[int, int] | None = None
         self._run = 0
         self._is_ready = False
@@ -86,11 +87,11 @@ class TransactionService:
     # ---- the table
 
     def expect(self) -> None:
-        """This node leads now; `resume` follows soon. Decisions that come before wait for it."""
+        """Let decisions wait: this node leads, and `resume` will load the table."""
         self._is_leading, self._is_ready = True, False
 
     def resume(self) -> None:
-        """This node leads now, and what the leader before has committed is known: load the table, then go on."""
+        """Load the table, then serve decisions: this node leads, and the commits of earlier leaders are known."""
         self._run += 1
         progress = self._state.offsets
         half_start, op_start = progress.get(HALF_KEY, {}).get(0, 0), progress.get(OP_KEY, {}).get(0, 0)
@@ -101,7 +102,7 @@ class TransactionService:
         self._load(self._run)
 
     def stop(self) -> None:
-        """No longer leading, or closing: decisions are recorded if that is still possible."""
+        """Stop, and record decisions if this node may still write."""
         if self._is_leading and self._role.writable:
             self._ops.flush()
             self._record()
@@ -116,18 +117,18 @@ class TransactionService:
             self._free_all()
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages, some of them perhaps half messages or op records."""
+        """Read the half and op topics if they are among these queues, which have new messages."""
         if self._is_ready and any(queue.topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC) for queue in queues):
             self._follow_on()
 
     def _follow_on(self) -> None:
         try:
             self._topics.follow(None)
-        except Refusal as refusal:  # read again with the next message, or the next round
+        except Refusal as refusal:  # tried again at the next message or round
             log.error("transactions are behind: %s", refusal.remark)
 
     def when_ready(self, decide: Callable[[], None]) -> None:
-        """Call `decide` when the table is loaded: now, or soon; at once, too, when this node stops leading."""
+        """Call `decide` when the table is loaded, or when this node stops leading; at once if neither is awaited."""
         if self._is_ready or not self._is_leading:
             decide()
         else:
@@ -135,7 +136,7 @@ class TransactionService:
 
     @property
     def open_count(self) -> int:
-        """Half messages that nobody has decided."""
+        """Number of undecided half messages."""
         return len(self._topics.table)
 
     def _load(self, run: int) -> None:
@@ -168,11 +169,13 @@ class TransactionService:
     # ---- decisions
 
     def is_open(self, record: Record) -> bool:
-        """Whether the message of which this is a copy waits for its decision."""
+        """Whether the message of which this is a copy is undecided."""
         return self._topics.table.find(half_of(record, 0)) is not None
 
     def ask_again(self, record: Record, done: Callable[[AppendReceipt | Refusal], None]) -> bool:
-        """Put a message that was given up back among those whose producers are asked; False when it has grown too long.
+        """Put a message that was given up back into the half topic; returns False when it would be too long.
+
+        `done` is called with the outcome of the append.
 
         Raises:
             Refusal: it cannot be appended now.
@@ -183,9 +186,9 @@ class TransactionService:
         return draft is not None
 
     def is_busy(self, record: Record, decide: Callable[[], None]) -> bool:
-        """Whether the open message of which this is a copy is being decided or put back; then `decide` is called soon.
+        """Whether the open message of which this is a copy is being decided or put back.
 
-        That is when this is done, or this node stops leading.
+        If so, `decide` is called when that is done, or when this node stops leading.
         """
         half = self._topics.table.find(half_of(record, 0))
         waiting = self._busy.get(half.queue_offset) if half is not None else None
@@ -194,14 +197,14 @@ class TransactionService:
         return waiting is not None
 
     def begin_decision(self, record: Record) -> Half | None:
-        """The open message of which this is a copy, to be decided now; None when it is decided already."""
+        """Begin a decision about the open message of which this is a copy; returns None when it is decided already."""
         half = self._topics.table.find(half_of(record, 0))
         if half is not None:
             self._busy[half.queue_offset] = []
         return half
 
     def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:
-        """Store the decided message; `done` hears whether it is."""
+        """Store the decided message; `done` is called with whether it is stored."""
 
         def settle(is_stored: bool) -> None:
             if is_stored:
@@ -214,11 +217,11 @@ class TransactionService:
         self._deliveries.deliver(Kind.TRANSACTION, half.queue_offset, [draft], settle)
 
     def give_back(self, half: Half) -> None:
-        """The decision cannot be carried out; the message stays open."""
+        """End a decision that cannot be carried out; the message stays open."""
         self._free(half)
 
     def roll_back(self, half: Half) -> None:
-        """Nothing is stored but the op record."""
+        """Decide without storing the message: only the op record is written."""
         self._decided(half)
 
     def _decided(self, half: Half) -> None:
@@ -243,7 +246,7 @@ class TransactionService:
         self._record()
 
     def _record(self) -> None:
-        """Put progress into the log when there is some."""
+        """Append the progress to the log if it has changed."""
         half_offset, op_offset = self._topics.table.progress()
         if self._told != (half_offset, op_offset) and self._role.writable:
             self._told = (half_offset, op_offset)
@@ -259,7 +262,7 @@ class TransactionService:
         self._loop.call_later(seconds, self._check, self._run)
 
     def _check(self, run: int) -> None:
-        """One round, in slices."""
+        """One round of checks, in slices."""
         if run != self._run or not self._is_ready:
             return
         self._follow_on()
@@ -291,14 +294,14 @@ class TransactionService:
             self._put_back(half)
 
     def _put_back(self, half: Half) -> None:
-        """Store the half message anew with one more check in it; then ask about the new copy."""
+        """Store a copy of the half message with one more check, then ask its producer about the copy."""
         record = self.look_up(half.physical_offset)
         if record is None:
-            self._topics.table.end(half)  # the log has dropped it
+            self._topics.table.end(half)  # the log has deleted its record
             self._count(half, -1)
             return
         draft = self._copies.put_back(record, half.check_times + 1)
-        if draft is None:  # no room to count in: its producer is asked about it as it lies
+        if draft is None:  # too long with the number of checks: its producer is asked about the stored copy
             self.checks += self._copies.ask(record, half.group)
             return
 
@@ -312,7 +315,7 @@ class TransactionService:
                     self._free(half)
                     return
                 if self._store.log.confirm_offset < draft.physical_offset + draft.size:
-                    self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may come yet
+                    self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may still be confirmed
                     return
             if (
                 self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset
@@ -320,7 +323,7 @@ class TransactionService:
                 self._topics.table.end(half)
                 self._count(half, -1)
                 self._free(half)
-            with contextlib.suppress(Refusal):  # else it is asked about in the next round
+            with contextlib.suppress(Refusal):  # if it cannot be read, it is asked about in the next round
                 copy = self.look_up(draft.physical_offset)
                 self.checks += copy is not None and self._copies.ask(copy, half.group)
 

@@ -1,4 +1,4 @@
-"""Transactions: half messages, their ends, and questions to producers about those that do not end."""
+"""Transactions: half messages, decisions about them, and checks of undecided ones with their producers."""
 
 from collections.abc import Collection, Mapping
 
@@ -16,7 +16,7 @@ from store.timer.metrics import TopicCounts
 
 
 class TransactionSubsystem(Subsystem):
-    """Decides about half messages.
+    """Serves decisions about half messages, and checks undecided ones.
 
     Args:
         counts: open half messages by topic, as loaded from disk.
@@ -35,7 +35,7 @@ class TransactionSubsystem(Subsystem):
         self._requests = TransactionRequests(context, self.service, parking)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """See `Subsystem`."""
         code = RequestCode
         return {
             code.END_TRANSACTION: self._requests.end,
@@ -43,21 +43,21 @@ class TransactionSubsystem(Subsystem):
         }
 
     def on_parked(self, queues: Collection[ConsumeQueue]) -> None:
-        """Among these queues with new messages are some in which messages wait."""
+        """Some of these queues, which have new messages, belong to topics in which messages wait."""
         self.service.wake(queues)
 
     def lead(self) -> None:
-        """Answer no decision before it is known what was decided."""
+        """Let decisions wait until `resume` has loaded what is decided already."""
         self.service.expect()
 
     def resume(self) -> None:
-        """Ask producers about half messages that do not end."""
+        """Load the table of open half messages, then serve decisions and checks."""
         self.service.resume()
 
     def follow(self) -> None:
-        """The leader decides."""
+        """Stop, since only the leader decides."""
         self.stop()
 
     def stop(self) -> None:
-        """Commit and ask nothing more."""
+        """Commit nothing more, and send no more checks."""
         self.service.stop()

@@ -1,6 +1,6 @@
-"""The half and the op topic, read on into the table of open half messages: whole when a node begins to lead, then live.
+"""Reads the half and op topics into the table of open half messages: from the progress on, then each new record.
 
-half topic --> added, or in the place of its earlier copy        op topic --> those that each record names are ended
+half topic --> message added, or replacing its earlier copy        op topic --> messages that a record names are removed
 """
 
 import logging
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 
 class TransactionTopics:
-    """Follows both.
+    """Reads both topics.
 
     Args:
-        on_added: told of a new half message.
-        on_replaced: told of an earlier copy whose place another took.
-        on_ended: told of one that an op record ended.
+        on_added: called with each new half message.
+        on_replaced: called with each copy that a later one replaced.
+        on_ended: called with each half message that an op record ended.
 
     Attributes:
-        table: what is open.
+        table: the open half messages.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TransactionTopics:
         self.table = OpenHalves()
 
     def restart(self, half_start: int, op_start: int) -> None:
-        """Begin with an empty table, and read from these queue offsets on, or from the ends of shorter queues."""
+        """Empty the table; read on from these queue offsets, or from the ends of queues that are shorter."""
         half_queue, op_queue = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
         self.table = OpenHalves(
             min(half_start, half_queue.max_offset if half_queue is not None else 0),
@@ -57,10 +57,10 @@ class TransactionTopics:
         )
 
     def follow(self, time_slice: TimeSlice | None) -> bool:
-        """Read both topics on; False when the slice was over first.
+        """Read both topics to their ends; returns False when the time slice was over first.
 
         Raises:
-            Refusal: DISK_FAILED, a record cannot be read now; what came before it is in the table.
+            Refusal: DISK_FAILED, a record cannot be read now; the records before it are in the table.
         """
         table = self.table
         halves, ops = (self._store.queues.find(topic, 0) for topic in (names.HALF_TOPIC, names.OP_HALF_TOPIC))
@@ -80,7 +80,7 @@ class TransactionTopics:
         return True
 
     def look_up(self, physical_offset: int) -> Record | None:
-        """The record at a physical offset; None when there is none, or a damaged one.
+        """The record at a physical offset; None when there is none or it is damaged.
 
         Raises:
             Refusal: DISK_FAILED, it cannot be read now.
