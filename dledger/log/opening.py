@@ -89,7 +89,9 @@ def open_log(
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
     if not checkpoint.is_java_s:
-        data.rewrite(begin.position if checkpoint.durable_position < 0 else checkpoint.durable_position)
+        # what lies behind the committed entry may be younger than the checkpoint, after a truncation
+        committed = units.find(checkpoint.committed_index) if checkpoint.durable_position >= 0 else None
+        data.rewrite(begin.position if committed is None else min(committed[0], checkpoint.durable_position))
     _sync(data, start.start_position if checkpoint.durable_position < 0 else begin.position)
     _sync(index, begin.entry_index * INDEX_UNIT_SIZE)
     runs = older + [run for run in found.term_runs if not older or run.term != older[-1].term]

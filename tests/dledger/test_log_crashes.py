@@ -90,6 +90,29 @@ def test_what_a_failed_sync_lost_is_written_again_at_the_next_start(
     assert {name: len(lost) for name, lost in cache.lost.items() if lost and name.startswith("log/data")} == {}
 
 
+def test_what_a_failed_sync_lost_behind_a_truncation_is_written_again(
+    entry_log: LogOpener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = PageCache(tmp_path, monkeypatch)
+    log = entry_log(file_size=1 << 16)
+    fill(log, 40)
+    for file in log.data.files:
+        file.sync()
+    save_checkpoint(tmp_path / "log", CommitCheckpoint(10, log.last_index, log.max_position))
+    log.truncate_after(15)
+    fill(log, 10, term=2)  # where the checkpoint says that all is durable
+    cache.is_failing = True
+    for file in log.data.files:
+        with pytest.raises(OSError, match="Input/output"):
+            file.sync()
+    log.close()
+    cache.is_failing = False
+    assert any(cache.lost[name] for name in cache.lost if name.startswith("log/data"))
+    again = entry_log(file_size=1 << 16)
+    assert again.durable_index == again.last_index == 25
+    assert {name: len(lost) for name, lost in cache.lost.items() if lost and name.startswith("log/data")} == {}
+
+
 def _no_room(file: MappedFile, data: memoryview) -> None:
     raise DiskFullError(file.path, len(data))
 
