@@ -1,10 +1,10 @@
-"""A batch's messages as one draft, from the request to the queue: what is per message is done in tight loops.
+"""Batch drafts: the messages of one batch request as one draft, encoded and dispatched in tight loops.
 
     request's body   |head|body|properties|head|body|properties|...           cut once, never taken apart
     log              |head|body|topic|properties|stamp|head|...               the same records as by drafts of their own
 
-A batch that lies in several files, whose records are changed before they are placed, or whose log gives each record a
-frame, is taken apart into drafts of single messages (`parts`).
+A batch is taken apart into drafts of single messages (`parts`) if it does not fit into one file, if its records are
+changed before they are placed, or if the log puts a frame around each record.
 """
 
 import struct
@@ -31,22 +31,22 @@ _HEADS: Final = tuple(struct.Struct(f">iiiiiqq{middle.size}si") for middle in _M
 
 
 _TEXT_BYTES: Final = 100
-"""What one text costs beside its length, with the numbers that belong to it."""
+"""Bytes of memory that the properties of one message need beside their length, with the message's numbers."""
 
 
 class BatchDraft(QueuedDraft):
-    """Messages of one request, one behind the other in one queue.
+    """Messages of one request, which get consecutive offsets of one queue.
 
-    `body` is the request's, `size` that of all records; `flag`, `properties` and `tags_code` say nothing. What a placed
-    record has is told by the methods. Once dispatched it has no body any more.
+    `body` is the body of the request and `size` the bytes of all records; `flag`, `properties` and `tags_code` are not
+    used. `body` is emptied when the batch is dispatched.
 
     Attributes:
-        cuts: of each message.
-        texts: encoded properties of each, as they are stored.
-        tags_codes: of each.
+        cuts: flag, start and end of each message in `body`.
+        texts: encoded properties of each message, as they are stored.
+        tags_codes: tags code of each message.
         sizes: bytes of each record.
-        offsets: physical offset of each record, if it is placed as a whole.
-        parts: the same as drafts of single messages, if it had to be taken apart; they are what is placed.
+        offsets: physical offset of each record; set if the batch was placed as a whole.
+        parts: drafts of the single messages; set, and placed instead of the batch, if it had to be taken apart.
     """
 
     __slots__ = ("cuts", "offsets", "parts", "sizes", "tags_codes", "texts")
@@ -59,19 +59,19 @@ class BatchDraft(QueuedDraft):
     parts: list[QueuedDraft]
 
     def first_queue_offset(self) -> int:
-        """Once placed."""
+        """Return the queue offset of the first message; valid once the batch is placed."""
         return self.parts[0].queue_offset if self.parts else self.queue_offset
 
     def physical_offsets(self) -> list[int]:
-        """Of each record, once placed."""
+        """Return the physical offset of each record; valid once the batch is placed."""
         return [part.physical_offset for part in self.parts] if self.parts else self.offsets
 
     def units(self) -> bytes:
-        """The units of its queue, once placed as a whole."""
+        """Return the encoded consume queue units of all messages; valid once the batch is placed."""
         return b"".join(map(UNIT.pack, self.physical_offsets(), self.sizes, self.tags_codes))
 
     def take_apart(self) -> list[QueuedDraft]:
-        """Make `parts`, as if each message had come alone; queue offsets are given if this has some."""
+        """Set and return `parts`: one draft a message, with its queue offset if the batch has one already."""
         first = getattr(self, "queue_offset", 0)
         view = memoryview(self.body)
         self.parts = [
@@ -93,21 +93,21 @@ class BatchDraft(QueuedDraft):
 
 
 class MixedDrafts(list[QueuedDraft]):
-    """Drafts with at least one `BatchDraft` among them; what has to know of them looks at the type of the list."""
+    """Drafts of which at least one is a `BatchDraft`. Code that handles batches differently tests the list's type."""
 
     def messages(self) -> int:
-        """How many there are in all."""
+        """Return the number of messages in all drafts."""
         return sum(len(draft.sizes) if type(draft) is BatchDraft else 1 for draft in self)
 
     def held_bytes(self) -> int:
-        """Memory that they keep from others once dispatched."""
+        """Return the bytes of memory that the drafts keep in use once they are dispatched."""
         return sum(
             sum(map(len, draft.texts)) + _TEXT_BYTES * len(draft.texts) if type(draft) is BatchDraft else draft.size
             for draft in self
         )
 
     def taken_apart(self) -> list[QueuedDraft]:
-        """Drafts of single messages."""
+        """Return the same messages as drafts of single messages."""
         drafts: list[QueuedDraft] = []
         for draft in self:
             if type(draft) is BatchDraft:
@@ -117,19 +117,19 @@ class MixedDrafts(list[QueuedDraft]):
         return drafts
 
     def as_placed(self) -> Sequence[QueuedDraft]:
-        """These, or those that were placed instead of them. They are all taken apart, or none is."""
+        """Return the drafts that were placed: these, or single ones if all batches were taken apart."""
         if not any(draft.parts for draft in self if type(draft) is BatchDraft):
             return self
         return [one for draft in self for one in (draft.parts if type(draft) is BatchDraft else (draft,))]
 
 
 def apart(drafts: Sequence[QueuedDraft]) -> Sequence[QueuedDraft]:
-    """`drafts`, batches among them taken apart."""
+    """Return `drafts` with the batches among them taken apart."""
     return drafts.taken_apart() if isinstance(drafts, MixedDrafts) else drafts
 
 
 def encode_mixed(drafts: Sequence[RecordDraft], start: int, timestamp: int, store_host: bytes) -> bytes:
-    """The records of drafts placed from physical offset `start` on at a time (ms), which are stamped with both."""
+    """Stamp drafts with their physical offsets, from `start` on, and the store time (ms); return their records."""
     pieces: list[bytes | bytearray | memoryview] = []
     for draft in drafts:
         draft.physical_offset = start
@@ -145,7 +145,7 @@ def encode_mixed(drafts: Sequence[RecordDraft], start: int, timestamp: int, stor
 
 
 def _encode(batch: BatchDraft, store_host: bytes, pieces: list[bytes | bytearray | memoryview]) -> None:
-    """As `write_draft` for each message."""
+    """Append the pieces of each message's record to `pieces`; the bytes are those of `write_draft`."""
     index = (batch.sys_flag >> 4) & 3
     pack, pack_short = _HEADS[index].pack, SHORT.pack
     middle = _MIDDLES[index].pack(

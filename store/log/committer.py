@@ -1,13 +1,14 @@
-"""Committer: one thread that copies what lies in the transient pool's buffers into the files, batch by batch.
+"""Committer: one thread that writes the buffers of the transient pool into the files, batch by batch.
 
     loop thread    place, place, place ........ request ......................... committed: confirm, acknowledge
     commit thread                                 pwrite of all that gathered -->
 
-Records are visible, and acknowledged, when they are in the file: a process that dies loses only what nobody was told
-of. (RocketMQ acknowledges at placing, and loses acknowledged messages with its process.) Flushing comes after.
+Records are visible and acknowledged when they are in the file, so a process that dies loses only records that were
+never acknowledged. (RocketMQ acknowledges records in the buffer, and loses them with its process.) They are flushed
+afterwards.
 
-The thread writes and does nothing else; files are pinned and positions moved on the loop's thread only. Files that
-were written directly count as committed in their turn: the committed offset never jumps over a gap.
+The thread only writes; files are pinned and positions moved on the loop's thread. Files that were written directly are
+committed in order with the others, so that everything below the committed offset is in the files.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (CommitRealTimeService, 5.3.3).
 """
@@ -29,7 +30,7 @@ from store.log.thresholds import Threshold
 
 @dataclass(slots=True)
 class _Job:
-    """Pieces to write, each at its file's commit position; then everything below `target` is in the files."""
+    """Work for the thread: once `pieces` are written, each at its file's commit position, all below `target` is."""
 
     target: int
     pieces: list[tuple[PooledFile, memoryview]] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Committer:
         self._thread.start()
 
     def request(self) -> None:
-        """Commit everything placed so far: now, or with the commit after the one that runs."""
+        """Commit everything placed so far, at once or when the running commit has ended."""
         if self.failed is not None:
             return
         if self._is_busy:
@@ -85,12 +86,12 @@ class Committer:
             self._advance(job.target)
 
     def commit_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
-        """From now on commit at this interval what reaches the threshold; 0 stops it."""
+        """Commit at this interval (s) from now on, if the threshold is reached; 0 stops the timer."""
         self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
         self._set_timer(interval_s)
 
     async def close(self) -> None:
-        """Commit what is left (unless the disk has failed), then stop the thread."""
+        """Commit everything placed, unless a write has failed, then stop the thread."""
         self._set_timer(0)
         self.request()
         while self._is_busy:
@@ -123,7 +124,7 @@ class Committer:
         return job
 
     def _run(self) -> None:
-        """The thread: write each job's pieces, oldest first."""
+        """Run in the thread: write the pieces of each job, the oldest job first."""
         while (job := self._jobs.get()) is not None:
             try:
                 for file, data in job.pieces:

@@ -36,7 +36,7 @@ class FlushMode(enum.StrEnum):
 
 
 class _Job:
-    """One request as the thread sees it: sync `files`, then everything below `target` is durable."""
+    """Work for the thread: once `files` are synced, everything below physical offset `target` is durable."""
 
     __slots__ = ("error", "files", "generation", "seconds", "target")
 
@@ -84,8 +84,8 @@ class Flusher:
     def request(self, offset: int, done: FlushDone) -> None:
         """Call `done(flushed_offset)` once everything below `offset` is durable.
 
-        A cut of the queue below `offset` meanwhile does not lose the call: it comes with the next sync, and the
-        argument says what is durable then. After a failure nothing is called.
+        If the queue is cut below `offset` before that, `done` is called after the next sync with the offset that is
+        durable then. After a failed sync no `done` is called.
         """
         self._note_cut(offset)
         if self.failed is None:
@@ -93,12 +93,12 @@ class Flusher:
             self._submit(offset)
 
     def flush_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
-        """From now on flush at this interval what reaches the threshold (ASYNC_FLUSH); 0 stops it."""
+        """Flush at this interval (s) from now on, if the threshold is reached (ASYNC_FLUSH); 0 stops the timer."""
         self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
         self._set_timer(interval_s)
 
     def flush_if_worth(self) -> None:
-        """Flush what there is, if it reaches the threshold and nothing is being flushed."""
+        """Flush all committed bytes if they reach the threshold and no sync is running."""
         queue, end = self._queue, self._queue.committed_offset
         if self._jobs_in_flight == 0 and self._threshold.is_reached(queue.flushed_offset, end, self._loop.time()):
             self._note_cut(end)
@@ -112,7 +112,7 @@ class Flusher:
             self._timer = self._loop.call_later(interval_s, self._flush_by_timer, interval_s)
 
     async def close(self) -> None:
-        """Flush what is left (unless the disk has failed), then stop the thread."""
+        """Flush all committed bytes, unless a sync has failed, then stop the thread."""
         self._set_timer(0)
         if self.failed is None and self._queue.flushed_offset < self._queue.committed_offset:
             flushed: asyncio.Future[None] = self._loop.create_future()
@@ -127,7 +127,7 @@ class Flusher:
         self._set_timer(interval_s)
 
     def _note_cut(self, offset: int) -> None:
-        """After a cut, offsets asked for before it mean nothing: they wait for `offset` at most."""
+        """After a cut of the queue, lower the offsets that requests wait for to `offset` at most."""
         if self._generation != self._queue.generation:
             self._generation = self._queue.generation
             self._requested = self._queue.flushed_offset
@@ -146,7 +146,7 @@ class Flusher:
         self._jobs.put(_Job(offset, self._generation, files))
 
     def _run(self) -> None:
-        """The thread: sync each job's files, many jobs at once when they have gathered."""
+        """Run in the thread: sync the files of each job, and of all jobs that have gathered in one go."""
         is_open = True
         while is_open:
             jobs = [self._jobs.get()]
@@ -193,7 +193,7 @@ class Flusher:
 
 
 def _sync(batch: list[_Job]) -> None:
-    """Sync every file of the batch once; the outcome is noted in its last job."""
+    """Sync every file of the batch once; error and seconds are stored in its last job."""
     last = batch[-1]
     started = time.monotonic()
     try:
@@ -207,7 +207,7 @@ def _sync(batch: list[_Job]) -> None:
 def _chain(
     on_failed: Callable[[DiskFailedError], None], flushed: asyncio.Future[None]
 ) -> Callable[[DiskFailedError], None]:
-    """Also end the wait of `close` when the last flush fails."""
+    """Return a callback that calls `on_failed` and then ends the wait of `close` for the last flush."""
 
     def failed(error: DiskFailedError) -> None:
         on_failed(error)

@@ -1,15 +1,15 @@
-"""Recovery of a classic commit log: where its records end, and that nothing is behind.
+"""Recovery of a classic commit log: finds the end of its records and clears what lies behind it.
 
     valid valid valid | valid-but-CRC valid valid | not a record
                                                   ^ end
 
-A record counts when its frame is whole, it says its own physical offset, and its body has its CRC. One that fails
-only by its CRC and is followed by a good one is a damaged body inside the log, not a torn tail: it stays, and is
-reported. What cannot be framed ends the log, and is cleared; but after a clean stop, where everything was durable, a
-log with whole records behind such a place is damaged, not torn, and is refused as it is.
+A record is valid when its frame is whole, it holds its own physical offset, and its body has its CRC. A record that
+fails only the CRC and is followed by a valid one is a damaged body inside the log: it is kept and reported. The log
+ends before the first bytes that are no record, and is cleared from there. After a clean stop everything was durable, so
+whole records behind such bytes mean damage: the log is refused and left unchanged.
 
-Source: apache/rocketmq `store/.../CommitLog.java` (recoverNormally, recoverAbnormally, 5.3.3), which cuts at a damaged
-body too.
+Source: apache/rocketmq `store/.../CommitLog.java` (recoverNormally, recoverAbnormally, 5.3.3); RocketMQ also cuts the
+log at a damaged body.
 """
 
 import contextlib
@@ -42,15 +42,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LogScan:
-    """What a scan found.
+    """Result of a scan.
 
     Attributes:
-        start_offset: where it began.
-        end_offset: end of the last record that counts.
-        last_timestamp: its store time (ms), or 0 when none was seen.
+        start_offset: physical offset at which the scan began.
+        end_offset: end of the last valid record; `start_offset` if there was none.
+        last_timestamp: store time (ms) of that record, or 0.
         damaged: physical offsets of records inside the log whose bodies fail their CRC.
-        held: batches of a million records at most, by the physical offset where each begins: the queues will
-            want them next.
+        held: batches with at most a million records in all, by the physical offset of their first record, so that
+            the recovery of the queues need not read them again.
     """
 
     start_offset: int
@@ -61,7 +61,7 @@ class LogScan:
     held_records: int = 0
 
     def hold(self, offset: int, batch: RecordBatch) -> None:
-        """Keep one for the queues; the first million records, which is about 120 MB."""
+        """Keep a batch for the recovery of the queues, unless that makes more than a million records (about 120 MB)."""
         if self.held_records + len(batch.starts) <= _HELD_RECORDS_MAX:
             self.held_records += len(batch.starts)
             self.held[offset] = batch
@@ -71,10 +71,10 @@ class LogScan:
 
 
 def recover_log(queue: MappedFileQueue, checkpoint: StoreCheckpoint, *, clean: bool) -> LogScan:
-    """Cut loaded files behind their last record; what is kept is durable when this returns, and so is the cut.
+    """Cut loaded files behind their last valid record. The kept records and the cut are durable on return.
 
     Raises:
-        StoreFormatError: damaged (see above); nothing was changed.
+        StoreFormatError: the log is damaged (see the module); nothing was changed.
         DiskFailedError: a sync failed.
     """
     progress = checkpoint.progress
@@ -98,7 +98,10 @@ def recover_log(queue: MappedFileQueue, checkpoint: StoreCheckpoint, *, clean: b
 
 
 def _leave_blank(queue: MappedFileQueue, end_offset: int) -> None:
-    """Most of the last file was never written: not to be cleared, which would cost its blocks and their allocation."""
+    """Set the write position of the last file to the end of what was ever written, so that only that much is cleared.
+
+    The rest is zeros, and clearing it would free its blocks.
+    """
     file = queue.file_at(end_offset)
     if file is not None and file is queue.files[-1]:
         position = end_offset - file.start_offset
@@ -110,9 +113,9 @@ def _leave_blank(queue: MappedFileQueue, end_offset: int) -> None:
 
 
 def scan_log(files: Sequence[MappedFile], start_offset: int, *, torn: bool = False) -> LogScan:
-    """Walk the records from `start_offset` (a record's start or end, or a file's start) to where they end.
+    """Scan the records from `start_offset` (a record's start or end, or a file's start) to their end.
 
-    `torn`: the power may have been cut, so that sectors are lost anywhere in what was written last.
+    With `torn` the power may have been cut: any sector of what was written last may be lost.
     """
     scan = LogScan(start_offset)
     doubtful: list[int] = []
@@ -126,7 +129,7 @@ def scan_log(files: Sequence[MappedFile], start_offset: int, *, torn: bool = Fal
 
 
 def _scan_file(file: MappedFile, position: int, scan: LogScan, doubtful: list[int], torn: bool) -> bool:
-    """Scan one file into `scan`; answer whether the log goes on in the next one."""
+    """Scan one file into `scan`; return whether the log continues in the next file."""
     while True:
         batch = read_batch(file, position, file.size_bytes, check=True, torn=torn)
         scan.hold(file.start_offset + position, batch)
@@ -156,10 +159,11 @@ def _check(buffer: Readable, position: int, file: MappedFile, *, check_crc: bool
 
 
 def _scan_start(files: Sequence[MappedFile], *, clean: bool, min_timestamp: int) -> int:
-    """Start of the file from which a log without a trusted offset is scanned.
+    """Return the start of the file from which a log without a trusted offset is scanned.
 
-    After a clean stop that is the newest file that begins with a record; after another one, the newest whose first
-    record was stored at or before `min_timestamp` (ms), as everything up to then is durable; else the oldest file.
+    After a clean stop it is the newest file that begins with a record. After any other stop it is the newest file whose
+    first record was stored at or before `min_timestamp` (ms), since everything up to then is durable. If there is no
+    such file, it is the oldest one.
     """
     for file in reversed(files):
         timestamp = _first_timestamp(file)
@@ -169,7 +173,7 @@ def _scan_start(files: Sequence[MappedFile], *, clean: bool, min_timestamp: int)
 
 
 def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> None:
-    """Say, or refuse, that whole records lie behind the end of the log."""
+    """Look for whole records behind the end of the log: refuse them after a clean stop, else warn that they are cut."""
     file = queue.file_at(end_offset)
     if file is None or not any(file.view[end_offset - file.start_offset :][:_PROBE_BYTES]):
         return
@@ -184,7 +188,10 @@ def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> Non
 
 
 def _find_record(files: Sequence[MappedFile], offset: int) -> int | None:
-    """The first whole record behind `offset` that says its own place, in that file or at the start of a later one."""
+    """Return the offset of the first whole record behind `offset` that holds its own physical offset, or None.
+
+    It is searched for in the rest of that file and at the starts of later ones.
+    """
     for file in files:
         if file.end_offset <= offset:
             continue
@@ -199,13 +206,13 @@ def _find_record(files: Sequence[MappedFile], offset: int) -> int | None:
 
 
 def _next_magic(file: MappedFile, position: int) -> int:
-    """Where the next thing begins whose second word is a record's magic; -1 when nothing does."""
+    """Return the position, from `position` on, of the next 8 bytes that end with a record's magic; -1 without one."""
     found = (file.buffer.find(magic, position + _MAGIC_AT) for magic in _MAGICS)
     return min((at - _MAGIC_AT for at in found if at >= 0), default=-1)
 
 
 def _first_timestamp(file: MappedFile) -> int:
-    """Store time (ms) of the first record of a file, or 0 when it begins with none."""
+    """Return the store time (ms) of the record at the start of a file, or 0 if there is none."""
     try:
         if _check(file.buffer, 0, file, check_crc=False) == BLANK:
             return 0

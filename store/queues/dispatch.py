@@ -31,10 +31,10 @@ _TAGS = b"\x02TAGS\x01"
 
 
 def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
-    """What the queue of a record needs of it.
+    """Return the fields of a record that its queue needs.
 
     Raises:
-        CorruptRecordError: it cannot be taken apart; the position is `physical_offset`.
+        CorruptRecordError: the record cannot be parsed; the error's position is `physical_offset`.
     """
     try:
         size, magic, queue_id, queue_offset, sys_flag, timestamp, body_length = _PEEK.unpack_from(record)
@@ -64,10 +64,10 @@ def _rare_unit_fields(record: memoryview) -> UnitFields:
 
 
 def _tags_code(topic: bytes, properties: bytes, timestamp: int) -> int:
-    """The hash of the record's tag, 0 without one; or, where a delayed message is parked, when it is due."""
+    """Return the hash of the record's tag, or 0 without a tag; for a delayed message its due time (ms)."""
     if topic == SCHEDULE_TOPIC:
         level = find_property(properties, b"DELAY")
-        # nine digits are far beyond the highest level, and thousands, which a property has room for, are no int's
+        # only nine digits: they exceed the highest level, and int() refuses thousands of digits
         if level is not None and level.isdigit() and (number := int(level[:9])) > 0:
             return timestamp + DELAY_LEVELS_MS[min(number, len(DELAY_LEVELS_MS)) - 1]
     tags = find_property(properties, b"TAGS")

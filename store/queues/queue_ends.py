@@ -6,8 +6,8 @@
 
 `changed` is the time stamp (ns) of the queue's folder: files that were added or removed since then show in it.
 
-Big-endian. Written at a clean stop, behind everything it speaks of, and removed at the next start: it is believed only
-once, after that stop, and only where it agrees with the checkpoint. Without it each queue is looked through.
+Big-endian. The file is written at a clean stop, after the queues are durable, and removed at the next start. That
+start uses it if it agrees with the checkpoint; otherwise it looks through each queue.
 """
 
 import os
@@ -28,7 +28,7 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class QueueEnds:
-    """What the file says. `queues`: topic, queue id, min offset, max offset, time stamp of the folder."""
+    """Content of the file. `queues`: topic, queue id, min offset, max offset, folder's time stamp (ns)."""
 
     log_min_offset: int
     dispatched_offset: int
@@ -42,7 +42,7 @@ class QueueEnds:
 
 
 def encode_ends(ends: QueueEnds) -> bytes:
-    """The whole file."""
+    """Return the content of the file."""
     parts = [_HEAD.pack(_MAGIC, ends.log_min_offset, ends.dispatched_offset, ends.file_units, len(ends.queues))]
     for topic, *fields in ends.queues:
         name = topic.encode()
@@ -52,7 +52,7 @@ def encode_ends(ends: QueueEnds) -> bytes:
 
 
 def decode_ends(content: bytes) -> QueueEnds | None:
-    """What a file says; None for one that is not whole, or not ours."""
+    """Parse the content of a file; return None if its CRC or magic is wrong."""
     if len(content) < _HEAD.size + _CRC.size or _CRC.unpack(content[-4:])[0] != crc32(content[:-4]):
         return None
     magic, log_min_offset, dispatched_offset, file_units, count = _HEAD.unpack_from(content)
@@ -69,10 +69,10 @@ def decode_ends(content: bytes) -> QueueEnds | None:
 
 
 def save_ends(root: Path, ends: QueueEnds) -> None:
-    """Write the file; durable when this returns.
+    """Write the file; it is durable on return.
 
     Raises:
-        OSError, DiskFailedError: not written.
+        OSError, DiskFailedError: the file could not be written.
     """
     with (root / FILE_NAME).open("wb") as file:
         file.write(encode_ends(ends))
@@ -82,7 +82,7 @@ def save_ends(root: Path, ends: QueueEnds) -> None:
 
 
 def read_ends(root: Path) -> QueueEnds | None:
-    """What the file says; None when there is none, or none that is whole."""
+    """Read the file; return None if it is missing or damaged."""
     try:
         return decode_ends((root / FILE_NAME).read_bytes())
     except FileNotFoundError:
@@ -90,10 +90,10 @@ def read_ends(root: Path) -> QueueEnds | None:
 
 
 def remove_ends(root: Path) -> None:
-    """From here on the file would lie; durable when this returns.
+    """Remove the file, since the queues are about to change; the removal is durable on return.
 
     Raises:
-        OSError, DiskFailedError: it cannot be removed.
+        OSError, DiskFailedError: the file cannot be removed.
     """
     path = root / FILE_NAME
     if path.exists():
@@ -102,8 +102,8 @@ def remove_ends(root: Path) -> None:
 
 
 def changed_at(directory: str) -> int:
-    """The time stamp (ns) of a queue's folder; 0 when there is none."""
+    """Return the modification time (ns) of a queue's folder; 0 if the folder is missing."""
     try:
-        return os.stat(directory).st_mtime_ns  # noqa: PTH116 - of ten thousand, a Path each would be felt
+        return os.stat(directory).st_mtime_ns  # noqa: PTH116 - faster than a Path for each of ten thousand queues
     except FileNotFoundError:
         return 0

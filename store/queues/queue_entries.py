@@ -1,10 +1,11 @@
-"""Which queues a record enters and what each is told, where not all of them are plain: otherwise none of this runs.
+"""Queue entries of a record, in a store in which not all queues are plain.
 
-A record's properties say how many messages it holds (INNER_NUM) and into which further queues it goes
-(INNER_MULTI_DISPATCH); its places in them are added to it when it is appended (INNER_BASE, INNER_MULTI_QUEUE_OFFSET).
+The properties of a record hold the number of its messages (INNER_NUM) and the further queues that it enters
+(INNER_MULTI_DISPATCH). Its offsets in them are added to the properties when it is placed (INNER_BASE,
+INNER_MULTI_QUEUE_OFFSET).
 
-    placed:      assign_of_kinds --> offsets of all its queues, noted in its properties (`Taken` can give them back)
-    dispatched:  entries_of -------> (queue, entry) of each
+    placing:      assign_of_kinds --> offsets in all queues of the record, in its properties (`Taken` gives them back)
+    dispatching:  entries_of -------> (queue, entry) for each queue of the record
 
 Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatchUtils.java`, `LmqDispatch.java` (5.3.3).
 """
@@ -31,7 +32,7 @@ _EXCLUDED_PREFIXES = (b"%RETRY%", b"rmq_sys_", SCHEDULE_TOPIC)
 
 
 class Taken:
-    """What drafts were given and have to give back, should their batch not be placed."""
+    """Offsets and properties that were given to the drafts of a batch, to be taken back if it is not placed."""
 
     __slots__ = ("_drafts", "_queues")
 
@@ -40,10 +41,10 @@ class Taken:
         self._drafts: list[tuple[QueuedDraft, bytes, int]] = []
 
     def offsets(self, queue: ConsumeQueue, count: int) -> int:
-        """The next `count` offsets of a queue; the first of them.
+        """Take the next `count` offsets of a queue; return the first.
 
         Raises:
-            DiskFullError, DiskFailedError: there is no room for their units.
+            DiskFullError, DiskFailedError: the units cannot be stored.
         """
         offset = queue.next_offset
         if offset + count > queue.room_end:
@@ -53,10 +54,10 @@ class Taken:
         return offset
 
     def note(self, draft: QueuedDraft, added: bytes) -> None:
-        """Add to a draft's properties.
+        """Append `added` to a draft's properties.
 
         Raises:
-            Refusal: they get too long.
+            Refusal: the properties become longer than PROPERTIES_LENGTH_MAX.
         """
         self._drafts.append((draft, draft.properties, draft.size))
         draft.properties = _terminated(draft.properties) + added
@@ -66,7 +67,7 @@ class Taken:
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"the places of a message in its queues make its properties {size}")
 
     def give_back(self) -> None:
-        """All of it, the last first."""
+        """Restore all queues and drafts, in reverse order."""
         for queue, offset in reversed(self._queues):
             queue.next_offset = offset
         for draft, properties, size in reversed(self._drafts):
@@ -74,10 +75,10 @@ class Taken:
 
 
 def assign_of_kinds(queues: QueueTable, drafts: Sequence[QueuedDraft]) -> Taken:
-    """Give each draft its places in its queues; or raise with none taken.
+    """Assign each draft its offsets in all its queues; on an error none stays assigned.
 
     Raises:
-        Refusal: no room on the disk, a message that its topic does not take, or too many light queues.
+        Refusal: the disk is full or failed, a queue name is invalid, or there are too many light queues.
     """
     taken = Taken()
     try:
@@ -108,23 +109,23 @@ def _assign_one(queues: QueueTable, draft: QueuedDraft, taken: Taken) -> None:
 
 
 def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
-    """How many offsets of its queue a record takes, by what it says of itself; 1 where it says nothing of use."""
+    """Return how many offsets of its queue a record takes: its INNER_NUM in a batch queue, else 1."""
     if not sys_flag & INNER_BATCH or not isinstance(queue, BatchQueue):
         return 1
     return inner_count(find_property(properties, INNER_NUM.encode()) or b"")
 
 
 def inner_count(text: bytes) -> int:
-    """How many messages a record has inside by its INNER_NUM; 1 where that is no number that a batch can have."""
+    """Return the number of messages that an INNER_NUM says; 1 if it is not between 1 and BATCH_MESSAGES_MAX."""
     count = int(text) if text.isdigit() and len(text) < 6 else 1
     return count if 0 < count <= BATCH_MESSAGES_MAX else 1
 
 
 def light_queues(queues: QueueTable, topic: bytes, queue_id: int, properties: bytes) -> list[ConsumeQueue]:
-    """The further queues that a record asks for, made where they are missing.
+    """Return the further queues that a record names; missing ones are made.
 
     Raises:
-        InvalidTopicError: a name that no queue can have.
+        InvalidTopicError: a name is not valid for a queue.
         Refusal: there would be more light queues than allowed.
     """
     kinds = queues.kinds
@@ -144,11 +145,11 @@ def _light_queue(queues: QueueTable, name: str, queue_id: int) -> ConsumeQueue:
 
 
 def entries_of(queues: QueueTable, physical_offset: int, record: memoryview) -> list[tuple[ConsumeQueue, QueueEntry]]:
-    """The queues that a record of the log enters, its own first, and what each is told; none for prepared ones.
+    """Return each queue that a record enters with its entry, the queue of its topic first; none for a prepared record.
 
     Raises:
-        CorruptRecordError: it cannot be taken apart.
-        InvalidTopicError: its topic can name no queue.
+        CorruptRecordError: the record cannot be parsed.
+        InvalidTopicError: its topic is not valid for a queue.
     """
     size, queue_id, sys_flag, queue_offset, timestamp, topic, code = unit_fields(physical_offset, record)
     if sys_flag & TRANSACTION_PREPARED:
@@ -161,7 +162,7 @@ def entries_of(queues: QueueTable, physical_offset: int, record: memoryview) -> 
 
 
 def entries_of_draft(queues: QueueTable, draft: QueuedDraft) -> list[tuple[ConsumeQueue, QueueEntry]]:
-    """As `entries_of`, of a record that this node placed."""
+    """Return what `entries_of` returns, for a record that this node placed from a draft."""
     if draft.sys_flag & TRANSACTION_PREPARED:
         return []
     entry = QueueEntry(
@@ -178,7 +179,7 @@ def entries_of_draft(queues: QueueTable, draft: QueuedDraft) -> list[tuple[Consu
 def _light_entries(
     queues: QueueTable, topic: bytes, queue_id: int, properties: bytes, entry: QueueEntry
 ) -> list[tuple[ConsumeQueue, QueueEntry]]:
-    """Nothing where names and offsets do not fit each other: a foreign hand wrote them."""
+    """Return the entries of the further queues; none if names and offsets do not agree (not written by a broker)."""
     if not queues.kinds.multi_dispatch or MULTI_OFFSETS not in properties:
         return []
     try:

@@ -5,7 +5,7 @@
     batch   batchconsumequeue/   46-byte units                               topic attribute queue.type=BatchCQ
     light   consumequeue/        as plain; names in a record's property      enableMultiDispatch, enableLmq
 
-What queues of another kind than plain ones are told of a record is in `store.queues.queue_entries`.
+`store.queues.queue_entries` makes the entries of the kinds that are not plain.
 
 Source: apache/rocketmq `store/.../queue/BatchConsumeQueue.java`, `MultiDispatchUtils.java`, `LmqDispatch.java` (5.3.3).
 """
@@ -23,7 +23,7 @@ LIGHT_PREFIX = "%LMQ%"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKinds:
-    """Which kinds there are. An extension that is there is read in any case."""
+    """Kinds of queues that a store keeps. Existing extensions are always read."""
 
     ORIGIN: ClassVar[str] = STORE
 
@@ -51,7 +51,7 @@ class QueueKinds:
     """Attributes of a topic; empty where none are known."""
 
     def is_batch(self, topic: str) -> bool:
-        """Whether a topic's queues are batch queues."""
+        """Return whether the queues of a topic are batch queues."""
         return self.topic_attributes is not None and self.topic_attributes(topic).get("queue.type") == "BatchCQ"
 
 

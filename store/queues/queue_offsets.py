@@ -1,9 +1,9 @@
-"""Queue offsets of a batch: given before it is placed in the log, taken back when it is not.
+"""Queue offsets of a batch of drafts: assigned before the log places it, taken back if the log refuses it.
 
     next_offset of a queue ---> draft.queue_offset, and room on disk for its unit ---> the log
                    ^----------------------- take_back ------------------------------- refused
 
-For plain queues; where there are others, `store.queues.queue_entries` does it.
+This serves stores with plain queues only; `store.queues.queue_entries` serves stores with other kinds.
 """
 
 import time
@@ -17,21 +17,21 @@ from store.log.queued_draft import QueuedDraft
 
 
 class NotYetError(Exception):
-    """Messages wait for files of their queues, which are made a few at a time."""
+    """The deadline passed before all files of the queues were made; the same messages are to be put again soon."""
 
 
 def assign_plain(drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
-    """Give each draft its queue offset, and see that its unit has room on disk; or raise with none given.
+    """Assign each draft its queue offset and reserve disk room for its unit; on an error no offset stays assigned.
 
-    Prepared and rolled-back ones get 0 and no place in the queue.
+    Prepared and rolled-back drafts get offset 0 and no unit.
 
     Args:
         drafts: one batch, in the order in which it will be placed.
-        deadline_s: when to stop making files, of the monotonic clock; at least one is made.
+        deadline_s: time of the monotonic clock after which no more files are made; at least one is made.
 
     Raises:
         Refusal: DISK_FULL or DISK_FAILED.
-        NotYetError: files are still to be made.
+        NotYetError: the deadline passed and files are still missing.
     """
     is_late = False
     for draft in drafts:
@@ -51,7 +51,7 @@ def assign_plain(drafts: Sequence[QueuedDraft], deadline_s: float) -> None:
 
 
 def assign_mixed(drafts: MixedDrafts, deadline_s: float) -> None:
-    """As `assign_plain`; a batch gets as many offsets as it has messages."""
+    """Assign offsets as `assign_plain` does; a batch gets as many as it has messages."""
     is_late = False
     for draft in drafts:
         if draft.sys_flag & TRANSACTION_PREPARED:
@@ -71,7 +71,7 @@ def assign_mixed(drafts: MixedDrafts, deadline_s: float) -> None:
 
 
 def _make_room(drafts: Sequence[QueuedDraft], draft: QueuedDraft, end_offset: int) -> None:
-    """See that units of a draft's queue below `end_offset` have room on disk; or raise with none taken.
+    """Reserve disk room for the units of a draft's queue below `end_offset`; on an error take all offsets back.
 
     Raises:
         Refusal: DISK_FULL or DISK_FAILED.
@@ -85,7 +85,7 @@ def _make_room(drafts: Sequence[QueuedDraft], draft: QueuedDraft, end_offset: in
 
 
 def take_back(drafts: Iterable[QueuedDraft]) -> None:
-    """Queue offsets that were assigned and not used; they were the last ones of their queues."""
+    """Give unused queue offsets back to their queues; they must be the last ones assigned."""
     for draft in reversed(list(drafts)):
         if draft.queue_offset >= 0 and not draft.sys_flag & TRANSACTION_PREPARED:
             draft.queue.next_offset = draft.queue_offset

@@ -1,8 +1,8 @@
 """Sync of queue files: a few by `fdatasync`, many by one `syncfs` of their file system.
 
-A journalling file system commits once for each `fdatasync`: thousands of them take seconds, and threads to wait in.
-`syncfs` writes the same pages with one commit, and whatever else of the file system is dirty; the log, which is most of
-that, is flushed all the time anyway.
+A journalling file system commits once for each `fdatasync`, so thousands of them take seconds and many threads.
+`syncfs` writes the same pages with one commit. It also writes all other dirty pages of the file system; most of them
+are the log's, which is flushed continuously anyway.
 """
 
 import contextlib
@@ -15,10 +15,10 @@ from store.files import disk
 from store.queues.queue_file import QueueFile
 
 SINGLY_MAX = 32
-"""Up to so many files are synced one by one."""
+"""Up to this many files are synced one by one."""
 
 _SYNC_THREADS = 8
-"""Syncs at once where `syncfs` cannot be relied on: a journal commits those together that wait together."""
+"""Parallel syncs where `syncfs` is not to be relied on; a journal commits syncs together that wait together."""
 
 
 class QueueSync:
@@ -38,10 +38,10 @@ class QueueSync:
         self._has_syncfs = len(self._file_systems) == len(opened)
 
     def sync(self, files: Sequence[QueueFile]) -> None:
-        """Make all stores into these files so far, and the names of new ones, durable; blocks.
+        """Make the content of these files, and the names of new ones, durable. Blocks.
 
         Raises:
-            DiskFailedError, OSError: a sync failed; what was not synced is not asked for again.
+            DiskFailedError, OSError: a sync failed; it must not be tried again.
         """
         if not (len(files) > SINGLY_MAX and self._has_syncfs and self._sync_file_systems()):
             _sync_each(files)
@@ -49,14 +49,17 @@ class QueueSync:
             file.is_new = False
 
     def close(self) -> None:
-        """Let go of the file systems."""
+        """Close the descriptors of the file systems."""
         for descriptor in self._file_systems:
             os.close(descriptor)
         self._file_systems.clear()
         self._has_syncfs = False
 
     def _sync_file_systems(self) -> bool:
-        """Whether it succeeded. An error may concern any file of the disk: syncs of the queue files tell."""
+        """Sync the file systems; return whether that succeeded.
+
+        An error may concern any file of the disk; the caller then syncs the queue files one by one.
+        """
         try:
             for descriptor in self._file_systems:
                 disk.sync_file_system(descriptor)

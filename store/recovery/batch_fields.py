@@ -1,8 +1,8 @@
-"""Batches of a log for its queues: what they need of each record, and units by the run instead of one by one.
+"""Batches of a log for the recovery of its queues: makes the units of many records of a queue at once.
 
     records of a batch --> by queue --> a run of units, one behind the other --> one store into the queue
 
-Where a record is not of the common kind, or its tag is not plainly there, `store.queues.dispatch` decides.
+Records with IPv6 hosts or magic V2, and tags that are not simple, are parsed one by one by `store.queues.dispatch`.
 """
 
 import abc
@@ -25,13 +25,13 @@ from store.recovery.record_batches import RecordBatch, read_batch
 
 _UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _RUN_MIN = 4
-"""Fewer units are put one by one in less time."""
+"""Shorter runs are put one by one, which is faster for them."""
 
 Dispatch = tuple[int, bool, UnitFields]
-"""Physical offset of a record, whether it may be shown, and what its queue needs of it."""
+"""Physical offset of a record, whether it is sound, and the fields that its queue needs."""
 
 Find = Callable[[bytes, int, int], ConsumeQueue | None]
-"""The queue of a topic and queue id, for the record at an offset; None where there can be none."""
+"""Returns the queue of a topic and queue id, for the record at an offset; None if there can be no such queue."""
 
 
 @dataclass(slots=True)
@@ -39,9 +39,9 @@ class Run:
     """Records of one batch that go to one queue, in the log's order.
 
     Attributes:
-        units: theirs, as they lie in the queue.
-        offsets: their numbers in the queue.
-        sound: which of them may be shown.
+        units: their units, as the queue stores them.
+        offsets: their queue offsets.
+        sound: whether each is sound; others get a blank unit.
     """
 
     queue: ConsumeQueue
@@ -51,18 +51,20 @@ class Run:
 
 
 class RecordSource(abc.ABC):
-    """A log as recovery dispatches it: by the batch."""
+    """Reads a log by the batch, for recovery."""
 
     @abc.abstractmethod
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
-        """The records in `[start, end)`; see `ReplicatedLog.walk` for the bounds. Damaged ones are not `sound`.
+        """Yield the records in `[start, end)` with their file; see `ReplicatedLog.walk` for the bounds.
+
+        Damaged records are not `sound`.
 
         Raises:
-            CorruptRecordError: something that is neither a record nor what the log puts between records.
+            CorruptRecordError: there is something that is neither a record nor what the log puts between records.
         """
 
     def dispatches(self, start: int, end: int) -> Iterator[Dispatch]:
-        """The same, one by one."""
+        """Yield the same records one by one."""
         for file, batch in self.batches(start, end):
             rows = zip(batch.starts.tolist(), batch.ends.tolist(), batch.sound.tolist(), strict=True)
             for position, record_end, is_sound in rows:
@@ -75,8 +77,8 @@ class LogBatches(RecordSource):
 
     Args:
         queue: its files.
-        damaged: physical offsets of records that nobody is to be shown.
-        held: batches that the log's own recovery has read, by the physical offset where each begins.
+        damaged: physical offsets of damaged records.
+        held: batches that the log's own recovery has read, by the physical offset of their first record.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class LogBatches(RecordSource):
     def _batch(self, file: MappedFile, position: int, limit: int) -> RecordBatch:
         held = self._held.get(file.start_offset + position)
         if held is not None and held.end <= limit:
-            held.sound[:] = True  # what is not to be shown, is among the damaged
+            held.sound[:] = True  # damaged records are those of `_damaged`
             return held
         stop = self._held_from - file.start_offset
         if not position < stop < limit:
@@ -116,10 +118,10 @@ class LogBatches(RecordSource):
 
 
 def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
-    """The batch's records by queue, prepared and rolled-back ones left out.
+    """Yield the batch's records by queue, without prepared and rolled-back ones.
 
     Raises:
-        CorruptRecordError: one cannot be taken apart.
+        CorruptRecordError: a record cannot be parsed.
     """
     rows = np.flatnonzero(batch.heads["sys_flag"] & TRANSACTION_PREPARED == 0)
     if not len(rows):
@@ -139,13 +141,13 @@ def runs_of(file: MappedFile, batch: RecordBatch, find: Find) -> Iterator[Run]:
         queue = find(topic, int(queue_ids[first]), int(units["physical"][start]))
         if queue is None:
             continue
-        if topic == SCHEDULE_TOPIC:  # the code is no tag's
+        if topic == SCHEDULE_TOPIC:  # the tags code of a delayed message is its due time
             units["code"][start:end] = [_fields(file, batch, row)[-1] for row in rows[start:end].tolist()]
         yield Run(queue, units[start:end], offsets[start:end], sound[start:end])
 
 
 def _tails_of(file: MappedFile, batch: RecordBatch, rows: Ints) -> tuple[Tails, Ints]:
-    """Of some rows of a batch the tails and the tags codes."""
+    """Return the tails and the tags codes of some rows of a batch."""
     tails_at, ends = batch.tails[rows], batch.ends[rows]
     size = int(ends[0] - tails_at[0])
     rare = np.flatnonzero(~batch.common[rows]).tolist()
@@ -166,10 +168,10 @@ def _tails_of(file: MappedFile, batch: RecordBatch, rows: Ints) -> tuple[Tails, 
 
 
 def _take_rare(file: MappedFile, batch: RecordBatch, row: int, parts: list[bytes], index: int) -> int:
-    """Put the topic of a rare record in the place of its tail; its tags code."""
+    """Replace the tail of a record that is not common by its topic alone; return its tags code."""
     *_, topic, code = _fields(file, batch, row)
     if len(topic) > TOPIC_LENGTH_MAX:
-        topic = b"/"  # which cannot have a queue either
+        topic = b"/"  # as invalid for a queue as a topic that is too long
     parts[index] = bytes((len(topic),)) + topic + b"\0\0"
     return code
 
@@ -180,10 +182,10 @@ def _fields(file: MappedFile, batch: RecordBatch, row: int) -> UnitFields:
 
 
 def put_run(run: Run) -> bool:
-    """Put a run that goes on where its queue ends, or is there already; False, with nothing done, for any other.
+    """Put a run that begins at the end of its queue or is stored already; return False, unchanged, for other runs.
 
     Raises:
-        DiskFullError, DiskFailedError: no room for the units.
+        DiskFullError, DiskFailedError: the units cannot be stored.
     """
     count, queue = len(run.offsets), run.queue
     if count < _RUN_MIN or not run.sound.all() or (run.offsets[1:] - run.offsets[:-1] != 1).any():
@@ -196,7 +198,7 @@ def put_run(run: Run) -> bool:
 
 
 def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
-    """Whether these units are in the queue, from number `first` on."""
+    """Return whether the queue holds these units from queue offset `first` on."""
     while units:
         held = queue.units(first, len(units) // _UNIT.itemsize)
         if not held or bytes(held) != bytes(units[: len(held)]):  # memoryviews compare item by item
@@ -207,5 +209,5 @@ def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:
 
 
 def one_by_one(run: Run) -> Iterator[tuple[tuple[int, int, int], int, bool]]:
-    """Of each record of a run: its unit, its number in the queue, whether it may be shown."""
+    """Yield unit, queue offset and soundness of each record of a run."""
     return zip(run.units.tolist(), run.offsets.tolist(), run.sound.tolist(), strict=True)

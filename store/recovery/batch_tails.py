@@ -1,9 +1,9 @@
-"""Topics and tags of a batch of records, all at once: what stands behind the bodies, side by side in one array.
+"""Tails of a batch of records: topics and properties, which follow the bodies, read all at once by numpy.
 
     | topic's length 1 | topic | properties' length 2 | properties |  next record's | ...
 
-The second byte of the properties' length, which is known from the rest, is made 0x02 here: so each property, the first
-one too, stands behind a 0x02.
+The second byte of the properties' length is not needed and is overwritten with 0x02, so that each property, also the
+first, follows a 0x02.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Tails:
     """The tails of some records.
 
     Args:
-        parts: of each record, one at least, what stands behind its body; or a row of bytes for each.
+        parts: the bytes behind the body of each record, or a row of them each if all are equally long; not empty.
     """
 
     def __init__(self, parts: list[bytes] | npt.NDArray[np.uint8]) -> None:
@@ -43,12 +43,12 @@ class Tails:
         self._data[np.minimum(self._starts + self._topic_sizes + 2, self._ends)] = 2
 
     def topic(self, row: int) -> bytes:
-        """The topic of one."""
+        """Return the topic of a record."""
         start = int(self._starts[row]) + 1
         return self._data[start : start + int(self._topic_sizes[row])].tobytes()
 
     def groups(self, queue_ids: Ints) -> tuple[Ints, Ints]:
-        """Rows sorted by topic and queue id, those of one queue in the log's order; and where each queue's begin."""
+        """Return the rows sorted by queue, in the log's order within each, and the index where each queue begins."""
         width = -(-(int(self._topic_sizes.max()) + 1) // _WORD) * _WORD
         words = windows(self._data, width)[self._starts]
         words[np.arange(width) > self._topic_sizes[:, np.newaxis]] = 0
@@ -64,7 +64,10 @@ class Tails:
         return order, np.flatnonzero(differs)
 
     def tags_codes(self) -> tuple[Ints, Bools]:
-        """The tags code of each, and where it is known: not where a tag is empty, long, no ASCII, or there twice."""
+        """Return the tags code of each record and whether it is known.
+
+        It is unknown if a tag is empty, longer than 64 bytes, not ASCII, or given twice.
+        """
         codes = np.zeros(len(self._ends), np.int64)
         known = np.ones(len(self._ends), np.bool_)
         separators = np.flatnonzero(self._data == 2)
@@ -83,7 +86,7 @@ class Tails:
         return codes, known
 
     def _hashes(self, at: Ints, sizes: Ints) -> tuple[Ints, Bools]:
-        """Java's hash of so many bytes, if they are ASCII, from each of these places."""
+        """Return Java's hash of the `sizes` bytes at each place, and whether they are ASCII; other hashes are wrong."""
         hashes = np.zeros(len(at), np.int32)
         is_ascii = np.ones(len(at), np.bool_)
         shared = int(sizes.min(initial=_TAG_BYTES_MAX))
@@ -96,11 +99,11 @@ class Tails:
 
 
 def windows(data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
-    """So many bytes from each place on, as rows; nothing is copied."""
+    """Return a view in which row n holds the `size` bytes from position n on; nothing is copied."""
     return np.lib.stride_tricks.as_strided(data, (len(data) - size + 1, size), (1, 1), writeable=False)
 
 
 def slices(starts: Ints, count: int) -> Iterator[tuple[int, int]]:
-    """`(start, end)` of each group of `count` rows."""
+    """Return `(start, end)` of each group, of `count` rows in all that are grouped from `starts` on."""
     bounds = [*starts.tolist(), count]
     return pairwise(bounds)

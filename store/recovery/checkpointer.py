@@ -1,10 +1,10 @@
-"""Store checkpointer: makes the queues durable now and then, and then says in the checkpoint up to where they are.
+"""Store checkpointer: syncs the changed queues from time to time and then saves in the checkpoint how far they are.
 
 loop thread   count changed queues, some a turn ... capture: dispatched offset, unit count, files
 its thread                                              sync the files ... checkpoint
 
-A start after a crash dispatches the log again from the checkpoint on. So a checkpoint is due when a number of bytes was
-dispatched since the last one; and after a time, which ends the wait of a quiet store.
+A start after a crash dispatches the log again from the checkpoint on. A checkpoint is therefore due after a number of
+dispatched bytes, and after an interval in a store with little traffic.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from store.store_listener import FollowedStore
 log = logging.getLogger(__name__)
 
 BYTES_BEHIND_MAX = 128 << 20
-"""Bytes of the log that may be dispatched before the next checkpoint begins; a crash costs their dispatch again."""
+"""Bytes of the log that are dispatched before the next checkpoint is due; a start after a crash reads them again."""
 
 _LOOK_S = 1.0
 
@@ -67,16 +67,16 @@ class StoreCheckpointer:
         self._removals = 0
 
     def run_every(self, interval_s: float) -> None:
-        """From now on save at this interval, and sooner when `BYTES_BEHIND_MAX` were dispatched.
+        """Save at this interval (s) from now on, and sooner when `BYTES_BEHIND_MAX` bytes were dispatched.
 
-        Sooner, too, when queues were dropped: the units of the last checkpoint would not agree with those that are
-        left, and the whole log would be walked.
+        It also saves sooner when queues were dropped: the unit count of the last checkpoint would not agree with the
+        queues that are left, and a start would walk the whole log.
         """
         self._interval_s = interval_s
         self._look_again()
 
     def save(self) -> None:
-        """Save now, in the checkpointer's thread; returns at once. While one is being saved, the next one will do."""
+        """Begin to save in the checkpointer's thread, unless it is saving already; return at once."""
         if not self._is_saving:
             self._saved_at = self._loop.time()
             self._saving = self._executor.submit(self._save, *self._capture())
@@ -86,11 +86,11 @@ class StoreCheckpointer:
         return self._saving is not None and not self._saving.done()
 
     def save_cut(self) -> None:
-        """Save what a cut, or a log that starts anew, has left of the queues; durable on return. Blocks.
+        """Save the state after a cut of the log, or after a log that starts anew; durable on return. Blocks.
 
         Raises:
-            DiskFullError: the queues are durable; there is no room for the checkpoint now.
-            DiskFailedError: no checkpoint is written any more.
+            DiskFullError: the queues are durable, but the disk has no room for the checkpoint now.
+            DiskFailedError: a sync or write failed; no checkpoint is written any more.
         """
         self._queues_timestamp = self._store.last_timestamp
         self._executor.submit(self._save, *self._capture()).result()
@@ -100,12 +100,12 @@ class StoreCheckpointer:
             raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
     async def close(self, log_start: int, log_end: int) -> bool:
-        """Save once more; answer whether the store is all durable and dispatched.
+        """Save once more; return whether everything confirmed is dispatched and durable.
 
         Args:
-            log_start: where the log began when it was open: a closed one has no files that say it.
-            log_end: where it ended. Records up to there were placed, and confirmed or not: those that a failed sync
-                left in the page cache only must be written again by the next start.
+            log_start: min offset that the log had while it was open, since a closed log has no files to tell it.
+            log_end: max offset that it had. Records below it may be unconfirmed: what a failed sync left only in the
+                page cache must be written again by the next start.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -122,7 +122,7 @@ class StoreCheckpointer:
         return is_clean
 
     def _save_ends(self, ends: QueueEnds | None) -> None:
-        """In the thread. The next start can do without."""
+        """Save the queue ends, in the thread. A failure is only logged: the next start works without them."""
         try:
             if ends is not None:
                 save_ends(self._file.path.parent, ends)
@@ -175,7 +175,7 @@ class StoreCheckpointer:
         )
 
     def _save(self, files: list[QueueFile], checkpoint: StoreCheckpoint) -> None:
-        """In the thread. After a failed sync the last good checkpoint stands: what failed is not asked for again."""
+        """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried."""
         if self._has_failed:
             return
         try:
@@ -189,10 +189,10 @@ class StoreCheckpointer:
             log.error("no checkpoint is written any more: %s", error)
 
     def _write(self, checkpoint: StoreCheckpoint) -> bool:
-        """Whether there was room for it; if not, the one that is due next will do.
+        """Write the checkpoint; return False if the disk has no room for it, and the next save tries again.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the checkpoint cannot be written.
         """
         try:
             self._file.save(checkpoint)

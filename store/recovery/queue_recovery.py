@@ -3,8 +3,8 @@
     log     |======= every unit is there and durable =======|--- dispatched again ---| confirm offset
                                                  trusted offset
 
-What can be trusted is decided by `queue_trust`. Units that differ from what the log says are corrected; a queue
-that turns out to lack units below the start is emptied and filled from the whole log.
+`queue_trust` decides which units can be trusted. Units that differ from the log are corrected; a queue that lacks units
+of records below the start is emptied and filled from the whole log.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class QueueRecovery:
-    """What was done.
+    """Result of the recovery of the queues.
 
     Attributes:
         dispatched_offset: every confirmed record below has its unit.
-        last_timestamp: store time (ms) of the last record dispatched again; 0 when there was none.
-        record_count: records dispatched again.
-        rebuilt: queues that were filled from the whole log.
+        last_timestamp: store time (ms) of the last record that was dispatched again; 0 without one.
+        record_count: number of records that were dispatched again.
+        rebuilt: number of queues that were filled from the whole log.
         unreadable: physical offsets at which the log could not be parsed.
-        hidden: physical offsets of damaged records, whose places in their queues are blank.
+        hidden: physical offsets of damaged records; their units are blank.
     """
 
     dispatched_offset: int
@@ -62,10 +62,10 @@ def recover_queues(
 ) -> QueueRecovery:
     """Bring freshly loaded queues up to the log's confirm offset; blocks, and may run in a thread.
 
-    `batches` is a faster way than `log_.walk`, where the log has one.
+    `batches` reads the log by the batch, faster than `log_.walk`; None if the log has no such reader.
 
     Raises:
-        DiskFullError, DiskFailedError: no room for the units.
+        DiskFullError, DiskFailedError: the units cannot be stored.
     """
     end = log_.confirm_offset
     if log_.min_offset >= log_.max_offset == 0:
@@ -96,7 +96,7 @@ def _dispatch_range(
     only: set[ConsumeQueue] | None,
     recovery: QueueRecovery,
 ) -> set[ConsumeQueue]:
-    """Dispatch what lies within the bounds into the queues (`only` these); answer those that lack units below them."""
+    """Dispatch the records within the bounds (into `only` these queues); return the queues that lack earlier units."""
     is_whole = bounds[0] == log_.min_offset
     get = _Finder(queues).get
     if batches is not None and not queues.has_kinds:
@@ -129,7 +129,7 @@ def _dispatch_range(
 def _put(
     queue: ConsumeQueue, offset: int, is_sound: bool, size: int, code: int, queue_offset: int, recovery: QueueRecovery
 ) -> None:
-    """One unit; a blank one for a damaged record."""
+    """Put the unit of one record; a blank unit for a damaged record."""
     if is_sound:
         queue.put(offset, size, code, queue_offset)
         return
@@ -148,7 +148,7 @@ def _dispatch_batches(
     *,
     is_whole: bool,
 ) -> set[ConsumeQueue]:
-    """As `_dispatch_range`, by the batch."""
+    """Do what `_dispatch_range` does, by the batch."""
     lacking: set[ConsumeQueue] = set()
     for file, batch in _walk_batches(batches, queues, bounds, recovery):
         recovery.record_count += len(batch.starts)
@@ -170,7 +170,7 @@ def _dispatch_batches(
 def _entries_of_kind(
     queues: QueueTable, offset: int, record: memoryview, *, is_sound: bool
 ) -> list[tuple[ConsumeQueue, QueueEntry]]:
-    """As the queues are to be told; nobody is shown a damaged record."""
+    """Return the entries of a record; blank ones for a damaged record."""
     entries = entries_of(queues, offset, record)
     return entries if is_sound else [(queue, entry._replace(size=BLANK_SIZE, tags_code=0)) for queue, entry in entries]
 
@@ -178,7 +178,7 @@ def _entries_of_kind(
 def _put_entries(
     entries: list[tuple[ConsumeQueue, QueueEntry]], only: set[ConsumeQueue] | None, *, is_whole: bool
 ) -> set[ConsumeQueue]:
-    """Put them (into `only` these queues); the queues that lack units before."""
+    """Put entries (into `only` these queues); return the queues that lack units before theirs."""
     lacking: set[ConsumeQueue] = set()
     for queue, entry in entries:
         if only is not None and queue not in only:
@@ -191,14 +191,14 @@ def _put_entries(
 
 
 class _Finder:
-    """Queues by what records hold."""
+    """Finds queues by the topic and queue id of records."""
 
     def __init__(self, queues: QueueTable) -> None:
         self._queues = queues
         self._find = queues.by_key.get
 
     def get(self, topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
-        """The queue, made when missing; None for a topic that cannot have one."""
+        """Return the queue, which is made if it is missing; None for a topic that cannot have one."""
         queue = self._find((topic, queue_id))
         if queue is not None:
             return queue
@@ -210,18 +210,18 @@ class _Finder:
 
 
 def _find_plain(get: Find, topic: bytes, queue_id: int, offset: int) -> ConsumeQueue | None:
-    """The queue; None for one of another kind, whose units are not made by the batch."""
+    """Return the queue; None if it is not a plain one, since only plain units are made by the batch."""
     queue = get(topic, queue_id, offset)
     return queue if type(queue) is ConsumeQueue else None
 
 
 def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
-    """Make queues again that are plain and should be batch queues; how many there were. Blocks.
+    """Replace plain queues that should be batch queues; return how many there were. Blocks.
 
     The attributes of a topic that was made just before a crash are known only when the state records are replayed.
 
     Raises:
-        DiskFullError, DiskFailedError: no room for the units.
+        DiskFullError, DiskFailedError: the units cannot be stored.
         CorruptRecordError: the log cannot be parsed.
     """
     misfits = [queue for queue in queues if queues.kinds.is_batch(queue.topic) and type(queue) is not BatchQueue]
@@ -240,7 +240,7 @@ def remake_misfits(log_: ReplicatedLog, queues: QueueTable) -> int:
 def _walk_batches(
     batches: RecordSource, queues: QueueTable, bounds: tuple[int, int], recovery: QueueRecovery
 ) -> Iterator[tuple[MappedFile, RecordBatch]]:
-    """As `_walk_on`, by the batch."""
+    """Do what `_walk_on` does, by the batch."""
     start, end = bounds
     while start < end:
         try:
@@ -253,7 +253,7 @@ def _walk_batches(
 
 
 def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:
-    """The next record that some queue knows, behind a place that cannot be parsed; else `end`."""
+    """Return the next record start behind an unreadable place that some queue knows; else `end`."""
     recovery.unreadable += (start,)
     log.error("the log cannot be parsed behind %d: %s", start, error)
     known = [first for queue in queues if (first := first_at(queue, start + 1)) is not None]
@@ -266,7 +266,7 @@ def _walk_on(
     bounds: tuple[int, int],
     recovery: QueueRecovery,
 ) -> Iterator[Dispatch]:
-    """Walk on behind what cannot be parsed, from the next record that some queue knows."""
+    """Yield the records within the bounds; skip from an unreadable place to the next record that some queue knows."""
     start, end = bounds
     while start < end:
         try:
@@ -279,6 +279,6 @@ def _walk_on(
 
 
 def _dispatches(log_: ReplicatedLog, start: int, end: int) -> Iterator[Dispatch]:
-    """Of a log that has no faster way."""
+    """Yield the records of a log that cannot be read by the batch."""
     for offset, record in log_.walk(start, end):
         yield offset, True, unit_fields(offset, record)

@@ -1,9 +1,9 @@
-"""What of the consume queues can be trusted after a stop: all, all below some offset, or what they hold themselves.
+"""Decides which units of the consume queues can be trusted after a stop.
 
-stopped cleanly            the queues' bounds as they were written down; no file is looked at
-with our checkpoint        units of records below the trusted offset, if the sum of the lengths agrees with it
-neither (RocketMQ's, or    the leading good units of each queue; the last part of the log is dispatched over them
-the checkpoint is gone)
+a clean stop               the bounds of all queues are as saved (`queue_ends`); no file is looked at
+our checkpoint             units of records below the trusted offset, if the sum of the max offsets agrees
+neither (RocketMQ's store, the leading valid units of each queue; the last part of the log is dispatched over them
+or no checkpoint)
 """
 
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log_: ReplicatedLog) -> QueueEnds | None:
-    """Where the queues of a cleanly stopped store begin and end; None when each has to be looked at."""
+    """Return the bounds of the queues of a cleanly stopped store; None if each queue has to be looked at."""
     ends = read_ends(root)
     if ends is None or progress is None or queues.has_kinds:
         return None
@@ -36,14 +36,14 @@ def believed_ends(root: Path, queues: QueueTable, progress: Progress | None, log
 def cut_to_trusted(
     log_: ReplicatedLog, queues: QueueTable, progress: Progress | None, end: int, walk_bytes: int
 ) -> int:
-    """Cut every queue to what can be trusted; answer where dispatching starts.
+    """Cut every queue to the units that can be trusted; return the physical offset at which dispatching starts.
 
-    The start is a physical offset at which a record of the log begins. Without a checkpoint it lies about `walk_bytes`
-    before `end`, the log's confirm offset.
+    A record of the log begins there. Without a checkpoint it lies about `walk_bytes` before `end`, the log's confirm
+    offset.
     """
     min_offset = log_.min_offset
     if progress is not None and progress.dispatched_offset >= min_offset:
-        # behind the flushed offset the log may have been cut and written anew since: its units are of another past
+        # the log above the flushed offset may have been cut and written anew, so units of records there may be wrong
         trusted = max(min(progress.dispatched_offset, progress.flushed_offset, end), min_offset)
         for queue in queues:
             queue.recover(trusted, scan=False)
@@ -58,13 +58,13 @@ def cut_to_trusted(
 
 
 def _untrusted_start(queues: QueueTable, min_offset: int, wanted: int) -> int:
-    """A record's start at or just behind `wanted`, as some queue knows one; else the oldest record."""
+    """Return the first record start at or behind `wanted` that some queue knows; else the start of the log."""
     if wanted <= min_offset:
         return min_offset
     return min((start for queue in queues if (start := first_at(queue, wanted)) is not None), default=min_offset)
 
 
 def first_at(queue: ConsumeQueue, wanted: int) -> int | None:
-    """Where the first record that the queue knows at or behind `wanted` starts; None where it knows none."""
+    """Return the physical offset of the queue's first record at or behind `wanted`; None without one."""
     unit = queue.unit(queue.bisect(lambda unit: unit[0] < wanted))
     return unit[0] if unit is not None else None

@@ -1,13 +1,13 @@
-"""Records of a log file by the thousand: recovery looks at every byte behind the checkpoint.
+"""Record batches: thousands of records of a log file, checked together. Recovery checks all bytes past the checkpoint.
 
-    chain     size -> next record -> ...                    one look at 8 bytes a record; at many as long, in one go
-    heads     88 bytes of each record, side by side         all lengths and places checked at once, by numpy
-    sound     body CRCs, one call of isal a record          and no sector of zeros in what no CRC covers
+    chain     size -> next record -> ...                    8 bytes of each record; runs of equal sizes in one step
+    heads     88 bytes of each record, side by side         numpy checks all lengths and physical offsets at once
+    sound     CRC of each body, one call of isal a record   and no sector of zeros in topic and properties
 
-A record with IPv6 hosts, or of magic V2, is checked on its own, by `check_record`; the rules are the same.
+Records with IPv6 hosts or magic V2 are checked one by one by `check_record`, by the same rules.
 
-A sector that a power cut lost reads as zeros (log files are zeros before they are written). In a body the CRC finds
-it, in a head the lengths do. In topic and properties, which are text and have no CRC, it is found as what it is.
+A sector that a power cut lost reads as zeros, since log files are zeros before they are written. The CRC finds it in a
+body, and the lengths find it in a head. Topic and properties have no CRC, but as text they contain no sector of zeros.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (checkMessageAndReturnSize, 5.3.3).
 """
@@ -58,16 +58,17 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Some records of one file, one behind the other.
+    """Consecutive records of one file. Positions are bytes from the start of the file.
 
     Attributes:
-        starts: position in the file of each; `ends[i]` is `starts[i + 1]`.
-        tails: where the topic's length stands, behind the body; of common records only.
-        heads: what lies at the beginning of each, as a common record (V1, IPv4 hosts) has it.
-        common: which of them are such.
-        sound: their bodies have their CRCs; all true when that was not asked for.
-        end: position behind the last one.
-        is_end: what follows is not a record; `is_blank`: it is a blank, and the log goes on in the next file.
+        starts: position of each record; `ends[i]` is `starts[i + 1]`.
+        tails: position of the topic's length, behind the body; valid for common records only.
+        heads: head of each record, with the layout of a common one (V1, IPv4 hosts).
+        common: whether each record is common.
+        sound: whether each record passes its checks; all true if they were not asked for.
+        end: position behind the last record.
+        is_end: no record follows.
+        is_blank: a blank follows, and the log continues in the next file.
     """
 
     starts: Ints
@@ -81,7 +82,7 @@ class RecordBatch:
     is_blank: bool
 
     def until(self, count: int) -> "RecordBatch":
-        """The first `count` of them, one at least."""
+        """Return a batch of the first `count` records, at least one."""
         return RecordBatch(
             self.starts[:count], self.ends[:count], self.tails[:count], self.heads[:count], self.common[:count],
             self.sound[:count], int(self.ends[count - 1]), self.is_end, self.is_blank,
@@ -89,9 +90,10 @@ class RecordBatch:
 
 
 def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn: bool = False) -> RecordBatch:
-    """The records from `position` on, some MiB of them, that have their frame below `limit` and name their place.
+    """Return the records from `position` on, some MiB, that end by `limit` and hold their own physical offset.
 
-    `check` compares the bodies with their CRCs. With `torn`, a sector of topic and properties must not be all zeros.
+    With `check` the bodies are compared with their CRCs. With `torn` a record is not sound if a sector of its topic
+    and properties is all zeros.
 
     Raises:
         DiskReadError: the disk cannot read a page.
@@ -121,9 +123,9 @@ def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn
 
 
 def batch_at(file: MappedFile, starts: Sequence[int], ends: Sequence[int]) -> RecordBatch:
-    """What is said to be records, by a log that has a frame of its own around each, and is readable there.
+    """Return a batch of the records at these positions, which a log with a frame around each record knows.
 
-    Common are those that fit their places; nothing is known of the others. All count as sound.
+    The pages must be readable. Records whose lengths and offset fit are common; others are not checked. All are sound.
     """
     data = np.frombuffer(file.view, np.uint8)
     at, until = np.array(starts, np.int64), np.array(ends, np.int64)
@@ -135,14 +137,14 @@ def batch_at(file: MappedFile, starts: Sequence[int], ends: Sequence[int]) -> Re
 
 
 def stored_at(file: MappedFile, batch: RecordBatch, index: int) -> int:
-    """Store time (ms) of a record of a batch."""
+    """Return the store time (ms) of a record of a batch."""
     shift = _V6_LONGER_BYTES if batch.heads["sys_flag"][index] & BORN_HOST_V6 else 0
     (stored,) = _STORED.unpack_from(file.buffer, int(batch.starts[index]) + _STORED_AT + shift)
     return int(stored)
 
 
 def _heads_at(data: npt.NDArray[np.uint8], at: Ints) -> npt.NDArray[np.void]:
-    """88 bytes from each of the positions, which are those of records."""
+    """Return the 88 bytes of the head at each of these positions."""
     if not len(at):
         return np.zeros(0, _HEAD)
     windows = np.lib.stride_tricks.as_strided(data, (len(data) - _HEAD_SIZE + 1, _HEAD_SIZE), (1, 1), writeable=False)
@@ -150,7 +152,7 @@ def _heads_at(data: npt.NDArray[np.uint8], at: Ints) -> npt.NDArray[np.void]:
 
 
 def _chain(file: MappedFile, position: int, limit: int) -> tuple[list[int], int, bool, bool]:
-    """Starts of what look like records, where they end, and whether the file has no more, or ends in a blank."""
+    """Follow the sizes of records; return their starts, their end, whether none follows, and whether a blank does."""
     window_end = min(position + _WINDOW_BYTES, limit)
     file.ensure_readable(position, min(window_end + BLANK_SIZE_MIN, file.size_bytes))
     buffer, unpack = file.buffer, _PREFIX.unpack_from
@@ -172,7 +174,7 @@ def _chain(file: MappedFile, position: int, limit: int) -> tuple[list[int], int,
 
 
 def like_that(file: MappedFile, position: int, end: int, size: int, words: tuple[int, int]) -> range:
-    """Places from `position` on of things of `size` bytes, one behind the other, that begin with these two i32.
+    """Return the positions of consecutive records of `size` bytes from `position` on that begin with these two i32.
 
     All of them end by `end`.
     """
@@ -186,7 +188,7 @@ def like_that(file: MappedFile, position: int, end: int, size: int, words: tuple
 def _frames(
     data: npt.NDArray[np.uint8], at: Ints, ends: Ints, heads: npt.NDArray[np.void], common: Bools, base: int
 ) -> tuple[Bools, Ints]:
-    """Of common records: which have lengths that add up and name their place; and where their tails begin."""
+    """Return which common records have consistent lengths and their own offset, and where their tails begin."""
     room = ends - at - RECORD_SIZE_MIN
     body = heads["body"].astype(np.int64)
     framed = common & (heads["physical"] == at + base) & (body >= 0) & (body <= room)
@@ -223,7 +225,7 @@ def _check_bodies(file: MappedFile, batch: RecordBatch) -> None:
 
 
 def _has_lost_sector(data: npt.NDArray[np.uint8], batch: RecordBatch) -> list[int]:
-    """Records in whose topic or properties a sector, as far as it is theirs, is all zeros."""
+    """Return the records that have a sector, or their part of it, of zeros in topic or properties."""
     lost = []
     at = np.where(batch.common, batch.tails, batch.starts) // SECTOR_BYTES * SECTOR_BYTES + SECTOR_BYTES
     inside = np.flatnonzero(at < batch.ends)
@@ -238,7 +240,7 @@ def _has_lost_sector(data: npt.NDArray[np.uint8], batch: RecordBatch) -> list[in
 
 
 def _is_text(data: npt.NDArray[np.uint8], batch: RecordBatch, index: int, start: int, end: int) -> bool:
-    """Whether `[start, end)` has more of a record's topic and properties than their lengths, which may be zeros."""
+    """Return whether `[start, end)` holds text of a record, and not only lengths, which may be zeros."""
     if batch.common[index]:
         topic_at = int(batch.tails[index]) + 1
     else:
