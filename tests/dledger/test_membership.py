@@ -11,6 +11,7 @@ from dledger.config import parse_peers
 from dledger.core.messages import HardState
 from dledger.log.hard_state import read_hard_state, write_hard_state
 from dledger.log.membership import note_members
+from store.errors import DiskFullError
 from store.replicated_log import AppendReceipt
 from tests.dledger.conftest import RaftCluster, until
 
@@ -64,3 +65,18 @@ def test_a_changed_membership_makes_the_node_recover_before_it_is_noted(tmp_path
     assert doubt is not None and "n0;n1;n2" in doubt
     assert read_hard_state(tmp_path) == HardState(4, "n1", recovering=True)
     assert note_members(tmp_path, ["n0", "n1"]) is None
+
+
+def test_without_room_to_note_a_changed_membership_the_node_recovers_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hard_state(tmp_path, HardState(4, "n1"))
+    note_members(tmp_path, ["n0", "n1", "n2"])
+
+    def refuse(path: Path, _: bytes) -> None:
+        raise DiskFullError(path, 100)
+
+    monkeypatch.setattr("dledger.log.membership.write_durably", refuse)
+    with pytest.raises(DiskFullError):
+        note_members(tmp_path, ["n0", "n1"])
+    assert read_hard_state(tmp_path) == HardState(4, "n1", recovering=True)

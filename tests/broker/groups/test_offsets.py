@@ -237,6 +237,27 @@ async def test_an_offset_that_comes_back_while_the_log_is_slow_is_the_one_that_s
     assert log.state.offsets == {"T@g": {0: 5}}
 
 
+async def test_who_waits_hears_that_this_node_stopped_leading(tmp_path: Path) -> None:
+    offsets, outcomes = slow_offsets(SlowLog(), tmp_path), list[Refusal | None]()
+    offsets.commit_and_tell("T", "g", 0, 5, outcomes.append)
+    offsets.forget_ahead()
+    assert [outcome and outcome.cause for outcome in outcomes] == [Cause.LEADER_CHANGED]
+
+
+async def test_a_reset_is_told_once_and_nothing_reported_before_it_counts(tmp_path: Path) -> None:
+    log = SlowLog()
+    offsets, outcomes = slow_offsets(log, tmp_path), list[Refusal | None]()
+    offsets.reset("T", "g", 0, 1, outcomes.append)
+    offsets.commit("T", "g", 0, 5)  # of before the reset
+    offsets.send()
+    log.settle()
+    offsets.commit("T", "g", 0, 6)
+    assert (outcomes, offsets.get("T", "g", 0), log.state.resets) == ([None], 1, {"T@g": {0: 1}})
+    assert [offsets.take_reset("T", "g", 0) for _ in range(2)] == [1, None]
+    log.settle()
+    assert (log.state.resets, log.state.offsets, offsets.has_resets) == ({}, {"T@g": {0: 1}}, False)
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_what_was_reported_last_is_in_the_log_in_the_end(tmp_path: Path, seed: int) -> None:
     dice, log = random.Random(seed), SlowLog()

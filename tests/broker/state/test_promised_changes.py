@@ -1,11 +1,14 @@
 """Changes that were answered hold: recalls, prohibitions, removed groups, moves of a group's offsets."""
 
 import asyncio
+from unittest.mock import Mock
 
 import pytest
 
-from broker.state.tables import ReplicatedState
+from broker.admin.offset_moves import _when_all
+from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.refusal import Cause, Refusal
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, pull_fields, send
 from tests.broker.delay.test_timer_messages import delivered, now_ms, send_timer
 from tests.broker.groups.test_offsets import key, make_group
@@ -104,6 +107,38 @@ def test_resets_are_part_of_a_snapshot() -> None:
     state.resets = {"T@g": {0: 1}}
     other.restore(state.snapshot())
     assert (other.resets, state.copy().resets) == (state.resets, state.resets)
+
+
+def test_resets_go_with_their_topic() -> None:
+    state = ReplicatedState()
+    state.resets = {"T@g": {0: 1}, "TT@g": {0: 1}}
+    state.apply(StateChange(topics={"T": None}), 1, 5)
+    assert state.resets == {"TT@g": {0: 1}}
+
+
+async def test_a_timer_that_is_recalled_twice_waits_for_both(desk: Desk) -> None:
+    timer = desk.parts.delay.timer
+    for _ in range(2):
+        timer.hold_back("K")
+    timer.release("K")
+    assert "K" in timer._recalled
+    timer.release("K")
+    assert not timer._recalled
+
+
+def test_a_change_of_several_queues_is_answered_once_when_the_last_is_good_or_one_is_not() -> None:
+    told: list[str] = []
+    connection, command = Mock(), Mock()
+    connection.refuse = lambda *_: told.append("refused")
+    done = _when_all(2, connection, command, lambda: told.append("good"))
+    done(None)
+    assert told == []
+    done(None)
+    assert told == ["good"]
+    done = _when_all(3, connection, command, lambda: told.append("good"))
+    for refusal in (None, Refusal(Cause.DISK_FULL, "no"), None):
+        done(refusal)
+    assert told == ["good", "refused"]
 
 
 async def test_cloned_offsets_are_answered_when_the_log_has_them(desk: Desk, client: MemoryClient) -> None:

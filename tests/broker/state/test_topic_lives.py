@@ -9,8 +9,10 @@ import orjson
 import pytest
 
 from broker.log_follower import drop_stale_units
+from broker.state.tables import StateChange
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.refusal import Cause, Refusal
 from store.log.commit_log import CommitLog
 from store.queues.queue_file import QueueFile
 from store.queues.queue_table import QueueTable
@@ -94,6 +96,19 @@ async def test_a_retry_topic_is_not_made_while_its_removal_is_undecided(desk: De
     assert (await client.answer_to(removal)).code == 0
     assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
     assert [(queue.min_offset, queue.max_offset) for queue in desk.store.queues.of_topic("%DLQ%g")] == [(0, 1)]
+
+
+@pytest.mark.parametrize(("cause", "is_undecided"), [(Cause.REPLICA_TIMEOUT, True), (Cause.DISK_FULL, False)])
+async def test_a_removal_that_may_be_in_the_log_stays_undecided(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, cause: Cause, is_undecided: bool
+) -> None:
+    await make_topic(client)
+    metadata = desk.parts.context.metadata
+    monkeypatch.setattr(metadata, "_propose", lambda _, done: done(Refusal(cause, "slow")))
+    metadata.remove_topics(["T"])
+    assert (metadata.is_undecided("T"), metadata.topic("T") is None) == (is_undecided, is_undecided)
+    metadata.applied(StateChange(topics={"T": None}))
+    assert not metadata.is_undecided("T")
 
 
 async def test_offsets_and_checkpoints_do_not_outlive_the_removal(desk: Desk, client: MemoryClient) -> None:

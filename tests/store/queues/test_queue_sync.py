@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from store.directory.checkpoint import StoreCheckpointFile
 from store.errors import DiskFailedError, DiskFullError
 from store.files import disk
 from store.log.commit_log import CommitLogConfig
+from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
 from store.queues import queue_sync
 from store.queues.queue_file import QueueFile
@@ -132,8 +134,9 @@ async def test_after_an_error_of_the_file_system_each_file_is_asked(
 
 
 async def test_many_changed_queues_are_counted_in_several_turns_of_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queue_sync, "SINGLY_MAX", 100)
     monkeypatch.setattr(checkpointer, "_COUNTED_AT_ONCE", 10)
     monkeypatch.setattr(checkpointer, "_LOOK_S", 0.001)
     monkeypatch.setattr(checkpointer, "BYTES_BEHIND_MAX", 1)
@@ -154,6 +157,40 @@ async def test_many_changed_queues_are_counted_in_several_turns_of_the_loop(
 
     await eventually(lambda: count() == 35)
     assert counted[:4] == [35, 25, 15, 5]
+    assert sorted(synced) == sorted(f"T{number}" for number in range(35)), "those of every turn"
+    await opened.close()
+
+
+async def test_each_file_system_that_holds_queues_is_synced(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [tmp_path / name for name in ("one", "two", "also two")]
+    for root in roots:
+        root.mkdir()
+    devices = dict(zip(roots, (1, 2, 2), strict=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", lambda path: SimpleNamespace(st_dev=devices[path]))
+        queues = queue_sync.QueueSync(roots)
+    assert queues._sync_file_systems()
+    assert synced == ["*", "*"]
+    queues.close()
+
+
+async def test_the_log_time_of_a_checkpoint_is_that_of_flushed_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_quiet(tmp_path)
+    await put_one_each(opened, ["A"])
+    await checkpoint(opened)
+    first = opened.store.last_timestamp
+    flushed = opened.store.dispatched_offset
+    monkeypatch.setattr(MessageStore, "durable_offset", flushed)
+    opened.store.log.local.last_timestamp += 1000  # type: ignore[attr-defined]  # the next record comes later
+    await put_one_each(opened, ["A"])
+    await checkpoint(opened)
+    found = StoreCheckpointFile(tmp_path).found
+    assert (found.log_timestamp, found.queues_timestamp) == (first, first + 1000)
+    monkeypatch.undo()
     await opened.close()
 
 
