@@ -56,7 +56,8 @@ class StoreCheckpointer:
         self._sync_index = sync_index
         self._dispatched = (store.dispatched_offset, last_timestamp)  # at the last capture
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledgermq-checkpoint")
-        self._queue_sync = QueueSync(store.queues.roots)
+        queues = store.queues
+        self._queue_sync = QueueSync([*queues.roots, queues.directory.parent])  # other roots may be made there later
         self._unsynced: list[QueueFile] = []  # of queues that were counted since the last capture
         self._timer: asyncio.Handle | None = None
         self._has_failed = False

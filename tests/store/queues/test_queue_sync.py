@@ -18,7 +18,7 @@ from store.queues import queue_sync
 from store.queues.queue_file import QueueFile
 from store.recovery import checkpointer
 from store.store_config import StoreConfig
-from tests.store.support import HOST, eventually, put_all, queued
+from tests.store.support import HOST, eventually, fast_directory, put_all, queued
 
 
 async def open_quiet(root: Path) -> OpenStore:
@@ -224,6 +224,17 @@ async def test_a_checkpoint_without_room_is_written_when_there_is_some(
     opened.checkpointer.save_cut()
     await opened.close()
     assert not (tmp_path / "abort").exists()
+
+
+async def test_a_root_of_queues_that_is_made_later_is_on_a_file_system_that_is_synced(tmp_path: Path) -> None:
+    with fast_directory() as other:
+        if other.stat().st_dev == tmp_path.stat().st_dev:
+            pytest.skip("there is one file system only")
+        (tmp_path / "consumequeue").symlink_to(other)
+        opened = await open_quiet(tmp_path)
+        synced = {os.fstat(descriptor).st_dev for descriptor in opened.checkpointer._queue_sync._file_systems}
+        assert synced == {other.stat().st_dev, tmp_path.stat().st_dev}
+        await opened.close()
 
 
 def _no_room(*_: object) -> None:
