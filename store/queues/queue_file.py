@@ -1,10 +1,10 @@
-"""Queue file: one file of a consume queue. There are many, most are small, so each costs as little as it can.
+"""Queue file: one file of a consume queue. A store has many, most of them small, so each uses few resources.
 
     0            what units need, in chunks         size_bytes
     |== units ==|.... allocated ....|     hole      |
 
-It is mapped when first touched and keeps no descriptor of its own; blocks are allocated chunk by chunk, always before
-a store into the mapping, so that a full disk is an exception and ten thousand queues do not take 60 GB.
+A file is mapped at its first use and keeps no descriptor. Blocks are allocated chunk by chunk, always before a store
+into the mapping, so that a full disk raises an error and ten thousand queues do not take 60 GB.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class QueueFile:
     __slots__ = ("_buffer", "_folder", "_view", "allocated_bytes", "data_end", "is_new", "size_bytes", "start_bytes")
 
     def __init__(self, folder: str, start_bytes: int, size_bytes: int) -> None:
-        self._folder = folder  # one object for all files of a queue: of ten thousand queues, a path each would be felt
+        self._folder = folder  # shared by all files of a queue, since ten thousand queues have many
         self.start_bytes = start_bytes
         self.size_bytes = size_bytes
         self.allocated_bytes = 0
@@ -61,7 +61,7 @@ class QueueFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """Return the path of the file."""
         return Path(self._name)
 
     @property
@@ -70,7 +70,7 @@ class QueueFile:
 
     @property
     def buffer(self) -> mmap.mmap:
-        """The mapping; stores only below `allocated_bytes`.
+        """Return the mapping; callers store only below `allocated_bytes`.
 
         Raises:
             DiskFailedError: as `map`.
@@ -78,11 +78,11 @@ class QueueFile:
         return self._buffer if self._buffer is not None else self.map()
 
     def map(self) -> mmap.mmap:
-        """Map the file, if it is not mapped yet, and have its units in memory: a touch of a bad page would be a SIGBUS.
+        """Map the file if needed and read its data into memory, since touching an unreadable page is a SIGBUS.
 
         Raises:
-            DiskFailedError: no; the process may have too many files open.
-            DiskReadError: the disk cannot read them.
+            DiskFailedError: the file cannot be mapped; the process may have too many files open.
+            DiskReadError: the disk cannot read the data.
         """
         if self._buffer is None:
             with self._opened() as descriptor:
@@ -94,13 +94,13 @@ class QueueFile:
 
     @property
     def view(self) -> memoryview:
-        """The same bytes, for slices without a copy."""
+        """Return the mapping as a memoryview."""
         if self._view is None:
             self._view = memoryview(self.buffer)
         return self._view
 
     def reserve(self, end: int) -> None:
-        """Allocate blocks for `[0, end)` at least, in whole chunks.
+        """Allocate blocks for at least `[0, end)`, in whole chunks.
 
         Raises:
             DiskFullError, DiskFailedError: `allocated_bytes` is unchanged.
@@ -118,7 +118,7 @@ class QueueFile:
         """Zero everything from `position` on.
 
         Raises:
-            DiskFailedError: the disk refused; a part may be zeroed.
+            DiskFailedError: the disk refused; only a part may be zeroed.
         """
         if position >= self.size_bytes:
             return
@@ -127,7 +127,7 @@ class QueueFile:
                 data_bytes = sum(
                     end - start for start, end in pages.data_extents(descriptor, position, self.size_bytes)
                 )
-                # giving blocks back costs the file system a hundred times what a few pages of zeros do
+                # freeing blocks costs the file system a hundred times as much as writing a few pages of zeros
                 if data_bytes <= CHUNK_BYTES or not punch(descriptor, position, self.size_bytes):
                     self._zero(descriptor, position)
         else:
@@ -135,7 +135,7 @@ class QueueFile:
         self.allocated_bytes = min(self.allocated_bytes, position // CHUNK_BYTES * CHUNK_BYTES)
 
     def sync(self) -> None:
-        """Make all stores so far durable; for a thread. A file deleted meanwhile needs none.
+        """Make all stores so far durable; may run in a thread. A deleted file is ignored.
 
         The name of a new file (`is_new`) needs a sync of its folder, of the topic's and of the root of all queues.
 
@@ -149,7 +149,7 @@ class QueueFile:
                 raise DiskFailedError(self.path, f"sync failed: {error}") from error
 
     def close(self) -> None:
-        """Unmap, as soon as the last reader's slice is gone."""
+        """Unmap the file, as soon as readers have released their slices."""
         if self._view is not None:
             self._view.release()
         if self._buffer is not None:
@@ -158,7 +158,7 @@ class QueueFile:
         self._view = self._buffer = None
 
     def delete(self) -> None:
-        """Close and remove."""
+        """Close and delete the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 

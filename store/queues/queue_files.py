@@ -1,4 +1,4 @@
-"""Queue files: the files of one consume queue, in order and without gaps, by the number of a unit.
+"""Queue files: the files of one consume queue, consecutive and without gaps, found by unit number.
 
     unit   0         file_units     2 * file_units
            |= file 0 =|=== file 1 ===|== file 2 ..|      the last one is mapped, and one older one at most
@@ -35,7 +35,7 @@ class QueueFiles:
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Return the directory of the files."""
         return Path(self._folder)
 
     @property
@@ -48,17 +48,17 @@ class QueueFiles:
         return loaded
 
     def load_later(self) -> None:
-        """Look at the directory when a file is first asked for; it is known to hold what it should."""
+        """Load the directory when a file is first needed; for a queue whose files are known to be sound."""
         self._loaded = None
 
     def __bool__(self) -> bool:
         return bool(self._files)
 
     def load(self) -> bool:
-        """Open what the directory holds, up to the first gap; answer whether there was one. What is behind it goes.
+        """Open the files up to the first gap and delete those behind it; return whether there was a gap.
 
         Raises:
-            StoreFormatError: a file with another name or length; nothing was changed.
+            StoreFormatError: a file has a wrong name or length; nothing was changed.
         """
         try:
             with os.scandir(self._folder) as entries:
@@ -83,20 +83,20 @@ class QueueFiles:
 
     @property
     def start(self) -> int:
-        """First unit of the first file."""
+        """Return the first unit number of the first file; 0 without files."""
         return self._files[0].start_bytes // self.unit_size if self._files else 0
 
     @property
     def end(self) -> int:
-        """First unit behind the last file."""
+        """Return the first unit number behind the last file; 0 without files."""
         return self._files[-1].start_bytes // self.unit_size + self.file_units if self._files else 0
 
     @property
     def data_end(self) -> int:
-        """A unit behind which the files hold nothing but zeros; the last file is mapped for that.
+        """Return a unit number from which on the files hold only zeros. Maps the last file.
 
         Raises:
-            DiskFailedError, DiskReadError: it cannot be.
+            DiskFailedError, DiskReadError: the last file cannot be mapped or read.
         """
         if not self._files:
             return 0
@@ -105,7 +105,7 @@ class QueueFiles:
         return (last.start_bytes + last.data_end) // self.unit_size + 1
 
     def find(self, unit: int) -> QueueFile | None:
-        """The file that holds a unit."""
+        """Return the file that holds a unit, or None."""
         files = self._files
         if not files:
             return None
@@ -113,10 +113,10 @@ class QueueFiles:
         return files[index] if 0 <= index < len(files) else None
 
     def find_or_add(self, unit: int) -> QueueFile:
-        """The file that holds a unit; made when it is the next one, or the first.
+        """Return the file that holds a unit; the next or first file is made if it is missing.
 
         Raises:
-            DiskFailedError: it cannot be made.
+            DiskFailedError: the file cannot be made.
         """
         file = self.find(unit)
         if file is None:
@@ -130,11 +130,11 @@ class QueueFiles:
         return file
 
     def is_last(self, file: QueueFile) -> bool:
-        """Whether it is the last one, which stays mapped."""
+        """Return whether this is the last file, which stays mapped."""
         return file is self._files[-1]
 
     def keep_mapped(self, file: QueueFile) -> bool:
-        """Let this older file stay mapped, and not the one before it; answer whether that one was unmapped."""
+        """Keep this older file mapped instead of the one kept before; return whether that one was unmapped."""
         old, self._old_file = self._old_file, file
         if old is None or old is file or old is self._files[-1]:
             return False
@@ -142,7 +142,7 @@ class QueueFiles:
         return True
 
     def overlapping(self, start: int, end: int) -> list[QueueFile]:
-        """Files that hold units of `[start, end)`."""
+        """Return the files that hold units of `[start, end)`."""
         if start >= end:
             return []
         first = max((start - self.start) // self.file_units, 0)
@@ -150,9 +150,9 @@ class QueueFiles:
         return self._files[first : last + 1]
 
     def cut(self, end: int) -> None:
-        """Drop files from unit `end` on, and clear the rest of the file it lies in.
+        """Delete the files that begin at or behind unit `end`, and clear the rest of the file that holds it.
 
-        A first file that begins there stays: past 0, its name alone says where the queue goes on.
+        The only file stays if it begins at `end` past 0, since its name says where the queue continues.
         """
         while self._files and self._files[-1].start_bytes >= end * self.unit_size:
             if len(self._files) == 1 and self._files[0].start_bytes == end * self.unit_size > 0:
@@ -162,10 +162,10 @@ class QueueFiles:
             self._files[-1].clear_from(end * self.unit_size - self._files[-1].start_bytes)
 
     def sync_end(self) -> None:
-        """Make a cut durable: the last file, and which files there are.
+        """Make a cut durable: sync the last file and the directory.
 
         Raises:
-            DiskFailedError: the disk refused.
+            DiskFailedError: a sync failed.
         """
         if self._files:
             self._files[-1].sync()
@@ -173,7 +173,7 @@ class QueueFiles:
             sync_directory(self.directory)
 
     def take_before(self, unit: int) -> list[QueueFile]:
-        """Let go of the files that hold only units before `unit`, but the last one, for the caller to delete."""
+        """Remove and return the files that hold only units before `unit`, except the last; the caller deletes them."""
         size = self.file_units * self.unit_size
         taken = [file for file in self._files[:-1] if file.start_bytes + size <= unit * self.unit_size]
         del self._files[: len(taken)]
@@ -182,7 +182,7 @@ class QueueFiles:
         return taken
 
     def clear(self) -> None:
-        """Remove all files."""
+        """Delete all files."""
         for file in self._files:
             file.delete()
         self._files.clear()

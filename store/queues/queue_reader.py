@@ -21,13 +21,13 @@ TagsFilter = Callable[[int], bool]
 RecordFilter = Callable[[memoryview], bool]
 
 FILTER_SLICE_S = 0.002
-"""CPU seconds for which one `get` asks a record filter; what it has by then is its answer, the next one goes on."""
+"""CPU seconds for which one `get` runs a record filter; then it returns what it has found."""
 
 _CLOCK_RECORDS = 4
 
 
 class GetStatus(enum.Enum):
-    """What became of a `get`."""
+    """Outcome of a `get`."""
 
     FOUND = enum.auto()
     NO_MATCHED_MESSAGE = enum.auto()
@@ -35,7 +35,7 @@ class GetStatus(enum.Enum):
     OFFSET_FOUND_NULL = enum.auto()
     OFFSET_OVERFLOW_BADLY = enum.auto()
     OFFSET_RESET = enum.auto()
-    """Not the store's: the group was moved (the broker's answer to a pull)."""
+    """Never returned by the store; the broker answers a pull with it after a reset of the group."""
     OFFSET_OVERFLOW_ONE = enum.auto()
     OFFSET_TOO_SMALL = enum.auto()
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
@@ -44,7 +44,7 @@ class GetStatus(enum.Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Records of one queue, as they lie in the log.
+    """Records of one queue, encoded as in the log.
 
     Attributes:
         next_offset: queue offset to ask for next.
@@ -62,11 +62,11 @@ class GetResult:
 
     @property
     def count(self) -> int:
-        """Records found."""
+        """Return the number of records."""
         return len(self.records)
 
     def only(self, matches: RecordFilter) -> "GetResult":
-        """The same, of wanted records only."""
+        """Return the result with only those records that match."""
         if self.status is not GetStatus.FOUND:
             return self
         kept = [record for record in self.records if matches(record)]
@@ -84,14 +84,13 @@ def read_queue(
     cold: ColdLimits,
     matches: RecordFilter | None = None,
 ) -> GetResult:
-    """Records of `queue` from unit `offset` on, at most `max_count` and `max_bytes`, but the first in any case.
+    """Return records of `queue` from `offset` on: at most `max_count` and `max_bytes`, but always one if there is one.
 
-    With `matches` for about `FILTER_SLICE_S`, but some records in any case.
-
-    `accepts` is asked with a unit's tags code, `matches` with the record itself.
+    `accepts` filters by a unit's tags code, `matches` by the record; with `matches` the read ends after about
+    `FILTER_SLICE_S`, but looks at some records in any case.
 
     Raises:
-        DiskReadError: the disk cannot read the first of them.
+        DiskReadError: the disk cannot read the first record.
     """
     if queue is None:
         return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [])
@@ -118,7 +117,7 @@ def read_queue(
 
 
 def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
-    """FOUND when there are units to look at, else why not; and the next offset."""
+    """Return FOUND if the queue has units at `offset`, else why not; and the next offset to ask for."""
     max_offset = queue.max_offset
     if queue.min_offset <= offset < max_offset:
         return GetStatus.FOUND, offset
@@ -132,7 +131,7 @@ def _status_of(queue: ConsumeQueue, offset: int) -> tuple[GetStatus, int]:
 
 
 def _collect(log: ReplicatedLog, units: memoryview, max_count: int, max_bytes: int, result: GetResult) -> None:
-    """Whatever comes."""
+    """Collect records without a filter."""
     read = log.reader()
     records = result.records
     status = GetStatus.NO_MATCHED_MESSAGE
@@ -167,7 +166,7 @@ def _collect_wanted(
     matches: RecordFilter | None,
     result: GetResult,
 ) -> None:
-    """As `_collect`, what the filters let through."""
+    """Collect the records that pass the filters."""
     read, unpack = log.reader(), UNIT.unpack_from
     records = result.records
     start, total, status = result.next_offset, 0, GetStatus.NO_MATCHED_MESSAGE
@@ -221,7 +220,7 @@ def _collect_of_kind(
     cold: ColdLimits,
     result: GetResult,
 ) -> None:
-    """As `_collect`, for queues whose units are not to be taken as they are."""
+    """Collect records of a batch queue or a queue with an extension."""
     max_count, max_bytes = limits
     status, messages = GetStatus.NO_MATCHED_MESSAGE, 0
     for start, end, unit in queue.records_from(offset, scan_count):

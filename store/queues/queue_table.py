@@ -24,7 +24,7 @@ from store.queues.queue_file import QueueFile
 from store.queues.queue_kinds import LIGHT_PREFIX, PLAIN_ONLY, QueueKinds
 
 QueueStarts = dict[str, dict[int, int]]
-"""By topic and queue id, a queue offset."""
+"""Queue offsets by topic and queue id."""
 
 QUEUE_FILE_SIZE_BYTES = 6_000_000
 TOPIC_LENGTH_MAX = 255
@@ -36,17 +36,17 @@ class QueueTable:
     Args:
         directory: `consumequeue`; made when missing.
         file_size_bytes: of each queue file; rounded up to whole units, as RocketMQ does.
-        kinds: which kinds of queues there are; those of others lie beside `directory`.
+        kinds: kinds of queues to keep; batch queues and extensions have their own directories beside `directory`.
 
     Attributes:
-        by_key: each queue twice, by its topic as text and as bytes; to be read only.
-        has_kinds: not all queues are plain ones: whoever puts units goes by `store.queues.queue_entries`.
-        light_count: queues whose names begin with %LMQ%.
-        on_deleted: told of each topic whose queues are dropped.
-        removals: queues dropped so far; a checkpoint from before counts their units.
-        changed: queues with units that `take_changed` has not counted yet, or with fewer; whoever changes `max_offset`
-            of a queue adds it.
-        unit_count: sum of `max_offset` of all queues, each as it was when it was last counted.
+        by_key: each queue twice, by its topic as text and as bytes; for reading only.
+        has_kinds: some queues may not be plain, so that units are put by `store.queues.queue_entries`.
+        light_count: number of queues whose names begin with %LMQ%.
+        on_deleted: called with each topic whose queues are dropped.
+        removals: number of queues dropped so far; an earlier checkpoint still counts their units.
+        changed: queues whose `max_offset` has changed since `take_changed` counted them; the caller that changes it
+            adds the queue.
+        unit_count: sum of `max_offset` of all queues, each as it was last counted.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class QueueTable:
         self._trash.empty()
 
     def load(self) -> None:
-        """Open every queue on disk; `ConsumeQueue.recover` follows.
+        """Open every queue on disk; the caller then calls `ConsumeQueue.recover` of each.
 
         Raises:
-            StoreFormatError: a folder or file that is none of a queue's.
+            StoreFormatError: a folder or file does not belong to a queue.
         """
         for topic, queue_id in _folders(self.directory):
             self._add(topic, queue_id, is_batch=False).load()
@@ -84,12 +84,12 @@ class QueueTable:
                 self._add(topic, queue_id, is_batch=True).load()
 
     def load_known(self, ends: QueueEnds) -> None:
-        """As `load`, and the queues' own recovery, for queues whose bounds are known."""
+        """Open queues whose bounds are known; they need no recovery of their own."""
         for topic, queue_id, min_offset, max_offset, _ in ends.queues:
             self._add(topic, queue_id, is_batch=False).load_known(min_offset, max_offset)
 
     def is_as_left(self, ends: QueueEnds) -> bool:
-        """Whether no queue's folder was added, removed or changed since."""
+        """Return whether no queue's folder was added, removed or changed since `ends` was made."""
         root = str(self.directory)
         found = {path.name for path in self.directory.iterdir()}
         needed = {queue[0] for queue in ends.queues if queue[4]}
@@ -100,7 +100,7 @@ class QueueTable:
         )
 
     def ends(self, log_min_offset: int, dispatched_offset: int) -> QueueEnds | None:
-        """The bounds of all queues, for `load_known`; None where not all of them are plain."""
+        """Return the bounds of all queues for `load_known`; None if some queues may not be plain."""
         if self.has_kinds:
             return None
         root = str(self.directory)
@@ -111,7 +111,7 @@ class QueueTable:
         return QueueEnds(log_min_offset, dispatched_offset, self._file_units, tuple(bounds))
 
     def get(self, topic: bytes | str, queue_id: int) -> ConsumeQueue:
-        """The queue, made when missing (on disk only with its first unit).
+        """Return the queue, which is made if it is missing; on disk it is made with its first unit.
 
         Raises:
             InvalidTopicError: the topic cannot name a folder, or the queue id is negative.
@@ -120,24 +120,24 @@ class QueueTable:
         return queue if queue is not None else self._add(topic, queue_id, is_batch=None)
 
     def find(self, topic: bytes | str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it is there."""
+        """Return the queue, or None."""
         return self.by_key.get((topic, queue_id))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return (queue for (topic, _), queue in self.by_key.items() if isinstance(topic, str))
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
-        """The queues of one topic, by id."""
+        """Return the queues of a topic, in order of their ids."""
         return sorted((queue for queue in self if queue.topic == topic), key=lambda queue: queue.queue_id)
 
     def watch(self, topic: str) -> None:
-        """Set `is_watched` on this topic's queues, those to come included."""
+        """Set `is_watched` on all present and future queues of a topic."""
         self._watched.add(topic)
         for queue in self.of_topic(topic):
             queue.is_watched = True
 
     def starts(self, physical_offset: int) -> QueueStarts:
-        """For each queue its first unit at or past `physical_offset`: where it begins in a log that begins there."""
+        """Return for each queue the offset of its first record at or past `physical_offset`."""
         starts: QueueStarts = {}
         for queue in self:
             queue_ids = starts.setdefault(queue.topic, {})
@@ -145,10 +145,10 @@ class QueueTable:
         return starts
 
     def restart(self, starts: QueueStarts) -> None:
-        """Empty all queues; each goes on with the number in `starts`, those that it does not name with 0.
+        """Empty all queues; each continues with its queue offset in `starts`, or with 0 if it is not named there.
 
         Raises:
-            InvalidTopicError, DiskFullError, DiskFailedError: some queues are restarted, some are not.
+            InvalidTopicError, DiskFullError, DiskFailedError: only some of the queues are restarted.
         """
         for topic, queue_ids in starts.items():
             for queue_id in queue_ids:
@@ -158,14 +158,14 @@ class QueueTable:
             queue.restart(starts.get(queue.topic, {}).get(queue.queue_id, 0))
 
     def next_starts(self) -> QueueStarts:
-        """For each queue its own next number."""
+        """Return for each queue its max offset, for `restart`."""
         starts: QueueStarts = {}
         for queue in self:
             starts.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
         return starts
 
     def take_changed(self, limit: int | None = None) -> list[QueueFile]:
-        """Count the units of changed queues, of `limit` at most; returns the files that are to be synced for them."""
+        """Count the units of at most `limit` changed queues; return their files that are to be synced."""
         files: list[QueueFile] = []
         changed = self.changed
         for _ in range(len(changed) if limit is None else min(limit, len(changed))):
@@ -176,34 +176,34 @@ class QueueTable:
         return files
 
     def cut_at(self, physical_offset: int) -> None:
-        """See `ConsumeQueue.cut_at`, of every queue; one whose messages are all gone stays, empty.
+        """Cut every queue, see `ConsumeQueue.cut_at`; a queue that loses all its messages stays, empty.
 
         Raises:
-            DiskFailedError: some queues are cut, some are not.
+            DiskFailedError: only some of the queues are cut.
         """
         for queue in self:
             self.changed[queue] = None
             queue.cut_at(physical_offset)
 
     def delete(self, queue: ConsumeQueue) -> None:
-        """Drop one queue, its files and its folder.
+        """Drop one queue with its files and its folder.
 
         Raises:
-            DiskFailedError: the folder stays, and so does the queue.
+            DiskFailedError: the folder cannot be removed; the queue stays.
         """
         for root in self._roots:
             folder = root / queue.topic / str(queue.queue_id)
             self._trash.take(folder)
-            with contextlib.suppress(OSError):  # other queues of the topic are there
+            with contextlib.suppress(OSError):  # the topic has other queues
                 folder.parent.rmdir()
         self._remove(queue)
         self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
 
     def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic and their files; its records stay in the log.
+        """Drop the queues of a topic with their files; the topic's records stay in the log.
 
         Raises:
-            DiskFailedError: the folder stays, and so do the queues.
+            DiskFailedError: the folder cannot be removed; the queues stay.
         """
         for root in self._roots if _topic_fault(topic) is None else ():
             self._trash.take(root / topic)
@@ -221,7 +221,7 @@ class QueueTable:
 
     @property
     def roots(self) -> list[Path]:
-        """The directories that hold queues, of those that exist."""
+        """Return the existing directories of queues."""
         return [root for root in self._roots if root.is_dir()]
 
     def _remove(self, queue: ConsumeQueue) -> None:
@@ -266,10 +266,10 @@ class QueueTable:
 
 
 def _folders(root: Path) -> Iterator[tuple[str, int]]:
-    """Topic and queue id of each queue's folder.
+    """Yield topic and queue id of each queue's folder.
 
     Raises:
-        StoreFormatError: a folder or file that is none of a queue's.
+        StoreFormatError: a folder or file does not belong to a queue.
     """
     for topic, is_folder in _entries(str(root)):
         fault = _topic_fault(topic) if is_folder else "is not a folder"
@@ -282,13 +282,13 @@ def _folders(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _entries(folder: str) -> list[tuple[str, bool]]:
-    """Name, and whether it is a folder, of each entry; in order."""
+    """Return each entry's name and whether it is a folder, sorted."""
     with os.scandir(folder) as entries:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
 def _topic_fault(topic: str) -> str | None:
-    """Why a topic cannot name a folder, or None."""
+    """Return why a topic is not valid as the name of a folder, or None."""
     try:
         length = len(topic.encode())
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
-"""The tags a reader wants, to be found among many units of a queue.
+"""Tag codes: the set of tags codes that a reader wants, with a fast search among many units.
 
     units  | offset size code | offset size code | ...
                            '-- the last byte of each -->  . x . . . x .   looked up by translate(): candidates
 
-The bytes are laid side by side and looked up in C; only candidates are looked at in Python, some of them by chance.
+The last bytes are looked up in C. Python checks only the candidates, some of which match by chance.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _BYTE = 256
 
 
 class TagCodes:
-    """A set of tags codes; called with a code, it says whether that is wanted."""
+    """A set of tags codes; calling it with a code returns whether the code is wanted."""
 
     __slots__ = ("_codes", "_last_bytes")
 
@@ -28,6 +28,6 @@ class TagCodes:
         return code in self._codes
 
     def candidates(self, units: memoryview) -> Iterator[int]:
-        """Numbers of the units that may have one of the codes, rising; all that have are among them."""
+        """Yield in ascending order the indexes of all units that have one of the codes, and of some others."""
         flags = units[UNIT_SIZE - 1 :: UNIT_SIZE].tobytes().translate(self._last_bytes)
         return compress(range(len(flags)), flags)
