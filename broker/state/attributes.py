@@ -1,9 +1,9 @@
-"""Attributes of topics and groups: what may be set, to what, and how a change is written.
+"""Attributes of topics and groups: their names, allowed values, and the format of changes.
 
-    +cleanup.policy=COMPACTION,-message.type        a change of those that a topic has
+    +cleanup.policy=COMPACTION,-message.type        a change of a topic's attributes
 
-A topic that is made takes additions only. One that is there keeps the attributes it was made with, but for those that
-may change. Every refusal says what RocketMQ says.
+A new topic takes additions only. An existing topic keeps its attributes, except for those that may be changed. The
+remarks of refusals are RocketMQ's.
 
 Source: apache/rocketmq `common/.../TopicAttributes.java`, `common/.../SubscriptionGroupAttributes.java`,
 `common/.../attribute/AttributeParser.java`, `AttributeUtil.java` (5.3.3).
@@ -23,7 +23,7 @@ _SHOWN_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute. `check` answers what is wrong with a value, or None."""
+    """One attribute. `check` returns what is wrong with a value, or None."""
 
     is_changeable: bool
     check: Callable[[str], str | None]
@@ -56,10 +56,10 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MESSAGE_TYPE: Attribute(True, _one_of("UNSPECIFIED", "NORMAL", "DELAY", "TRANSACTION", "FIFO", "MIXED")),
     RESERVE_TIME: Attribute(True, _long_between(-1, I64_MAX)),
 }
-"""The order of values is that of Java's sets, for the remark of a refusal."""
+"""Values are in the order of Java's sets, since the remark of a refusal lists them."""
 
 GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {}
-"""None as yet: each is refused."""
+"""Empty: every attribute of a group is refused."""
 
 
 def parse_change(text: str) -> dict[str, str]:

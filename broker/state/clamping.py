@@ -1,8 +1,8 @@
-"""Brings tables that are ahead of the log back to its end.
+"""Clamps tables that are ahead of the log to its end.
 
-A power cut may take the end of the log and leave tables that were saved later: by a release that did not wait for the
-log, or copied back by hand. The log will give the positions that such tables name to other records, so whatever lies at
-or past its end counts as not there.
+A power cut may take the end of the log and leave tables that were saved later, for example by a release that did not
+wait for the log, or restored by hand. New records will get the positions that such tables name, so positions at or
+behind the log's end are taken out.
 """
 
 from broker.state.pop_core import Checkpoint
@@ -11,7 +11,7 @@ from store.message_store import MessageStore
 
 
 def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
-    """Let `state` name no position behind what `store` has dispatched; the records behind that are applied again."""
+    """Limit all positions in `state` to what `store` has dispatched; state records behind that are applied again."""
     end = store.dispatched_offset
 
     def queue_end(topic: str, queue_id: int) -> int:
@@ -21,7 +21,7 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
     def clamped(key: str, number: int, value: int) -> int:
         if key == MARKS_KEY:
             return min(value, end)
-        if key == TIMER_PROGRESS_KEY and number != 0:  # a time
+        if key == TIMER_PROGRESS_KEY and number != 0:  # a time, not a position
             return value
         return min(value, queue_end(key.partition(OFFSET_KEY_SEPARATOR)[0], number))
 
@@ -46,6 +46,6 @@ def clamp_to_log(state: ReplicatedState, store: MessageStore) -> None:
 
 
 def _before(taken: Checkpoint, end: int) -> Checkpoint:
-    """What a checkpoint says of the messages below queue offset `end`."""
+    """The checkpoint with its messages below queue offset `end` only."""
     offsets = tuple(offset for offset in taken.offsets if offset < end)
     return taken._replace(offsets=offsets, acked=taken.acked & (1 << len(offsets)) - 1)

@@ -1,17 +1,18 @@
 """The replicated tables on disk, so that a restart replays only the log's tail.
 
     config/topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json    RocketMQ's files and shapes
-    config/messageRequestMode.json                                    likewise: who takes by POP
-    config/ledgermqPop.json                                           POP's open checkpoints, and what is given in order
+    config/messageRequestMode.json                                    likewise: which groups read by POP
+    config/ledgermqPop.json                                           POP's open checkpoints and orders
     config/ledgermqAuth.json                                          users and policies, once there are any
-    config/ledgermqState.json                                         how far the log is in them (written last)
+    config/ledgermqState.json                                         the mark: the offset up to which the log is
+                                                                      applied (written last)
 
-The tables may be newer than the offset beside them, never older: changes are absolute, so replaying some again is
-harmless. Each file is replaced whole (`store.directory.config_file`); its `.bak` is read when it is missing or broken.
+The tables may be newer than the mark, never older: changes are absolute, so applying some of them again is harmless.
+Each file is replaced whole (`store.directory.config_file`); its `.bak` is read when it is missing or broken.
 
-A Java broker reads these files and writes them anew, without the member `writtenBy` that is ours: so a table that
-Java has moved on is known by its absence, and the log's older records may add to it but not take it back. Members
-that this release gives no meaning are written back as they were, and the other files of `config/` are left alone.
+A Java broker drops our member `writtenBy` when it writes these files. A table without it was therefore changed by Java
+later: older records of the log may add to it, but do not replace its values. Members that this release does not know
+are written back as they were, and other files of `config/` are left alone.
 
 Source: apache/rocketmq `broker/.../topic/TopicConfigManager.java`, `broker/.../offset/ConsumerOffsetManager.java`,
 `broker/.../schedule/DelayOffsetSerializeWrapper.java`, `broker/.../subscription/SubscriptionGroupManager.java`.
@@ -69,14 +70,14 @@ def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
 
 
 class StateWriter:
-    """Writes the files again and again, but for those whose table has not changed. Used by one thread at a time."""
+    """Writes the files, except for those whose table has not changed since. Used by one thread at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._versions: dict[str, object] = {}
 
     def write(self, state: ReplicatedState) -> None:
-        """Make the files say what `state` does, which nobody changes meanwhile; errors as `write_files`."""
+        """Write `state`, which must not change meanwhile; raises as `write_files`."""
         for name, (encode, version) in _FILES.items():
             present = version(state)
             if not _is_needed(name, state):
@@ -86,20 +87,20 @@ class StateWriter:
                 self._versions[name] = present
 
     def write_mark(self, state: ReplicatedState) -> None:
-        """Say how far the log is in the tables, which may have more of it; errors as `write_files`."""
+        """Write the mark only; the tables on disk may be newer; raises as `write_files`."""
         write_files(self._directory, [(STATE_FILE, _state_file(state))])
 
     def rewrite(self, state: ReplicatedState) -> None:
-        """As `write`, with no file left out."""
+        """As `write`, including unchanged files."""
         self._versions.clear()
         self.write(state)
 
 
 def load_state(directory: Path) -> ReplicatedState:
-    """The tables as they lay on disk; empty ones when there are none.
+    """Load the tables from disk; empty ones when there are no files.
 
-    Where nothing is known of how far the log is in them, because no file says so or one of them is an older copy, all
-    of the log is to be replayed (`applied_offset` 0).
+    Without a usable mark, because it is missing or one of the tables is an older copy, `applied_offset` is 0: all of
+    the log is to be replayed.
 
     Raises:
         StoreFormatError: a file and its `.bak` cannot be read, by name and place.
@@ -107,7 +108,7 @@ def load_state(directory: Path) -> ReplicatedState:
     state = ReplicatedState()
     mark = read_config(directory / STATE_FILE, _Mark)
     if mark is not None:
-        if mark.value.format != _FORMAT:  # a newer program's: its `.bak` would be none the better
+        if mark.value.format != _FORMAT:  # of a newer release, and so is its `.bak`
             raise StoreFormatError(directory / STATE_FILE, f"says format {mark.value.format!r}, known is {_FORMAT}")
         state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
         state.resets = mark.value.resets
@@ -155,7 +156,7 @@ def _offsets_file(state: ReplicatedState) -> bytes:
 
 
 def _delay_file(state: ReplicatedState) -> bytes:
-    """By level, which is the queue id plus one."""
+    """Offsets by delay level, which is the queue id plus one."""
     levels = {queue_id + 1: offset for queue_id, offset in _sorted(state.offsets.get(_DELAY_KEY, {})).items()}
     return _file(state, DELAY_FILE, offsetTable=levels)
 
@@ -165,7 +166,7 @@ def _modes_file(state: ReplicatedState) -> bytes:
 
 
 def _pop_file(state: ReplicatedState) -> bytes:
-    """Standard JSON on few lines: no other program reads it, and it may hold much."""
+    """Compact standard JSON, since the file may be large and no other program reads it."""
     pop = PopChange(state.pop.checkpoints, state.pop.orders).to_json()
     whole = {**state.file_extras.get(POP_FILE, {}), **pop, _MARK: _US}
     return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
@@ -178,7 +179,7 @@ def _auth_file(state: ReplicatedState) -> bytes:
 
 
 def _is_needed(name: str, state: ReplicatedState) -> bool:
-    """Who has never had users has no file of them."""
+    """Whether the file must be written: that of users and policies only once there are any."""
     return name != AUTH_FILE or state.auth_version != DataVersion()
 
 
@@ -199,11 +200,11 @@ _FILES: Final[Mapping[str, tuple[_Encode, _Version]]] = {
     AUTH_FILE: (_auth_file, lambda state: state.auth_version),
     STATE_FILE: (_state_file, lambda state: state.applied_offset),
 }
-"""How each file is made, and what has changed when it must be made again; the mark comes last."""
+"""By file name: how it is made, and the value whose change makes a new one necessary. The mark comes last."""
 
 
 def _file(state: ReplicatedState, name: str, **members: Any) -> bytes:
-    """RocketMQ's members in its order, which is the alphabet's, and what else the file had."""
+    """All members in alphabetical order, as RocketMQ writes them; those that this release does not know, too."""
     whole = {"dataVersion": DataVersion().to_json(), **state.file_extras.get(name, {}), **members, _MARK: _US}
     return dumps({member: whole[member] for member in sorted(whole)})
 
@@ -217,11 +218,11 @@ def _sorted(queues: Mapping[int, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """One file's object, checked.
+    """The checked contents of one file.
 
     Attributes:
-        members: all that the file has.
-        keys: names of its values, as `NewerNames` has them.
+        members: all members of the file.
+        keys: names of its values, as in `NewerNames`.
         fill: puts the values into an empty state.
     """
 
@@ -313,7 +314,7 @@ _MADE_HERE: Final = frozenset(
 
 
 class _Mark:
-    """Our own file. `is_marking`: the tables beside it were written with the member `writtenBy`."""
+    """The file `ledgermqState.json`. `is_marking`: the tables were written with the member `writtenBy`."""
 
     def __init__(self, members: _Json) -> None:
         self.format = members.get("format")
@@ -334,7 +335,7 @@ def _configs(members: _Json, name: str, from_json: Callable[[Any], _C]) -> dict[
 
 
 def _member(members: _Json, name: str) -> _Json:
-    """A table, which every release writes, empty or not: where it is not there the file is damaged, not empty."""
+    """A member that holds a table. Every release writes it, even when empty: a file without it is damaged."""
     table = members.get(name)
     if not isinstance(table, Mapping):
         raise ValueError(f"{name} is {str(table)[:40]!r}, not a table")

@@ -1,8 +1,8 @@
-"""Tables that a Java group left: each member has its own, copied by polling, a little older or newer than the rest.
+"""Takes over the tables of a Java group, whose members copied them by polling, so that they may differ.
 
-    new leader: its tables --(records of the state topic)--> every member has the same, whoever leads next
+    new leader: its tables --(records of the state topic)--> every member has the same tables
 
-Only in Raft mode, and once: what is written here afterwards carries our mark.
+Only in Raft mode, and once: tables that are written afterwards have our member `writtenBy`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from broker.state.pop_tables import PopChange
 from broker.state.tables import ReplicatedState, StateChange
 
 _NAMES_MAX: Final = 500
-"""Names in one record: far below the longest record."""
+"""Names in one record; keeps it far below the longest record."""
 
 _V = TypeVar("_V")
 
 
 def whole_tables(state: ReplicatedState) -> Iterator[StateChange]:
-    """Changes that together say all that `state` holds."""
+    """Changes that together contain all values of `state`."""
     for topics in _parts(state.topics):
         yield StateChange(topics=topics)
     for groups in _parts(state.groups):

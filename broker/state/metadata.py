@@ -1,13 +1,13 @@
-"""Topics and groups as this broker sees them: what the log says, what this leader has proposed, what every broker has.
+"""Topics and groups as this broker sees them: the replicated tables, this leader's proposals, and the built-in topics.
 
     look-up:  proposed, not committed  ->  replicated state  ->  built-in topics of this cluster and broker
     change:   check -> record of the state topic (same turn, before the message that needs it) -> commit -> apply
 
-A proposal is visible to its leader at once, so that the message behind it in the log can be taken; it vanishes when
+A proposal is visible to its leader at once, so that messages behind it in the log can be accepted; it is dropped when
 the log refuses it.
 
 A removal is undecided from its proposal until it is committed or refused. Meanwhile the topic or group does not exist
-here, and whatever would make it again, or write of its messages and progress, is refused or waits: behind the removal
+here. A request that would create it again, or write its messages or progress, is refused or waits: behind the removal
 such records would belong to a topic that the other nodes do not know.
 """
 
@@ -27,19 +27,19 @@ from store.replicated_log import PLACED
 _V = TypeVar("_V")
 
 FORBIDDEN_READ = 4
-"""Bit of reading, as RocketMQ numbers them."""
+"""The bit that forbids reading, in RocketMQ's numbering."""
 
 
 class Metadata:
-    """Look-up and change of topics and groups.
+    """Looks up and changes topics and groups.
 
     Args:
-        propose: appends a change and calls back once, with None when it is committed and applied.
-        new_topics: told of topics that are made because somebody sends to them.
+        propose: appends a change; its callback gets None when the change is committed and applied, or the refusal.
+        new_topics: keeps track of topics that are created by sends.
 
     Attributes:
-        on_changed: called when a look-up may find something else than before.
-        before_removal: appends the progress that was gathered: what is known of a topic lies before its removal.
+        on_changed: called when look-ups may have other results than before.
+        before_removal: appends gathered progress, so that a topic's progress lies before its removal in the log.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Metadata:
     # ---- look-up
 
     def topic(self, name: str) -> TopicConfig | None:
-        """The topic, or None: unknown or about to be removed."""
+        """The topic; None when it is unknown or its removal is undecided."""
         if name in self._proposed_topics:
             return self._proposed_topics[name]
         found = self._state.topics.get(name) or self._built_in.get(name)
@@ -69,18 +69,18 @@ class Metadata:
         return found
 
     def group(self, name: str) -> GroupConfig | None:
-        """The group, or None."""
+        """The group; None when it is unknown or its removal is undecided."""
         if name in self._proposed_groups:
             return self._proposed_groups[name]
         return self._state.groups.get(name) or (GroupConfig(name=name) if name in names.SYSTEM_GROUPS else None)
 
     def group_or_new(self, name: str) -> GroupConfig | None:
-        """The group; one that is unknown is made with default settings where the configuration lets groups be made.
+        """The group; an unknown one is created with default settings if the configuration allows that, else None.
 
-        A follower makes nothing, but treats it as made: its leader does when the client beats there.
+        A follower creates nothing and returns the group all the same: the leader creates it at the client's heartbeat.
 
         Raises:
-            Refusal: INVALID_PARAMETER, a name no group may have.
+            Refusal: INVALID_PARAMETER, the name is not allowed for a group.
         """
         found = self.group(name)
         if found is not None or not self._config.auto_create_group:
@@ -107,7 +107,7 @@ class Metadata:
         return self._built_in | self._state.topics
 
     def groups(self) -> dict[str, GroupConfig]:
-        """All committed groups and the system's, by name."""
+        """All committed groups and the system groups, by name."""
         return {name: GroupConfig(name=name) for name in names.SYSTEM_GROUPS} | self._state.groups
 
     def is_undecided(self, topic: str, group: str | None = None) -> bool:
@@ -128,12 +128,12 @@ class Metadata:
     # ---- change
 
     def create_from_template(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
-        """Make the topic of a first send after its template (protocol page 3.8); None when the template allows none.
+        """Create the topic of a first send from its template (protocol page 3.8); None when the template allows none.
 
-        `queue_count` is what the producer asked for; the template's own count is the upper bound.
+        `queue_count` is the number of queues that the producer asks for, limited by that of the template.
         """
         if name in self._proposed_topics:
-            return None  # its removal is on the way
+            return None  # its removal is undecided
         origin = self.topic(template)
         if origin is None or not origin.perm & PERM_INHERIT:
             return None
@@ -142,7 +142,7 @@ class Metadata:
         return self._make_for_sender(topic)
 
     def topic_for_group(self, name: str, queue_count: int) -> TopicConfig:
-        """The retry or dead-letter topic, made when missing and this node may.
+        """The retry or dead-letter topic; created when it is missing and this node leads.
 
         Raises:
             Refusal: NOT_LEADER or NO_QUORUM; INVALID_PARAMETER for the name; BUSY while its removal is undecided.
@@ -183,16 +183,16 @@ class Metadata:
         self._change(StateChange(groups={group.name: group for group in groups}), done)
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
-        """Whether an administrator forbade the group to read the topic."""
+        """Whether an administrator has forbidden the group to read the topic."""
         table = self._state.forbidden.get(group)
         return table is not None and bool(table.get(topic, 0) & FORBIDDEN_READ)
 
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """Bits of what groups may not do, by group and topic."""
+        """The bits of forbidden actions, by group, then topic."""
         return self._state.forbidden
 
     def forbid_read(self, group: str, topic: str, is_forbidden: bool, done: ChangeDone) -> None:
-        """Propose that the group may not read the topic, or may again."""
+        """Propose to forbid the group to read the topic, or to allow it again."""
         table = dict(self._proposed_forbidden.get(group, self._state.forbidden.get(group, {})))
         bits = table.pop(topic, 0) & ~FORBIDDEN_READ
         if bits := bits | (FORBIDDEN_READ if is_forbidden else 0):
@@ -205,13 +205,13 @@ class Metadata:
         self._change(StateChange(groups={name: None}, offsets=dict.fromkeys(keys)), done)
 
     def forget_proposals(self) -> None:
-        """This node no longer leads: what it proposed stands only if it is committed."""
+        """Drop all proposals: this node no longer leads, and only what is committed counts."""
         self._proposed_topics.clear()
         self._proposed_groups.clear()
         self._proposed_forbidden.clear()
 
     def applied(self, change: StateChange) -> None:
-        """A change is in the replicated state: the removals in it are decided."""
+        """Note that a change is applied to the replicated state, so that its removals are decided."""
         self._forget(_removed(change.topics), _removed(change.groups))
 
     def _forget(self, topics: Mapping[str, TopicConfig | None], groups: Mapping[str, GroupConfig | None]) -> None:
@@ -241,7 +241,8 @@ class Metadata:
         def settle(refusal: Refusal | None) -> None:
             self._forget(_kept(change.topics), _kept(change.groups))
             _remove_same(self._proposed_forbidden, change.forbidden.items())
-            if refusal is not None and refusal.cause not in PLACED:  # else the removals may still come: see `applied`
+            # A removal that was placed may still be committed, see `applied`.
+            if refusal is not None and refusal.cause not in PLACED:
                 self._forget(_removed(change.topics), _removed(change.groups))
             if done is not None:
                 done(refusal)
@@ -250,7 +251,7 @@ class Metadata:
 
 
 def _remove_same(table: dict[str, _V], items: Iterable[tuple[str, _V]]) -> None:
-    """Remove what has not been replaced by a later proposal since."""
+    """Remove those items that no later proposal has replaced."""
     for name, value in items:
         if name in table and table[name] is value:
             del table[name]
@@ -265,7 +266,7 @@ def _removed(table: Mapping[str, _V | None]) -> dict[str, _V | None]:
 
 
 def _built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics every RocketMQ broker has from the start (protocol page 3.8), and the state topic."""
+    """The topics that every RocketMQ broker creates at its start (protocol page 3.8), and the state topic."""
 
     def topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what is allowed, what belongs to the system, how retry and dead-letter topics are called.
+"""Names of topics and groups: the rules for them, system topics, retry topics and dead-letter topics.
 
 Source: apache/rocketmq `common/.../topic/TopicValidator.java`, `common/.../MixAll.java` (5.x).
 """
@@ -17,10 +17,10 @@ POP_RETRY_V2 = "+"
 DEAD_LETTER_PREFIX = "%DLQ%"
 
 TEMPLATE_TOPIC = "TBW102"
-"""Its INHERIT permission lets a send create the topic it names."""
+"""The default template: its INHERIT permission lets a send create the topic that it names."""
 
 STATE_TOPIC = "rmq_sys_ledgermq_state"
-"""Changes of topics, groups and consumer offsets ride in the log as records of this topic, queue 0."""
+"""Changes of topics, groups and consumer offsets are records of this topic, queue 0."""
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -41,7 +41,7 @@ _SYSTEM_TOPICS = NOT_SENDABLE_TOPICS | {TEMPLATE_TOPIC, "BenchmarkTest", "RMQ_SY
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 
 DELAY_PROGRESS_GROUP = "CID_RMQ_SYS_LEDGERMQ_DELAY"
-"""The group whose offsets in SCHEDULE_TOPIC say how far each delay level is delivered."""
+"""The group whose offsets in SCHEDULE_TOPIC are the progress of the delay levels."""
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -58,22 +58,22 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def retry_topic(group: str) -> str:
-    """Where messages go that a consumer of `group` could not handle and wants again."""
+    """The topic of messages that a consumer of `group` could not handle, to be delivered again."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages go that `group` could not handle however often they came."""
+    """The topic of messages that `group` could not handle after the greatest number of deliveries."""
     return DEAD_LETTER_PREFIX + group
 
 
 def is_retry_or_dead_letter(topic: str) -> bool:
-    """Whether it holds what a group did not consume."""
+    """Whether the topic is the retry or dead-letter topic of a group."""
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies to requests are kept."""
+    """The topic in which replies to requests are stored."""
     return f"{cluster}_REPLY_TOPIC"
 
 
@@ -83,21 +83,21 @@ def is_system_topic(topic: str) -> bool:
 
 
 def system_topics(cluster: str, broker: str) -> set[str]:
-    """Topics of the system on a broker."""
+    """The system topics of a broker."""
     return {*_SYSTEM_TOPICS, cluster, broker, reply_topic(cluster), STATE_TOPIC}
 
 
 def is_internal_topic(topic: str) -> bool:
-    """Whether users may neither write nor read it: what the cluster tells itself through the log."""
+    """Whether users may neither write nor read the topic, since the cluster uses it for itself."""
     return topic.startswith("rmq_sys_ledgermq_")
 
 
 def check_topic_name(topic: str, length_max: int = TOPIC_LENGTH_MAX) -> None:
-    """Accept a name a topic may have.
+    """Check the name of a topic.
 
     Args:
-        topic: as the client wrote it.
-        length_max: characters; retry and dead-letter topics may have 255 whatever it says.
+        topic: the name as the client wrote it.
+        length_max: characters; retry and dead-letter topics may always have 255.
 
     Raises:
         Refusal: INVALID_PARAMETER, with the name and the rule it breaks.
@@ -120,7 +120,7 @@ def check_topic_name(topic: str, length_max: int = TOPIC_LENGTH_MAX) -> None:
 
 
 def check_group_name(group: str) -> None:
-    """Accept a name a group may have.
+    """Check the name of a group.
 
     Raises:
         Refusal: INVALID_PARAMETER, with the name and the rule it breaks.

@@ -1,8 +1,8 @@
-"""Topics that this leader has just made for a sender, until the nameservers know them.
+"""Topics that this leader has just created for a sender, until the nameservers know them.
 
-    made -> proposed, committed -> nameservers told (or a second has passed) -> who waits goes on
+    created -> proposed, committed -> nameservers know it (or a second has passed) -> waiting answers go on
 
-A client that hears of a topic before its route is there would ask for it in vain, and not again for 30 s.
+A client that gets an answer before the nameservers have the route would not find it, and ask again only after 30 s.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from ledgermq.remoting.refusal import Refusal
 
 
 class NewTopics:
-    """What is made and not yet known.
+    """The topics that are created and not yet known to the nameservers.
 
     Args:
-        announce: tells the nameservers and waits, not for long, until those that answer know.
+        announce: registers the topics; returns when the nameservers that answer have them, or after a second.
         spawn: runs a coroutine until the broker stops.
 
     Attributes:
-        on_known: called when a topic is known everywhere: it is like any other from now on.
+        on_known: called when a topic has left this table.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class NewTopics:
         return name in self._made
 
     def made(self, name: str) -> Callable[[Refusal | None], None]:
-        """A topic is proposed; call what is returned when the proposal is settled."""
+        """Add a topic that is proposed; returns the function to call when the proposal is settled."""
         self._made.setdefault(name, self._loop.create_future())
         return lambda refusal: self._settle(name, refusal)
 
     def then(self, name: str, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when the topic is known, or has been refused; at once when it is not new."""
+        """Call `go_on` when the topic is known to the nameservers or was refused; at once when it is not new."""
         known = self._made.get(name)
         if known is None:
             go_on()

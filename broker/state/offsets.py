@@ -1,10 +1,10 @@
-"""Consumer offsets: at once on the leader, and soon in the log.
+"""Consumer offsets: changed at once on the leader, and appended to the log soon after.
 
     commit -> ahead (this leader only) --every 200 ms, one record--> log --commit--> replicated state, on every node
                  '-- read first                                                        '-- read otherwise
 
-A one-way report that came within 200 ms before a leader dies is lost with it; its consumers see those messages again.
-Who waits for the answer gets it when the log has the offset: such reports are sent on at the end of the turn.
+A one-way report that came within 200 ms before a leader dies is lost, and its consumers get those messages again. A
+report that waits for an answer is appended at the end of the turn, and answered when it is committed.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ class ConsumerOffsets:
     """Offsets of all groups: the next queue offset a group will read, by topic, group and queue.
 
     Args:
-        is_undecided: whether the removal of a topic or of a group is proposed and not decided; their offsets wait.
+        is_undecided: whether the removal of a topic or of a group is undecided; their offsets wait until then.
 
     Attributes:
-        beside: what is to be in the log no later than the offsets, and who hears of each part: the last rides in the
-            record of the first offsets.
+        beside: returns POP's changes, in parts with the function to call when settled. They are appended no later than
+            the offsets, the last part in the record of the first offsets.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class ConsumerOffsets:
         self._is_undecided = is_undecided
         self._loop = loop
         self._ahead: dict[str, dict[int, int]] = {}
-        self._resets: dict[tuple[str, int], int | None] = {}  # ahead of the state; None: the group has been told
+        self._resets: dict[tuple[str, int], int | None] = {}  # ahead of the state; None: the group's pull has had it
         self._unsent: set[tuple[str, int]] = set()
-        self._sent: dict[tuple[str, int], int] = {}  # the number of the last record that holds each, until it settles
+        self._sent: dict[tuple[str, int], int] = {}  # number of the last record with each offset, until that is settled
         self._records = 0
         self._waiting: list[CommitDone] = []
         self._timer: asyncio.Handle | None = None
@@ -56,7 +56,7 @@ class ConsumerOffsets:
         self.beside: Callable[[], list[tuple[PopChange, CommitDone]]] = list
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The stored offset, or None when the group never stored one for the queue."""
+        """The stored offset; None when the group has none for the queue."""
         key = offset_key(topic, group)
         ahead = self._ahead.get(key)
         if ahead is not None and queue_id in ahead:
@@ -64,9 +64,9 @@ class ConsumerOffsets:
         return self._state.offsets.get(key, {}).get(queue_id)
 
     def commit(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset; a lower one than before is taken too. The caller has checked that this node leads.
+        """Store an offset, which may be lower than before. The caller has checked that this node leads.
 
-        While a reset waits for the group's pull, what the group reports is of before the reset, and not taken.
+        While a reset waits for the group's pull, reports of the group are older than the reset and are ignored.
         """
         key = offset_key(topic, group)
         if self.get(topic, group, queue_id) == queue_offset or self._reset_of(key, queue_id) is not None:
@@ -79,7 +79,7 @@ class ConsumerOffsets:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
 
     def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Store an offset; `done` hears None when the log has it for good, else why it may not."""
+        """Store an offset; `done` is called with None when it is committed, else with the refusal."""
         if self._is_undecided(topic, group):
             done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
             return
@@ -104,9 +104,9 @@ class ConsumerOffsets:
         self._waiting.append(done)
 
     def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Move a group; its next pull of the queue learns of it by `take_reset`, whoever leads by then.
+        """Move a group to a queue offset. Its next pull of the queue gets it by `take_reset`, on any later leader, too.
 
-        `done` as in `commit_and_tell`. The move and the offset lie in one record.
+        `done` as in `commit_and_tell`. The reset and the offset are in one record.
         """
         if self._is_undecided(topic, group):
             done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
@@ -117,15 +117,15 @@ class ConsumerOffsets:
 
     @property
     def has_resets(self) -> bool:
-        """Some group's pull is to learn of a reset."""
+        """Whether any reset waits for a pull."""
         return bool(self._resets or self._state.resets)
 
     def reset_of(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The offset to which the group was moved since its last pull of the queue, if it was."""
+        """The offset of a reset that waits for the group's pull of the queue; None without one."""
         return self._reset_of(offset_key(topic, group), queue_id)
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """As `reset_of`, on the node that leads; the group is told now, and once unless this node stops leading."""
+        """As `reset_of`, on the leader, and end the reset: a pull gets it once, unless this node stops leading."""
         key = offset_key(topic, group)
         offset = self._reset_of(key, queue_id)
         if offset is not None:
@@ -144,7 +144,7 @@ class ConsumerOffsets:
         return self._state.resets.get(key, {}).get(queue_id)
 
     def queues(self, topic: str, group: str) -> dict[int, int]:
-        """The group's offsets in a topic by queue id."""
+        """The group's offsets in a topic, by queue id."""
         key = offset_key(topic, group)
         return {**self._state.offsets.get(key, {}), **self._ahead.get(key, {})}
 
@@ -166,7 +166,7 @@ class ConsumerOffsets:
         return [key.removesuffix(ending) for key in self.all() if key.endswith(ending)]
 
     def send(self) -> None:
-        """Append what has been gathered, now."""
+        """Append the gathered offsets now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -186,7 +186,7 @@ class ConsumerOffsets:
                 self._propose(StateChange(pop=pop), pop_done)
         for start in range(0, len(pending), _OFFSETS_PER_RECORD):
             chosen = pending[start : start + _OFFSETS_PER_RECORD]
-            # records commit in order: the last one speaks for all
+            # records commit in order, so the last one settles all
             told = [pop_done] if start == 0 else []
             told += waiting if chosen[-1] is pending[-1] else []
             self._send_record(chosen, pop if start == 0 else PopChange(), told)
@@ -208,28 +208,28 @@ class ConsumerOffsets:
         self._propose(StateChange(offsets=values, resets=resets, pop=pop), done)
 
     def is_kept_back(self, key: str) -> bool:
-        """Whether what is known of a place (`topic@group`, with more behind it or not) must not be sent now."""
+        """Whether changes of `key` (`topic@group`, or longer) must wait, since a removal is undecided."""
         topic, group = key.split(OFFSET_KEY_SEPARATOR)[:2]
         return self._is_undecided(topic, group)
 
     async def drain(self) -> None:
-        """Append what has been gathered and wait until the log has it, or has refused it."""
+        """Append the gathered offsets and wait until they are committed or refused."""
         self.send()
         while self._ahead and self._role.writable:
             self._settled.clear()
             await self._settled.wait()
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone; so are its offsets."""
+        """Drop the offsets of a topic that was removed."""
         known = {*self._ahead, *(key for key, _ in self._resets)}
         self._forget([key for key in known if key.partition(OFFSET_KEY_SEPARATOR)[0] == topic])
 
     def forget_key(self, key: str) -> None:
-        """The offsets of one `topic@group` were removed."""
+        """Drop the offsets of one `topic@group`, which were removed."""
         self._forget([key])
 
     def forget_ahead(self) -> None:
-        """This node no longer leads: what the log does not have counts no more."""
+        """Drop offsets that the log does not have: this node no longer leads."""
         self._ahead.clear()
         self._resets.clear()
         self._unsent.clear()
@@ -239,9 +239,9 @@ class ConsumerOffsets:
         self._settled.set()
 
     def _settle(self, chosen: list[tuple[str, int]], number: int, refusal: Refusal | None) -> None:
-        """A record is in the state, or was refused: then its offsets are sent again, while this node leads.
+        """Settle a record: it is applied, or refused; then its offsets are appended again while this node leads.
 
-        Where a later record has the same queue's offset, or will have it, that one decides.
+        Offsets that a later record has, or will have, are left to that record.
         """
         for pair in chosen:
             if self._sent.get(pair) != number:
@@ -254,7 +254,7 @@ class ConsumerOffsets:
                 continue
             key, queue_id = pair
             if self._resets.get(pair) is not None:
-                del self._resets[pair]  # the state has it now
+                del self._resets[pair]  # the replicated state has it now
             ahead = self._ahead[key]
             del ahead[queue_id]
             if not ahead:

@@ -1,9 +1,10 @@
-"""Checkpoints: what was taken by POP and is not acknowledged yet. Pure: no I/O, the time is given.
+"""Checkpoints: messages that POP has given and that are not acknowledged yet. Pure: no I/O, the time is an argument.
 
-    add --> open --ack of every message--> gone
-              '-- due (taken + invisible time): what is not acknowledged comes again --> gone
+    add --> open --ack of every message--> closed
+              '-- due (pop time + invisible time): the caller delivers the open messages again --> closed
 
-`take_changes` says what the log does not have yet, as absolute values; one that came and went in between is never told.
+`take_changes` returns what the log does not have yet, as absolute values; a checkpoint that was added and closed in
+between is not among them.
 """
 
 import heapq
@@ -15,9 +16,9 @@ class Checkpoint(NamedTuple):
     """Messages of one queue that were taken together.
 
     Attributes:
-        topic: where they lie; a retry topic for those that come again.
-        start: queue offset at which was looked for them.
-        pop_ms: when, ms since the epoch.
+        topic: the topic of the queue; a retry topic for messages that were revived.
+        start: queue offset at which the search for them began.
+        pop_ms: when they were taken, ms since the epoch.
         offsets: their queue offsets, rising.
         acked: bit i: message i is acknowledged.
     """
@@ -37,21 +38,21 @@ class Checkpoint(NamedTuple):
 
     @property
     def due_ms(self) -> int:
-        """When what is not acknowledged comes again, ms since the epoch."""
+        """When the open messages are delivered again, ms since the epoch."""
         return self.pop_ms + self.invisible_ms
 
     @property
     def open_offsets(self) -> list[int]:
-        """What is not acknowledged."""
+        """Queue offsets of the messages that are not acknowledged."""
         return [offset for index, offset in enumerate(self.offsets) if not self.acked >> index & 1]
 
     @property
     def open_count(self) -> int:
-        """How many are not acknowledged."""
+        """Number of messages that are not acknowledged."""
         return len(self.offsets) - self.acked.bit_count()
 
     def to_json(self) -> list[Any]:
-        """What the key does not say."""
+        """The members that are not part of the key."""
         return [self.invisible_ms, self.acked, [offset - self.start for offset in self.offsets]]
 
     @classmethod
@@ -64,7 +65,7 @@ class Checkpoint(NamedTuple):
 
 
 def checkpoint_key(topic: str, group: str, queue_id: int, start: int, pop_ms: int) -> str:
-    """Names one checkpoint; no part of it contains `@`."""
+    """The key of a checkpoint; none of its parts contains `@`."""
     return f"{topic}@{group}@{queue_id}@{start}@{pop_ms}"
 
 
@@ -75,7 +76,7 @@ class Checkpoints:
         self._open: dict[str, Checkpoint] = {}
         self._due: list[tuple[int, str]] = []
         self._unsent: dict[str, None] = {}
-        self._told: set[str] = set()  # what the log may have
+        self._told: set[str] = set()  # keys that the log may have
         self._counts: dict[tuple[str, str, int], int] = {}
 
     def __len__(self) -> int:
@@ -85,7 +86,7 @@ class Checkpoints:
         return key in self._open
 
     def load(self, table: Mapping[str, Checkpoint]) -> None:
-        """Begin with what the log has."""
+        """Replace the table by the log's."""
         self._open, self._told = {}, set(table)
         self._counts.clear()
         for key, checkpoint in table.items():
@@ -95,11 +96,11 @@ class Checkpoints:
         heapq.heapify(self._due)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.load({})
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Messages were taken. What was taken under the same key before stays open beside them."""
+        """Add a checkpoint; open messages of an earlier one with the same key stay open in it."""
         key = checkpoint.key
         before = self._open.get(key)
         if before is not None:
@@ -109,12 +110,12 @@ class Checkpoints:
         heapq.heappush(self._due, (checkpoint.due_ms, key))
 
     def ack(self, key: str, offset: int) -> bool:
-        """A message needs not come again; false when it is not open (any more)."""
+        """Acknowledge the message at a queue offset; returns False when it is not open."""
         checkpoint = self._open.get(key)
         if checkpoint is None:
             return False
         offsets = checkpoint.offsets
-        index = offset - offsets[0]  # its place, where there are no gaps
+        index = offset - offsets[0]  # its index if there are no gaps
         if not 0 <= index < len(offsets) or offsets[index] != offset:
             if offset not in offsets:
                 return False
@@ -122,7 +123,7 @@ class Checkpoints:
         return self._acknowledge(key, checkpoint, 1 << index) > 0
 
     def ack_all(self, key: str, bits: int) -> int:
-        """As `ack`, of the messages at `start + i` for each bit i; how many of them were open."""
+        """Acknowledge the messages at `start + i` for each bit i; returns how many of them were open."""
         checkpoint = self._open.get(key)
         if checkpoint is None:
             return 0
@@ -148,19 +149,19 @@ class Checkpoints:
         return bits.bit_count()
 
     def open_count(self, topic: str, group: str, queue_id: int) -> int:
-        """Messages of a queue that the group has taken and not acknowledged."""
+        """Number of messages of a queue that the group has taken and not acknowledged."""
         return self._counts.get((topic, group, queue_id), 0)
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first one is due."""
+        """When the earliest checkpoint is due, ms since the epoch; None without checkpoints."""
         due = self._due
         while due and not self._is_due_then(*due[0]):
             heapq.heappop(due)
         return due[0][0] if due else None
 
     def take_due(self, now_ms: int, count_max: int) -> list[Checkpoint]:
-        """Close what is due, the oldest first; the caller lets their messages come again, or puts them back."""
+        """Close and return due checkpoints, the oldest first; the caller revives their messages or puts them back."""
         taken: list[Checkpoint] = []
         while len(taken) < count_max and (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
             _, key = heapq.heappop(self._due)
@@ -169,16 +170,16 @@ class Checkpoints:
         return taken
 
     def put_back(self, checkpoint: Checkpoint, due_ms: int) -> None:
-        """One that was taken could not come again: try at `due_ms`."""
+        """Open a checkpoint of `take_due` again, due at `due_ms`: its messages could not be revived."""
         invisible_ms = due_ms - checkpoint.pop_ms
         self.add(checkpoint._replace(invisible_ms=invisible_ms))
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone, here as in the log."""
+        """Remove the topic's checkpoints, which the log's tables have dropped, too."""
         self._forget([key for key in self._open if key.partition("@")[0] == topic])
 
     def forget_group(self, group: str) -> None:
-        """The group is gone, here as in the log."""
+        """Remove the group's checkpoints, which the log's tables have dropped, too."""
         self._forget([key for key in self._open if key.split("@")[1] == group])
 
     def _forget(self, keys: list[str]) -> None:
@@ -188,11 +189,11 @@ class Checkpoints:
             self._told.discard(key)
 
     def has_changes(self) -> bool:
-        """Whether the log lacks anything."""
+        """Whether there are changes that the log does not have."""
         return bool(self._unsent)
 
     def take_changes(self) -> dict[str, Checkpoint | None]:
-        """What the log does not have yet; None: closed."""
+        """The changes that the log does not have, by key; None: closed."""
         changes = {key: self._open.get(key) for key in self._unsent if key in self._open or key in self._told}
         self._unsent.clear()
         self._told.update(changes)
@@ -200,7 +201,7 @@ class Checkpoints:
         return changes
 
     def send_again(self, keys: Iterable[str]) -> None:
-        """Changes of these may not have reached the log."""
+        """Count these keys as changed again, since the log may not have them."""
         for key in keys:
             self._told.add(key)
             self._unsent[key] = None

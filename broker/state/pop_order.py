@@ -1,4 +1,4 @@
-"""Taking in order: a queue gives nothing more to a group until what it gave is acknowledged or visible again. Pure.
+"""Orderly POP: a queue is blocked for a group until the messages it gave are acknowledged or visible again. Pure.
 
 Source: apache/rocketmq `broker/.../offset/ConsumerOrderInfoManager.java`.
 """
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 IDLE_MS: Final = 24 * 3_600_000
-"""Age from which on what was given says nothing any more."""
+"""Age in ms after which an order is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a queue gave a group last.
+    """The messages that a queue gave a group last.
 
     Attributes:
-        attempt_id: the request's; who repeats it gets the same again, empty: nobody does.
+        attempt_id: the attempt id of the request; a repetition of the attempt is not blocked, unless the id is empty.
         offsets: queue offsets, rising.
-        visible_ms: by queue offset, where another time than `pop_ms + invisible_ms` was set.
-        counts: by queue offset, how often it was given before; only those that were.
+        visible_ms: by queue offset, the times that differ from `pop_ms + invisible_ms`, ms since the epoch.
+        counts: by queue offset, how often a message was given before, if it was.
         acked: bit i: message i is acknowledged.
     """
 
@@ -32,7 +32,7 @@ class Given:
     acked: int = 0
 
     def free_ms(self, now_ms: int) -> int | None:
-        """When the first message that blocks the queue no longer does; None when nothing blocks it now."""
+        """When the first blocking message is visible again, ms since the epoch; None when the queue is not blocked."""
         for index, offset in enumerate(self.offsets):
             visible_ms = self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
             if not self.acked >> index & 1 and now_ms < visible_ms:
@@ -41,14 +41,14 @@ class Given:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that is not acknowledged, or the one behind the last."""
+        """The first offset that is not acknowledged; if all are, the one behind the last."""
         for index, offset in enumerate(self.offsets):
             if not self.acked >> index & 1:
                 return offset
         return self.offsets[-1] + 1
 
     def to_json(self) -> dict[str, Any]:
-        """Members as RocketMQ names them."""
+        """As JSON members with RocketMQ's names."""
         first = self.offsets[0]
         return {
             "a": self.attempt_id,
@@ -76,38 +76,38 @@ class Given:
 
 
 def order_key(topic: str, group: str, queue_id: int) -> str:
-    """Names what a group was given of a queue."""
+    """The key of the order of a group at a queue."""
     return f"{topic}@{group}@{queue_id}"
 
 
 class Orders:
-    """What every queue gave every group that takes in order."""
+    """The orders of all groups at all queues."""
 
     def __init__(self) -> None:
         self._given: dict[str, Given] = {}
         self._unsent: dict[str, None] = {}
 
     def load(self, table: Mapping[str, Given]) -> None:
-        """Begin with what the log has."""
+        """Replace the table by the log's."""
         self._given = dict(table)
         self._unsent.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self.load({})
 
     def get(self, key: str) -> Given | None:
         return self._given.get(key)
 
     def is_blocked(self, key: str, attempt_id: str, now_ms: int) -> bool:
-        """Whether the queue gives nothing to the group now, unless the same attempt is made again."""
+        """Whether the queue is blocked for the group; never for a repetition of the last attempt."""
         given = self._given.get(key)
         if given is None or (given.attempt_id and given.attempt_id == attempt_id):
             return False
         return given.free_ms(now_ms) is not None
 
     def give(self, key: str, attempt_id: str, pop_ms: int, invisible_ms: int, offsets: Sequence[int]) -> Given:
-        """The queue gives the group these messages; returns that, with the counts of what it gave before."""
+        """Record that the queue gives the group these messages; returns the order, with earlier deliveries counted."""
         before = self._given.get(key)
         counts: Mapping[int, int] = {}
         if before is not None:
@@ -121,7 +121,7 @@ class Orders:
         return given
 
     def ack(self, key: str, offset: int, pop_ms: int) -> int | None:
-        """A message is done; returns where the group goes on, or None when this was given again since.
+        """Acknowledge a message; returns the group's next queue offset, or None when it was given again since.
 
         Raises:
             LookupError: the queue did not give the group this message.
@@ -138,43 +138,43 @@ class Orders:
         return given.next_offset
 
     def set_visible(self, key: str, offset: int, pop_ms: int, visible_ms: int) -> None:
-        """A message blocks until another time; nothing when it was given again since."""
+        """Set when a message is visible again; does nothing when it was given again since."""
         given = self._given.get(key)
         if given is not None and given.pop_ms == pop_ms:
             self._set(key, replace(given, visible_ms={**given.visible_ms, offset: visible_ms}))
 
     def remove(self, key: str) -> None:
-        """The group was moved: what it was given blocks nothing."""
+        """Remove an order, since the group's offset was reset."""
         if self._given.pop(key, None) is not None:
             self._unsent[key] = None
 
     def expire(self, now_ms: int) -> None:
-        """Forget what was given long ago."""
+        """Remove orders above the greatest age."""
         for key in [key for key, given in self._given.items() if now_ms - given.pop_ms > IDLE_MS]:
             self.remove(key)
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone, here as in the log."""
+        """Remove the topic's orders, which the log's tables have dropped, too."""
         for key in [key for key in self._given if key.partition("@")[0] == topic]:
             del self._given[key]
             self._unsent.pop(key, None)
 
     def has_changes(self) -> bool:
-        """Whether the log lacks anything."""
+        """Whether there are changes that the log does not have."""
         return bool(self._unsent)
 
     def take_changes(self) -> dict[str, Given | None]:
-        """What the log does not have yet; None: removed."""
+        """The changes that the log does not have, by key; None: removed."""
         changes = {key: self._given.get(key) for key in self._unsent}
         self._unsent.clear()
         return changes
 
     def send_again(self, keys: Iterable[str]) -> None:
-        """Changes of these may not have reached the log."""
+        """Count these keys as changed again, since the log may not have them."""
         self._unsent.update(dict.fromkeys(keys))
 
     def forget_group(self, group: str) -> None:
-        """The group is gone, here as in the log."""
+        """Remove the group's orders, which the log's tables have dropped, too."""
         for key in [key for key in self._given if key.split("@")[1] == group]:
             del self._given[key]
             self._unsent.pop(key, None)

@@ -2,9 +2,9 @@
 
 | table | key | value |
 |---|---|---|
-| checkpoints | topic@group@queue@start@popTime | what was taken and is not acknowledged |
-| orders | topic@group@queue | what was given in order last |
-| modes | topic@group | whether the group's push consumers take by PULL or by POP |
+| checkpoints | topic@group@queue@start@popTime | messages that were taken and are not acknowledged |
+| orders | topic@group@queue | messages that were given in order last |
+| modes | topic@group | whether the group's push consumers read by PULL or by POP |
 """
 
 from collections.abc import Mapping, Set
@@ -25,7 +25,7 @@ class RequestMode(NamedTuple):
 
     Attributes:
         mode: PULL or POP.
-        share_count: other members whose queues a member may read in POP mode; 0 or less: everybody's.
+        share_count: number of other members whose queues a member reads in POP mode; 0 or less: all members.
     """
 
     mode: str
@@ -81,7 +81,7 @@ class PopTables:
         return copy
 
     def apply(self, change: PopChange) -> None:
-        """Set what `change` says."""
+        """Apply a change."""
         if change:
             self.version += 1
             update_table(self.checkpoints, change.checkpoints)
@@ -89,7 +89,7 @@ class PopTables:
             update_table(self.modes, change.modes)
 
     def forget_topics(self, removed: Set[str]) -> None:
-        """These topics are gone."""
+        """Remove what belongs to these topics."""
         tables: tuple[dict[str, Any], ...] = (self.checkpoints, self.orders, self.modes)
         for table in tables:
             for key in [key for key in table if key.partition("@")[0] in removed]:
@@ -97,7 +97,7 @@ class PopTables:
                 self.version += 1
 
     def forget_groups(self, removed: Set[str]) -> None:
-        """These groups are gone, and with them what they took: a group made again begins with its offsets."""
+        """Remove what belongs to these groups, so that a group of the same name begins with its offsets only."""
         tables: tuple[dict[str, Any], ...] = (self.checkpoints, self.orders, self.modes)
         for table in tables:
             for key in [key for key in table if key.split("@")[1] in removed]:
@@ -105,11 +105,11 @@ class PopTables:
                 self.version += 1
 
     def whole(self) -> PopChange:
-        """All of it, as a change."""
+        """All values as one change."""
         return PopChange(self.checkpoints, self.orders, self.modes)
 
     def replace(self, whole: PopChange) -> None:
-        """Become what `whole` says."""
+        """Replace all values by those of `whole`."""
         self.checkpoints, self.orders, self.modes = {}, {}, {}
         self.version += 1
         self.apply(whole)

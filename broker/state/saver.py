@@ -1,10 +1,10 @@
-"""Writes the replicated tables to `config/`, in a thread, so that a restart replays little.
+"""Saves the replicated tables to `config/`, in a thread, so that a restart replays little of the log.
 
     save_soon: copy of the tables --wait until the log is durable up to their applied offset--> write
     install:   tables of a leader ------------------------------------------------------------> write, at once
 
-The files must never be ahead of the durable log: after a power cut the log would give the positions that they name to
-other records. One thread writes, one set of tables after the other, so that older tables never replace newer ones.
+The files must never be ahead of the durable log: after a power cut new records would get the positions that they name.
+One thread writes one set of tables after the other, so that older tables never replace newer ones.
 """
 
 import asyncio
@@ -50,20 +50,20 @@ class StateSaver:
         self.failures = 0
 
     def save_soon(self) -> None:
-        """Copy what is new, to be written as soon as the log is durable up to there; one copy at a time."""
+        """Copy the tables if they changed; the copy is written when the log is durable up to it. One copy at a time."""
         if self._waiting is None and self._running is None and self._state.applied_offset != self.saved_offset:
             self._waiting = self._state.copy()
         self.write_durable()
 
     def write_durable(self) -> None:
-        """Begin to write the copy that waits, if the log is durable up to it; to be called after each flush."""
+        """Begin to write the waiting copy if the log is durable up to it; to be called after each flush."""
         copy = self._waiting
         if copy is not None and self._running is None and copy.applied_offset <= self._flushed_offset():
             self._waiting = None
             self._running = asyncio.ensure_future(self._save(copy), loop=self._loop)
 
     def install(self) -> None:
-        """Write the tables as they are now, taken over from a leader; on disk on return. Blocks.
+        """Write the tables that were installed from a leader; durable on return. Blocks.
 
         Raises:
             OSError, DiskFailedError: the disk refused; the files are of the tables before, or some of these.
@@ -73,7 +73,7 @@ class StateSaver:
         self.saved_offset = self._state.applied_offset
 
     def saved(self) -> ReplicatedState:
-        """The tables as they lie on disk, no save under way; blocks.
+        """Load the tables from disk, after a running save; a waiting copy is dropped. Blocks.
 
         Raises:
             StoreFormatError: as `load_state`.
@@ -84,8 +84,8 @@ class StateSaver:
     def cut(self) -> None:
         """As `install`, for tables of a lower applied offset than those on disk.
 
-        The mark goes back first: tables that are newer than it do no harm, older ones would. The second round is for
-        the `.bak` files.
+        The mark is written first, since tables may be newer than the mark but not older. Files are written twice, so
+        that the `.bak` files are new, too.
         """
         self._waiting = None
         self._executor.submit(self._writer.write_mark, self._state).result()
@@ -93,7 +93,7 @@ class StateSaver:
         self.install()
 
     async def close(self) -> None:
-        """Save what is new, and stop the thread; the log has been flushed for the last time."""
+        """Save changes, and stop the thread; to be called after the last flush of the log."""
         self._waiting = None
         if self._running is not None:
             await self._running
@@ -105,7 +105,7 @@ class StateSaver:
         before = self.saved_offset
         try:
             await self._loop.run_in_executor(self._executor, self._writer.write, copy)
-            if self.saved_offset == before:  # else newer tables were installed meanwhile
+            if self.saved_offset == before:  # otherwise newer tables were installed meanwhile
                 self.saved_offset = copy.applied_offset
         except (OSError, StoreError) as error:
             self.failures += 1

@@ -20,10 +20,10 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Which state of a table this is. Equal on two nodes when both have applied the same changes.
+    """The version of a table; equal on two nodes that have applied the same changes.
 
-    `state_version` is the term (or epoch) in which the node speaks, `timestamp` (ms) and `counter` those of the
-    last change.
+    `state_version` is the node's present term (or epoch); `timestamp` (ms since the epoch) and `counter` are those of
+    the last change.
     """
 
     counter: int = 0
@@ -47,7 +47,7 @@ class DataVersion:
 class TopicConfig:
     """One topic on this broker: queues `[0, write_queues)` take sends, `[0, read_queues)` give messages.
 
-    `extra` keeps members that this release gives no meaning, to hand them back unchanged.
+    `extra` has the JSON members that this release does not know, so that they are written back unchanged.
     """
 
     name: str
@@ -116,7 +116,7 @@ _TOPIC_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """One subscription group. `extra` keeps members that this release gives no meaning, to hand them back unchanged."""
+    """One subscription group. `extra` has the JSON members that this release does not know, to be written back."""
 
     name: str
     consume_enable: bool = True
@@ -197,7 +197,7 @@ def _is_extra(name: str, value: Any) -> bool:
 
 
 class _Reader:
-    """Typed access to a parsed JSON object of somebody else's making."""
+    """Typed access to a parsed JSON object of a client or of a file."""
 
     def __init__(self, what: str, value: Any) -> None:
         if not isinstance(value, Mapping):

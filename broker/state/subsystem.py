@@ -1,4 +1,4 @@
-"""The replicated tables as a subsystem: what changes with the leader, and with the topics that they name."""
+"""The replicated tables as a subsystem: reactions to changes of the leader and of topics."""
 
 import logging
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class StateSubsystem(Subsystem):
-    """Keeps what lies before the tables (proposals, offsets not yet in the log) and the queues in step with them."""
+    """Keeps proposals, gathered offsets and queues consistent with the replicated tables."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class StateSubsystem(Subsystem):
         self._propose = propose
 
     def lead(self) -> None:
-        """Members of a Java group have tables of their own: from here on they are those of this leader."""
+        """Replicate this leader's tables once if a Java group left them, whose members' tables may differ."""
         if not self._role.is_alone and self._state.is_foreign:
             self._state.is_foreign = False
             for change in whole_tables(self._state):
                 self._propose(change, self._on_replicated)
 
     def follow(self) -> None:
-        """What was proposed and is not committed may never be."""
+        """Drop proposals and gathered offsets, which may never be committed."""
         self._metadata.forget_proposals()
         self._offsets.forget_ahead()
 
@@ -51,11 +51,11 @@ class StateSubsystem(Subsystem):
         self._offsets.forget_topic(topic)
 
     async def drain(self) -> None:
-        """Wait for the consumer offsets."""
+        """Wait until the gathered consumer offsets are committed or refused."""
         await self._offsets.drain()
 
     def on_applied(self, change: StateChange) -> None:
-        """A change is committed, and in the tables; topics and groups that it removes are forgotten after this."""
+        """Take note of an applied change; called before subsystems forget the topics and groups that it removes."""
         self._metadata.applied(change)
         for key, queues in change.offsets.items():
             if queues is None:
@@ -64,7 +64,7 @@ class StateSubsystem(Subsystem):
             self._metadata.on_changed()
 
     def restore(self, snapshot: bytes) -> None:
-        """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
+        """Replace the tables by a leader's snapshot; raises as `ReplicatedState.restore`."""
         before, applied_offset = set(self._state.topics), self._state.applied_offset
         self._state.restore(snapshot)
         made_again = {name for name, removed_at in self._state.removed.items() if removed_at >= applied_offset}

@@ -1,4 +1,4 @@
-"""Records that a client names by their offset: the cluster's own are nobody's, for they hold what signs requests."""
+"""Reads records that a client names by offset, except the cluster's own, which contain users' secrets."""
 
 from broker.state import names
 from ledgermq.message.record import decode_record
@@ -7,10 +7,10 @@ from store.message_store import MessageStore
 
 
 def visible_record(store: MessageStore, physical_offset: int) -> memoryview | None:
-    """The record that begins there, if one does.
+    """The record that begins at a physical offset; None without one.
 
     Raises:
-        Refusal: NO_PERMISSION, it is the cluster's own.
+        Refusal: NO_PERMISSION, it belongs to a topic of the cluster itself.
     """
     record = store.reader.look_up(physical_offset)
     if record is not None and names.is_internal_topic(decode_record(record).topic):

@@ -1,9 +1,9 @@
-"""The replicated tables (topics, groups, offsets, POP, users and policies), as the log tells them. Pure.
+"""The replicated tables (topics, groups, offsets, POP, users and policies), made from the log's state records. Pure.
 
     leader: StateChange --encode--> record of topic rmq_sys_ledgermq_state --(committed)--> every node: apply()
 
-A change holds absolute values only, so applying one twice, or a run of them again from an older point, ends in the
-same tables. What is not committed yet is not here: the leader keeps it in overlays (`metadata`, `offsets`).
+A change has absolute values only, so applying changes again, even from an older point on, ends in the same tables.
+Uncommitted changes are not here; the leader keeps them in `metadata` and `offsets`.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -26,7 +26,7 @@ _V = TypeVar("_V")
 
 
 class StateFormatError(ValueError):
-    """Bytes that should hold a state change or a snapshot do not; `place` says which bytes, `detail` what is wrong."""
+    """Bytes are no valid state change or snapshot; `place` names the bytes, `detail` what is wrong."""
 
     def __init__(self, place: str, detail: str) -> None:
         super().__init__(f"{place}: {detail}")
@@ -35,15 +35,15 @@ class StateFormatError(ValueError):
 
 
 def offset_key(topic: str, group: str) -> str:
-    """The name of a group's offsets in a topic, as RocketMQ writes it."""
+    """The key of a group's offsets in a topic, in RocketMQ's format."""
     return f"{topic}{OFFSET_KEY_SEPARATOR}{group}"
 
 
 MARKS_KEY: Final = offset_key(names.STATE_TOPIC, "CID_RMQ_SYS_LEDGERMQ_MARKS")
-"""Where the marks of deliveries lie among the consumer offsets: by kind in place of a queue id, physical offsets."""
+"""The key of the marks of deliveries among the consumer offsets: physical offsets, by kind in place of a queue id."""
 
 TIMER_PROGRESS_KEY: Final = offset_key(TIMER_TOPIC, "CID_RMQ_SYS_LEDGERMQ_TIMER")
-"""Where the progress of timers lies among them: queue 0 holds the queue offset, 1 the read time in ms."""
+"""The key of the progress of timers among them: queue 0 has the queue offset, queue 1 the read time in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class StateChange:
 
     Attributes:
         offsets: by `topic@group`, then queue id: the next queue offset to read.
-        forbidden: by group, then topic: bits of what the group may not do there; a group's whole table.
+        forbidden: by group, then topic: bits of the actions that the group may not do there; a group's whole table.
         resets: by `topic@group`, then queue id: the offset to which an administrator moved the group, until its next
-            pull of the queue was told; None: it was.
+            pull of the queue; None: the pull has had it.
         users: by name.
-        acls: what users may do, by subject.
+        acls: policies of users, by subject.
     """
 
     topics: Mapping[str, TopicConfig | None] = field(default_factory=dict)
@@ -84,10 +84,10 @@ class StateChange:
 
     @classmethod
     def decode(cls, body: bytes | memoryview, place: str) -> "StateChange":
-        """Read the body of a state record; `place` is where it lies, for the error.
+        """Decode the body of a state record; `place` names the record in errors.
 
         Raises:
-            StateFormatError: not a change this release can read.
+            StateFormatError: it is no change that this release can read.
         """
         try:
             tables = orjson.loads(body)
@@ -107,7 +107,7 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class NewerNames:
-    """Names whose values on disk are newer than the log's records, because another program wrote the files since.
+    """Names whose values in the files are newer than the log's records, since a Java broker wrote the files last.
 
     Attributes:
         offsets: by `topic@group` and queue id.
@@ -121,7 +121,7 @@ class NewerNames:
         return bool(self.topics or self.groups or self.offsets)
 
     def without(self, change: StateChange) -> StateChange:
-        """What `change` says of other names only."""
+        """The part of `change` that is about other names."""
         keys = {key for key, _ in self.offsets}
         offsets: dict[str, Mapping[int, int] | None] = {}
         for key, queues in change.offsets.items():
@@ -142,7 +142,7 @@ class NewerNames:
 
 
 ChangeDone = Callable[[Refusal | None], None]
-"""Hears once: None when a change is committed and applied, else why it is not."""
+"""Called once: with None when a change is committed and applied, else with the refusal."""
 
 Propose = Callable[[StateChange, ChangeDone], None]
 """Appends a change to the log."""
@@ -154,18 +154,19 @@ class ReplicatedState:
     Attributes:
         topics, groups: by name.
         offsets: by `topic@group`, then queue id.
-        resets: likewise: offsets to which groups were moved and of which their pulls have not been told yet.
-        forbidden: by group, then topic: bits of what the group may not do there.
-        pop: what POP took and did not get acknowledged, and who takes by POP.
-        users, acls: who may do what, by name and by subject.
-        removed: topics that were removed, and the physical offset of the record that says so: what lies before it
-            belongs to them no more. Only the last `REMOVED_MAX` removals are kept.
+        resets: likewise: offsets to which groups were moved, until their next pull.
+        forbidden: by group, then topic: bits of the actions that the group may not do there.
+        pop: POP's checkpoints, orders and modes.
+        users, acls: users by name, policies by subject.
+        removed: by topic: physical offset of the record that removed it; older records belong to the removed topic.
+            Only the last `REMOVED_MAX` removals are kept.
         applied_offset: physical offset behind the last applied record; records that start before it need no replay.
         topic_version, group_version, auth_version: count changes of their tables; equal on nodes that have applied the
             same.
         is_foreign: a Java broker wrote the files last, so that other members may have other values.
-        newer: what the files had that the log's records must not take back; empty when they are written anew.
-        file_extras: by file, members that this release gives no meaning, to be written back.
+        newer: names whose values in the files the log's older records must not replace; empty once the files are
+            written again.
+        file_extras: by file: members that this release does not know, to be written back.
     """
 
     def __init__(self) -> None:
@@ -187,7 +188,7 @@ class ReplicatedState:
         self.file_extras: dict[str, Mapping[str, Any]] = {}
 
     def copy(self) -> "ReplicatedState":
-        """The tables as they are now, for another thread."""
+        """A copy of the tables for another thread."""
         copy = ReplicatedState()
         copy.topics, copy.groups, copy.removed = dict(self.topics), dict(self.groups), dict(self.removed)
         copy.offsets = {key: dict(queues) for key, queues in self.offsets.items()}
@@ -200,7 +201,7 @@ class ReplicatedState:
         return copy
 
     def apply(self, change: StateChange, timestamp: int, physical_offset: int = 0) -> None:
-        """Set what `change` says; `timestamp` (ms) and `physical_offset` are its record's."""
+        """Apply a change; `timestamp` (ms since the epoch) and `physical_offset` are those of its record."""
         if change.topics:
             self.topic_version = self.topic_version.next(timestamp)
             update_table(self.topics, change.topics)
@@ -229,15 +230,15 @@ class ReplicatedState:
         self.pop.apply(change.pop)
 
     def user(self, name: str) -> User | None:
-        """The user, if there is one."""
+        """The user; None when there is none of that name."""
         return self.users.get(name)
 
     def acl(self, subject: str) -> Acl | None:
-        """What the subject may do, if anything is said of it."""
+        """The subject's policies; None when it has none."""
         return self.acls.get(subject)
 
     def snapshot(self) -> bytes:
-        """Everything here, for a node that is too far behind for the log."""
+        """All tables as bytes, for a node that is too far behind for the log."""
         return orjson.dumps(
             {
                 "format": 1,
@@ -259,10 +260,10 @@ class ReplicatedState:
         )
 
     def restore(self, snapshot: bytes) -> None:
-        """Become what `snapshot` says; on an error nothing has changed.
+        """Replace all tables by those of `snapshot`; on an error nothing has changed.
 
         Raises:
-            StateFormatError: not a snapshot this release can read.
+            StateFormatError: it is no snapshot that this release can read.
         """
         place = "state snapshot"
         change = StateChange.decode(snapshot, place)
@@ -314,12 +315,12 @@ def _table(tables: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def forbidden_bits(value: Any) -> dict[str, int]:
-    """A group's bits by topic, from JSON; topics without any are left out."""
+    """A group's bits by topic, from JSON; topics without bits are left out."""
     return {str(topic): int(bits) for topic, bits in value.items() if int(bits)}
 
 
 def reset_offsets(value: Any) -> dict[int, int | None]:
-    """Resets of one place by queue id, from JSON; None: told."""
+    """The resets of one `topic@group` by queue id, from JSON; None: the pull has had it."""
     return {int(queue): None if offset is None else int(offset) for queue, offset in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""Users, and what they may do: frozen values, and the JSON of RocketMQ's tools.
+"""Users and their policies: frozen values, and the JSON of RocketMQ's tools.
 
     user    alice, Normal or Super, enable or disable
     acl     of "User:alice": policies Custom, Default -> entries: resource, actions, sources, Allow or Deny
@@ -40,7 +40,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """A user; the password is the secret of his signatures, so that it must be kept as it is."""
+    """A user; the password is kept in plain text, since signatures are computed from it."""
 
     name: str
     password: str = field(repr=False)
@@ -57,7 +57,7 @@ class User:
 
     @classmethod
     def from_json(cls, value: Any) -> "User":
-        """A whole user.
+        """Read a complete user.
 
         Raises:
             Refusal: NO_PERMISSION, with the remark that RocketMQ gives.
@@ -71,7 +71,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """What is said of a user; empty texts say nothing."""
+    """A change of a user; empty texts change nothing."""
 
     password: str = field(default="", repr=False)
     kind: str = ""
@@ -79,7 +79,7 @@ class UserChange:
 
     @classmethod
     def from_json(cls, value: Any) -> "UserChange":
-        """Read a `UserInfo`; errors as `User.from_json`."""
+        """Read a `UserInfo`; raises as `User.from_json`."""
         if not isinstance(value, Mapping):
             raise Refusal(Cause.MALFORMED_FIELD, f"the user is no JSON object but {type(value).__name__}")
         password = value.get("password") or ""
@@ -89,24 +89,24 @@ class UserChange:
         return cls(password, kind, _word(value, "userStatus", (ENABLE, DISABLE)))
 
     def create(self, name: str) -> User:
-        """A new user; errors as `User.from_json`."""
+        """The new user with these values; raises as `User.from_json`."""
         if not self.password.strip():
             raise refused("password can not be blank")
         return User(name=name, password=self.password, kind=self.kind or NORMAL, status=self.status or ENABLE)
 
     def update(self, user: User) -> User:
-        """The user with what is said replaced."""
+        """The user with the change applied."""
         password = self.password if self.password.strip() else user.password
         return replace(user, password=password, kind=self.kind or user.kind, status=self.status or user.status)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a request touches, or a pattern of that.
+    """A resource of a request, or a pattern for resources.
 
     Attributes:
         kind: one of the resource types.
-        name: None: every one; of a pattern with `is_prefix` the first letters.
+        name: None: every resource of the type; of a pattern with `is_prefix`, how names begin.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class Resource:
         return cls(found, name)
 
     def matches(self, touched: "Resource") -> bool:
-        """Whether this pattern means what is touched."""
+        """Whether this pattern matches a resource of a request."""
         if self.kind == ANY:
             return True
         if self.kind != touched.kind:
@@ -152,7 +152,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One rule of a policy; no sources: from everywhere."""
+    """One rule of a policy; without sources it holds for clients at any address."""
 
     resource: Resource
     actions: tuple[str, ...]
@@ -166,7 +166,7 @@ class Entry:
 
     @classmethod
     def from_json(cls, value: Any) -> "Entry":
-        """Read a `PolicyEntryInfo`; errors as `Acl.from_json`."""
+        """Read a `PolicyEntryInfo`; raises as `Acl.from_json`."""
         if not isinstance(value, Mapping):
             raise refused("The policy entries is empty.")
         resource = Resource.parse(value.get("resource"))
@@ -189,7 +189,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """What one user may do: entries by policy, each resource once in a policy."""
+    """The policies of one user: entries by policy; a policy has each resource at most once."""
 
     subject: str
     policies: Mapping[str, tuple[Entry, ...]]
@@ -221,7 +221,7 @@ class Acl:
         return found
 
     def updated(self, policies: Mapping[str, Iterable[Entry]]) -> "Acl":
-        """With these entries, which replace those of the same resources."""
+        """These policies with `policies` added; an entry replaces the one of the same resource."""
         merged = dict(self.policies)
         for kind, entries in policies.items():
             by_resource = {entry.resource: entry for entry in merged.get(kind, ())}
@@ -229,14 +229,14 @@ class Acl:
         return replace(self, policies=merged)
 
     def without(self, kind: str, resource: Resource) -> "Acl":
-        """Without the entry of this resource; a policy that is empty then is gone."""
+        """These policies without the entry of this resource; a policy that becomes empty is removed."""
         kept = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: kept}
         return replace(self, policies={name: entries for name, entries in policies.items() if entries})
 
 
 def subject_of(user: str) -> str:
-    """How policies name a user."""
+    """The subject of a user's policies."""
     return _USER + user
 
 
@@ -248,7 +248,7 @@ def user_of(subject: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def network(text: str) -> Network | None:
-    """The addresses that `10.0.0.1` or `10.0.0.0/8` means; None when it is neither."""
+    """Parse an address or network such as `10.0.0.1` or `10.0.0.0/8`; None when it is neither."""
     try:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
@@ -256,7 +256,7 @@ def network(text: str) -> Network | None:
 
 
 def refused(remark: str) -> Refusal:
-    """As RocketMQ says no in everything about users and policies."""
+    """The refusal that RocketMQ gives in all matters of users and policies: NO_PERMISSION with a remark."""
     return Refusal(Cause.NO_PERMISSION, remark)
 
 

@@ -317,9 +317,8 @@ class TransactionService:
                 if self._store.log.confirm_offset < draft.physical_offset + draft.size:
                     self._loop.call_later(WAIT_SECONDS, done, outcome)  # the copy may still be confirmed
                     return
-            if (
-                self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset
-            ):  # its copy took the place of another one with its key
+            # The half message is still open behind its copy if the copy replaced another message with the same key.
+            if self._topics.table.is_open(half) and self._topics.table.half_end > draft.queue_offset:
                 self._topics.table.end(half)
                 self._count(half, -1)
                 self._free(half)
