@@ -14,7 +14,7 @@ from store.errors import StoreFormatError, StoreLockedError
 HOLDER = """
 import sys
 from pathlib import Path
-from store.store_directory import StoreDirectory
+from store.directory.store_directory import StoreDirectory
 StoreDirectory(Path(sys.argv[1]), "classic")
 print("held", flush=True)
 sys.stdin.read()
