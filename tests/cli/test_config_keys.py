@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.remoting.config_key import OURS, Key, nearest_key
+from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, nearest_key
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
 from nameserver.settings import Settings
@@ -146,3 +146,21 @@ def test_configurations_are_read_without_numpy() -> None:
     """Nameservers and `ledgermq config explain` need none of the store's code."""
     program = "import sys, node.config, node.explain; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (INT, -(1 << 31), (1 << 31) - 1),
+        (LONG, -(1 << 63), (1 << 63) - 1),
+        (PERCENT, 0, 100),
+        (PORT, 0, 65_535),
+        (POSITIVE, 1, (1 << 31) - 1),
+        (NOT_NEGATIVE, 0, (1 << 31) - 1),
+    ],
+)
+def test_the_ends_of_a_range_are_taken_and_what_lies_beyond_is_not(kind: Kind[int], first: int, last: int) -> None:
+    assert [kind.read(str(number)) for number in (first, last)] == [first, last]
+    for number in (first - 1, last + 1):
+        with pytest.raises(ValueError, match=str(number)):
+            kind.read(str(number))

@@ -48,3 +48,13 @@ def test_a_new_leader_goes_on_from_its_predecessors_time_unless_that_was_far_ahe
     clock = StoreClock(hands)
     clock.go_past(log)
     assert clock.now_ms() == first_ms
+
+
+def test_an_older_last_record_does_not_take_times_back(entry_log: LogOpener) -> None:
+    log, hands = entry_log(), Hands(100_000)
+    log.append_drafts([make_draft(b"of a leader whose clock is slow")], 1, 99_000)
+    clock = StoreClock(hands)
+    clock.now_ms()
+    clock.go_past(log)
+    hands.now_ms = 99_500
+    assert clock.now_ms() == 100_000

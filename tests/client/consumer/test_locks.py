@@ -70,6 +70,21 @@ async def test_a_renewal_that_arrives_after_the_release_leaves_no_lock(session: 
     assert not broker.ledger.locks
 
 
+async def test_locks_of_a_broker_that_does_not_answer_are_kept(
+    session: Session, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = QueueLocks(session, "g")
+    await locks.acquire(QUEUE)
+
+    async def silent(*_: object) -> None: ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "_lock_some", silent)
+        assert (await locks.renew(), locks.held) == ([], {QUEUE})
+    broker.ledger.locks[PLACE] = "another member"
+    assert (await locks.renew(), locks.held) == ([QUEUE], set())
+
+
 async def test_waiting_for_a_lock_is_logged_and_ends_when_the_lock_is_free(
     session: Session, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
