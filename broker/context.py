@@ -1,7 +1,7 @@
-"""What every subsystem stands on: settings, clocks, the store, the replicated tables and the way into the log.
+"""What all subsystems share: settings, clocks, the store, the replicated tables and the way into the log.
 
-ReplicatedState <- Metadata, ConsumerOffsets <- StateLog      what the log carries
-SendTargets, DraftMaker, Appender, SendAnswers                what goes into the log, and who hears of it
+ReplicatedState <- Metadata, ConsumerOffsets <- StateLog      the tables that are replicated by the log
+SendTargets, DraftMaker, Appender, SendAnswers                the way of messages into the log, and the answers
 """
 
 import asyncio
@@ -33,8 +33,8 @@ class BrokerContext:
     Args:
         state: the tables as loaded from disk.
         store_host: encoded address that records and message ids carry.
-        announce: waits until the nameservers that answer have been told.
-        announce_soon: has the nameservers told of topics that changed; with None, of everything.
+        announce: registers changes with the nameservers; returns when those that answer know them, or after a second.
+        announce_soon: registers changed topics with the nameservers without waiting; None: everything.
         spawn: runs a coroutine until the broker stops.
     """
 

@@ -1,7 +1,7 @@
 """What begins when this node may write the log, and what ends when it may not any more.
 
-    begins: every subsystem leads; what the leaders before have delivered is looked up; then every subsystem resumes
-    ends:   every subsystem follows: what was proposed and not committed is forgotten, deliveries stop
+    begins: `lead` of every subsystem; a scan for deliveries of earlier leaders; then `resume` of every subsystem
+    ends:   `follow` of every subsystem: uncommitted proposals are dropped, deliveries stop
 
 A change of the leader elsewhere ends it again, which is harmless.
 """

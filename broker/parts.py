@@ -38,8 +38,8 @@ class Parts:
         timer_index, transaction_counts: as loaded from disk.
 
     Attributes:
-        subsystems: in the order in which they hear of what happens. Held pulls of a removed topic are answered before
-            its queues go; what POP and the counters know of it goes after them.
+        subsystems: in the order in which events are passed on. Held pulls of a removed topic are answered before its
+            queues are removed; POP and the counters drop it after that.
         cut: takes the tables and timers back to a physical offset; set by `broker.log_follower`, which has their files.
     """
 
@@ -94,19 +94,19 @@ class Parts:
         )
 
     def restore(self, snapshot: bytes) -> None:
-        """Become what a leader's snapshot says; errors as `ReplicatedState.restore`."""
+        """Replace the tables by a leader's snapshot; raises as `ReplicatedState.restore`."""
         self.tables.restore(snapshot)
         self.context.announce_soon(None)
 
     # ---- when the broker stops
 
     def stop(self) -> None:
-        """Deliver nothing that waits any more; what is under way is recorded if this node still may."""
+        """Stop deliveries, and record their progress if this node may still write."""
         for subsystem in self.subsystems:
             subsystem.stop()
 
     async def drain(self) -> None:
-        """Wait until the log has what only this node knows: deliveries first, offsets last."""
+        """Wait until changes that only this node has are committed or refused: deliveries first, offsets last."""
         for subsystem in reversed(self.subsystems):
             await subsystem.drain()
 
@@ -118,12 +118,12 @@ class Parts:
     # ---- what follows the store
 
     def follow(self) -> None:
-        """Hear of everything that the store dispatches from now on, and of its role."""
+        """Listen to the store: dispatched messages, cuts and changes of its role."""
         self.context.store.watch_topic(names.STATE_TOPIC)
         self.context.store.add_listener(self)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages. The hot path: only those that read queues are told."""
+        """Pass on that these queues have new messages. Hot path: only subsystems that read queues are called."""
         self.pull.on_dispatched(queues)
         self.pop.on_dispatched(queues)
         for queue in queues:
@@ -149,7 +149,7 @@ class Parts:
             self.context.announce_soon(change.topics.keys())
 
     def on_cut(self, offset: int) -> None:
-        """Messages were taken back: held pulls are answered, whose offsets may not be there; then tables and timers."""
+        """Answer held pulls, whose offsets may be cut off, then take tables and timers back to `offset`."""
         self.pull.held.release()
         self.cut(offset)
 

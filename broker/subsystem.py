@@ -1,4 +1,4 @@
-"""What a subsystem of the broker offers: the requests that it serves, and what it does when something happens."""
+"""The base class of subsystems: the requests that they serve, and their reactions to events of the broker."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -10,21 +10,21 @@ Serve = Callable[[Connection, Command], None]
 
 
 class Subsystem:
-    """One subject of the broker. Every method does nothing unless the subject has something to do then."""
+    """One subject of the broker. Every method does nothing unless a subclass overrides it."""
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """The functions that serve requests, by request code."""
         return {}
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """What is to be called every so many seconds while the broker serves."""
+        """Functions to call periodically while the broker serves, each with its interval in seconds."""
         return ()
 
     def lead(self) -> None:
         """This node may write the log from now on."""
 
     def resume(self) -> None:
-        """What earlier leaders have delivered is known: deliver what is due. Comes some time after `lead`."""
+        """Begin to deliver: the deliveries of earlier leaders are known. Called some time after `lead`."""
 
     def follow(self) -> None:
         """This node may not write the log any more, or another node leads than before; called again and again."""
