@@ -4,8 +4,8 @@
               | 0..0, 1 of |  1..2, 2 of them | 3..5, 3 of them | ...       units of 46 bytes, by record
     offsets     0             1  2               3  4  5
 
-A queue offset is looked up by halving over the first offsets of the slots. Where the queue begins past 0 and no message
-is known, a blank slot (physical offset 0, size 0x7FFFFFFF) of one message stands in front of it.
+A queue offset is found by binary search over the first offsets of the slots. A queue that begins past 0 and is empty
+has a blank slot (physical offset 0, size 0x7FFFFFFF) of one message before its beginning.
 
 Source: apache/rocketmq `store/queue/BatchConsumeQueue.java` (5.3.3).
 """
@@ -20,13 +20,13 @@ from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue, QueueEntry, Uni
 from store.queues.queue_file import QueueFile
 
 Slot = tuple[int, int, int, int, int, int, int, int]
-"""As the fields of `ledgermq.message.batch_unit`."""
+"""The fields of `ledgermq.message.batch_unit`, in order."""
 
 _BASE, _COUNT = 4, 5
 
 
 class _Slots(ConsumeQueue):
-    """The units by their number, whatever they hold: the files, their room, their recovery."""
+    """The units by number, one for each record: their files, room and recovery."""
 
     __slots__ = ()
 
@@ -34,11 +34,11 @@ class _Slots(ConsumeQueue):
     unit_size: ClassVar[int] = BATCH_UNIT_SIZE
 
     def put_slot(self, number: int, slot: Slot) -> None:
-        """Set one unit, the next one or one that is there."""
+        """Set a unit: the next one or a stored one."""
         self._put_slowly(number, slot)  # type: ignore[arg-type]
 
     def slot(self, number: int) -> Slot:
-        """A unit that is there."""
+        """Return a stored unit."""
         return BATCH_UNIT.unpack(self.units(number, 1))
 
     def _is_good(self, unit: Unit, end_offset: int) -> bool:
@@ -46,7 +46,7 @@ class _Slots(ConsumeQueue):
 
 
 class BatchQueue(ConsumeQueue):
-    """One batch queue; used as a `ConsumeQueue` is. Offsets are of messages, not of units."""
+    """One batch queue, with the interface of `ConsumeQueue`. Its offsets count messages, not units."""
 
     __slots__ = ("_slots",)
 
@@ -61,7 +61,7 @@ class BatchQueue(ConsumeQueue):
         self.next_offset = self.max_offset
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
-        """Set the unit of a record of one message, whose time is not known; see `put_entry`."""
+        """Set the unit of a record with one message and an unknown store time; see `put_entry`."""
         self.put_entry(QueueEntry(physical_offset, size, tags_code, queue_offset, 0))
 
     def put_entry(self, entry: QueueEntry) -> None:
@@ -84,12 +84,12 @@ class BatchQueue(ConsumeQueue):
             slots.put_slot(number, slot)
 
     def reserve(self, end_offset: int) -> None:
-        """As `ConsumeQueue.reserve`; each message may come in a record of its own."""
+        """Reserve room as `ConsumeQueue.reserve` does, for one unit a message."""
         self._slots.reserve(self._slots.max_offset + max(end_offset - self.max_offset, 0))
         self.room_end = max(self.room_end, end_offset)
 
     def units(self, offset: int, count: int) -> memoryview:
-        """Nothing: these units are not those of other queues. See `records_from`."""
+        """Return nothing, since these units have another format; see `records_from`."""
         return memoryview(b"")
 
     def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
@@ -102,11 +102,11 @@ class BatchQueue(ConsumeQueue):
             yield base, base + messages, slot[:3]
 
     def unit(self, offset: int) -> Unit | None:
-        """Where the record lies that holds a dispatched message, or None outside `[min_offset, max_offset)`."""
+        """Return offset, size and tags code of the record of a message; None outside `[min_offset, max_offset)`."""
         return next((unit for _, _, unit in self.records_from(offset, 1)), None)
 
     def file_end(self, offset: int) -> int:
-        """The next offset: there is always a unit."""
+        """Return the next offset, since a batch queue has a unit at each offset."""
         return offset + 1
 
     def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
@@ -117,7 +117,7 @@ class BatchQueue(ConsumeQueue):
             yield base, unit
 
     def bisect(self, is_before: Callable[[Unit], bool]) -> int:
-        """As `ConsumeQueue.bisect`, by records: the first offset of one, or the end."""
+        """Search as `ConsumeQueue.bisect` does, by record: return the first offset of a record, or `max_offset`."""
         number = self._slots.bisect(lambda slot: is_before(slot[:3]))
         return self._slots.slot(number)[_BASE] if number < self._slots.max_offset else self.max_offset
 
@@ -144,7 +144,7 @@ class BatchQueue(ConsumeQueue):
         self.next_offset = self.room_end = self.max_offset
 
     def correct_min_offset(self, log_min_offset: int) -> None:
-        """Hide units whose records the log has dropped, and leading blanks."""
+        """Raise `min_offset` past leading blanks and units whose records the log has deleted."""
         self._slots.correct_min_offset(log_min_offset)
         first = self._slots.min_offset
         self.min_offset = self._slots.slot(first)[_BASE] if first < self._slots.max_offset else self.max_offset
@@ -154,7 +154,7 @@ class BatchQueue(ConsumeQueue):
         return self._slots.take_expired()
 
     def clear(self) -> None:
-        """Forget all units, to be filled from the log again."""
+        """Drop all units; the queue is then filled from the log again."""
         self._slots.clear()
         self.min_offset = self.max_offset = self.next_offset = self.room_end = 0
         self.is_gapped = False
@@ -191,6 +191,6 @@ class BatchQueue(ConsumeQueue):
         self.max_offset = last[_BASE] + last[_COUNT]
 
     def _slot_of(self, offset: int) -> int:
-        """The slot that holds the message `offset`, which is in bounds."""
+        """Return the number of the slot that holds `offset`, which must be in bounds."""
         number = self._slots.bisect(lambda slot: slot[_BASE] <= offset)
         return max(number - 1, self._slots.min_offset)

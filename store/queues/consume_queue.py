@@ -30,12 +30,12 @@ Unit = tuple[int, int, int]
 
 
 class QueueEntry(NamedTuple):
-    """What a queue of whatever kind is told of one record.
+    """Fields of one record that a queue of any kind needs.
 
     Attributes:
-        queue_offset: of the record's first message.
-        store_timestamp: ms.
-        messages: in the record.
+        queue_offset: offset of the record's first message.
+        store_timestamp: store time, ms.
+        messages: number of messages in the record.
     """
 
     physical_offset: int
@@ -60,10 +60,10 @@ class ConsumeQueue:
         max_offset: next unit to dispatch.
         next_offset: next one to assign to a message; at least `max_offset` while this node may write.
         room_end: units below have blocks on disk; see `reserve`.
-        is_removed: it was dropped from its table, with its files.
-        is_watched: records of this topic are shown to the listeners as they are dispatched.
-        is_gapped: units were missing when it was loaded or filled; only the whole log can tell which.
-        counted_units: what this queue adds to `QueueTable.unit_count`; the table's own.
+        is_removed: the table has dropped the queue with its files.
+        is_watched: the store's listeners are told of each dispatched record of this topic.
+        is_gapped: units were missing when the queue was loaded or filled; it must be filled from the whole log.
+        counted_units: units of this queue in `QueueTable.unit_count`; kept by the table.
     """
 
     __slots__ = (
@@ -216,7 +216,10 @@ class ConsumeQueue:
             yield start, start + 1, unit
 
     def bisect(self, is_before: Callable[[Unit], bool]) -> int:
-        """First dispatched unit for which `is_before`, which is true for a prefix of them, is false; else the end."""
+        """Return the first queue offset whose unit is not before; `max_offset` if all are.
+
+        `is_before` must be true for a prefix of the units, and only for it.
+        """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -230,7 +233,7 @@ class ConsumeQueue:
     def recover(self, end_offset: int, *, scan: bool) -> None:
         """Keep the leading units whose records end at or before physical `end_offset`; clear the rest.
 
-        With `scan` every unit of the last file is looked at, because nothing says that the good ones are a prefix.
+        With `scan` every unit of the last file is checked, since it is not known that the valid units are a prefix.
         """
         self.max_offset = min(self.max_offset, self._files.data_end)  # nothing but zeros behind
         end = self.bisect(lambda unit: self._is_good(unit, end_offset))
@@ -240,13 +243,13 @@ class ConsumeQueue:
         self._cut(end)
 
     def keep_before(self, offset: int) -> None:
-        """Forget the units from `offset` on, which is the first one of a record; the next message gets that number."""
+        """Drop the units from `offset` on, where a record begins; the next message gets this offset."""
         self._cut(offset)
 
     def cut_at(self, end_offset: int) -> None:
-        """Forget the units of records that end behind physical `end_offset`; the next message gets the first number.
+        """Drop units of records ending behind physical `end_offset`; the next message gets the first of their offsets.
 
-        Durable on return, since later units may have smaller physical offsets than what a crash could bring back.
+        Durable on return: a crash must not bring back dropped units, whose physical offsets may be used again.
 
         Raises:
             DiskFailedError: the disk refused.
@@ -261,25 +264,25 @@ class ConsumeQueue:
         self._files.sync_end()
 
     def correct_min_offset(self, log_min_offset: int) -> None:
-        """Hide units whose records the log has dropped, and leading blanks."""
+        """Raise `min_offset` past leading blanks and units whose records the log has deleted."""
         first = self.unit(self.min_offset)
         if first is not None and first[0] >= log_min_offset and first[:2] != (0, BLANK_SIZE):
             return
         self.min_offset = self.bisect(lambda unit: unit[0] < log_min_offset or unit[:2] == (0, BLANK_SIZE))
 
     def take_expired(self) -> list[QueueFile]:
-        """Let go of the files, but the last, whose units are all below `min_offset`; the caller deletes them."""
+        """Remove and return the files below `min_offset`, except the last; the caller deletes them."""
         return self._files.take_before(self.min_offset)
 
     def clear(self) -> None:
-        """Forget all units, to be filled from the log again."""
+        """Drop all units; the queue is then filled from the log again."""
         self.close()
         self._files.clear()
         self.min_offset = self.max_offset = self.next_offset = self.room_end = self._flushed_offset = 0
         self.is_gapped = False
 
     def restart(self, offset: int) -> None:
-        """Forget all units and go on with number `offset`; what is below is not in the log, or never came here.
+        """Drop all units and continue with `offset`; records below it are not in this node's log.
 
         Raises:
             DiskFullError, DiskFailedError: the queue is empty and begins at 0.
@@ -299,9 +302,10 @@ class ConsumeQueue:
         self._flushed_offset = start
 
     def take_unflushed(self) -> list[QueueFile]:
-        """Files with units dispatched since the last call; the caller syncs them in a thread.
+        """Return the files with units dispatched since the last call; the caller syncs them in a thread.
 
-        Or the file of the next unit: after `restart` its name alone may say where the queue goes on.
+        Without such units it may return the file of the next unit, since after `restart` its name says where the queue
+        continues.
         """
         start, self._flushed_offset = self._flushed_offset, self.max_offset
         end = max(self.max_offset, min(self.room_end, start + 1))
@@ -309,7 +313,7 @@ class ConsumeQueue:
 
     @property
     def smallest_offset(self) -> int:
-        """The first offset that RocketMQ names for the queue, also where it has no message."""
+        """Return the min offset that clients are told, also for an empty queue."""
         return self.min_offset
 
     def close(self) -> None:
@@ -319,7 +323,7 @@ class ConsumeQueue:
         self._window_end = 0
 
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
-        """Another file or chunk, a first unit past 0, a gap, or a unit that should be there."""
+        """Set a unit beyond the open window, past 0 in an empty queue, behind a gap, or one that is stored already."""
         if queue_offset < self.max_offset:
             if queue_offset > 0 or not self._begins_anew(unit[0]):
                 self._put_again(queue_offset, unit)
@@ -338,12 +342,12 @@ class ConsumeQueue:
         self.max_offset = queue_offset + 1
 
     def _begins_anew(self, physical_offset: int) -> bool:
-        """Whether unit 0 of a record at this place belongs to another life of the topic than the units here."""
+        """Return whether unit 0 at this physical offset is of a later topic of the same name than the stored units."""
         last = self.unit(self.max_offset - 1)
         return last is None or last[0] < physical_offset
 
     def _put_again(self, queue_offset: int, unit: Unit) -> None:
-        """The log is dispatched again: what is there must be equal, or is made so."""
+        """Replace a stored unit that differs, when the log is dispatched again."""
         if queue_offset >= self.min_offset and self.unit(queue_offset) != unit:
             self._open_window(queue_offset)
             self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
@@ -375,7 +379,7 @@ class ConsumeQueue:
             self._window_end = 0  # the fast path may have stood in the one that is unmapped
 
     def _scan(self, end_offset: int, limit: int) -> int:
-        """First bad unit of the file that holds unit `limit - 1`, or `limit`."""
+        """Return the first invalid unit in the file that holds unit `limit - 1`, or `limit`."""
         start = max(limit - 1 - (limit - 1) % self._files.file_units, self.min_offset)
         for index, unit in enumerate(self.unit_struct.iter_unpack(self.units(start, limit - start))):
             if not self._is_good(unit, end_offset):
@@ -383,7 +387,7 @@ class ConsumeQueue:
         return limit
 
     def _cut(self, end: int) -> None:
-        """Keep `[min_offset, end)`; what is behind reads as zeros."""
+        """Keep `[min_offset, end)` and zero the rest."""
         self._window_end = 0
         self._files.cut(end)
         self.max_offset = self.next_offset = self.room_end = end

@@ -1,10 +1,10 @@
-"""Properties of many records side by side, for a search that goes through all of them at once.
+"""Property rows: the properties of many records in one array, to be searched together.
 
     rows   | other bytes of the record | 0x02 | name 0x01 value 0x02 ... | 0x02 |      all of one width
                                           ^ in place of a byte of the length    ^ in place of what follows the record
 
-So each property stands between two 0x02, the first and the last one too. What stands in front of shorter properties
-may look like some: whoever finds a row here reads the record itself before he believes it.
+So each property, also the first and the last, lies between two 0x02. The bytes before short properties may look like
+properties, so the caller checks the record itself after it finds a row.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (the record's layout, 5.3.3).
 """
@@ -23,7 +23,7 @@ from store.files.file_mapping import CHUNK_BYTES, CHUNK_SHIFT, FileMapping
 from store.files.log_span import LogSpan
 
 ROWS_MIN: Final = 24
-"""Fewer records are read faster one by one."""
+"""For fewer records, reading them one by one is faster."""
 
 ROWS_BYTES_MAX: Final = 64 << 10
 _READ_MAX: Final = 32
@@ -38,12 +38,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PropertyRows:
-    """Rows of the first records that were asked for.
+    """Rows of the first of the requested records.
 
     Attributes:
-        data: the rows, one behind the other.
-        width: bytes of each.
-        count: of rows; one at least.
+        data: the rows, concatenated.
+        width: bytes of each row.
+        count: number of rows, at least 1.
     """
 
     data: bytes
@@ -52,10 +52,10 @@ class PropertyRows:
 
 
 def property_rows(span: LogSpan, units: memoryview) -> PropertyRows | None:
-    """Rows of the records that these units of a queue name; fewer where properties are long or had to be read in.
+    """Return rows of the records of these queue units; of fewer if properties are long or are not in memory.
 
-    None when one of them is not in the span or not of the common form (magic V1, IPv4 hosts), or the first are not
-    in memory and cannot be brought there.
+    None if a record is not in the span or not common (magic V1, IPv4 hosts), or if the first records are not in memory
+    and cannot be read.
     """
     table = np.frombuffer(units, _UNIT)
     sizes = table["size"].astype(np.int64)
@@ -71,21 +71,21 @@ def property_rows(span: LogSpan, units: memoryview) -> PropertyRows | None:
 
 
 def _readable(file: FileMapping, chunks: Ints) -> int:
-    """How many of the records that begin in these chunks may be touched; some chunks are brought into memory first."""
+    """Read some missing chunks; return how many of the records that begin in these chunks are then in memory."""
     known = np.frombuffer(file.known, np.uint8)[chunks]
     if known.all():
         return len(chunks)
     try:
         for chunk in np.unique(chunks[known == 0])[:_READ_MAX].tolist():
             file.ensure_readable(chunk << CHUNK_SHIFT, (chunk << CHUNK_SHIFT) + 1)
-    except DiskReadError:  # who reads one by one is told which
+    except DiskReadError:  # reading the records one by one raises the error for the right record
         return 0
     known = np.frombuffer(file.known, np.uint8)[chunks]
     return len(chunks) if known.all() else int(known.argmin())
 
 
 def _rows(view: memoryview, first: int, starts: Ints, ends: Ints, sizes: Ints) -> PropertyRows | None:
-    """Rows of records of which none begins in front of `first`."""
+    """Return rows of records; none of them begins before `first`."""
     words: npt.NDArray[np.uint32] = np.ndarray((len(view) - 3,), ">u4", view, 0, (1,))
     body_sizes = words[starts + _BODY_AT].astype(np.int64)
     is_uncommon = words[starts + _FLAGS_AT] & HOST_MASK
@@ -103,7 +103,7 @@ def _rows(view: memoryview, first: int, starts: Ints, ends: Ints, sizes: Ints) -
 
 
 def _cut(view: memoryview, ends: Ints, lengths: Ints, width: int) -> PropertyRows | None:
-    """Rows that end one byte behind their records."""
+    """Return rows that end one byte behind their records."""
     if _most(ends) >= len(view):
         return None
     windows: npt.NDArray[np.uint8] = np.ndarray((len(view) - width + 1, width), np.uint8, view, 0, (1, 1))

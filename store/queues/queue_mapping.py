@@ -1,8 +1,7 @@
-"""Mappings that keep no descriptor: for queue files, of which there are tens of thousands.
+"""Mappings of files that keep no descriptor, for tens of thousands of queue files.
 
-Before Python 3.13 a `mmap.mmap` of a file holds a duplicate of its descriptor as long as it lives. So the file is
-mapped over the pages of an anonymous mapping, at the same address: the object goes on to guard its slices and to unmap,
-and knows of no descriptor.
+Before Python 3.13 a `mmap.mmap` of a file keeps a duplicate of its descriptor. The file is therefore mapped over the
+pages of an anonymous `mmap.mmap`, at the same address; that object still guards its slices and unmaps the pages.
 """
 
 import ctypes
@@ -26,10 +25,10 @@ _libc.mmap.argtypes = (
 
 
 def map_file(descriptor: int, size_bytes: int) -> mmap.mmap:
-    """The first `size_bytes` of a file, shared, to be read and stored into; the descriptor may be closed at once.
+    """Map the first `size_bytes` of a file, shared and writable; the descriptor may be closed at once.
 
     Raises:
-        OSError: the system maps no more.
+        OSError: the file is too short, or the system refuses the mapping.
     """
     if os.fstat(descriptor).st_size < size_bytes:
         raise OSError(errno.EINVAL, f"the file is shorter than {size_bytes} bytes")
