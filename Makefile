@@ -36,9 +36,10 @@ demo: $(BIN)/.runtime ## the main job: a file through three brokers, the leader 
 
 compose-demo: $(BIN)/.runtime ## the same job on docker-compose.yml, in containers and volumes of its own, removed at the end
 	$(BIN)/python -m chaos.compose up
-	@$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
-	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)'); \
-	status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status
+	@trap 'exit 143' TERM; trap 'exit 130' INT; \
+	trap 'status=$$?; [ $$status = 0 ] || $(BIN)/python -m chaos.compose logs; $(BIN)/python -m chaos.compose down; exit $$status' EXIT; \
+	$(BIN)/python -m chaos.compose describe >$(VENV)/compose.json \
+	  && $(BIN)/ledgermq demo --attach $(VENV)/compose.json $(if $(INPUT),--input '$(INPUT)')
 
 check: $(BIN)/.dev ## lint, formatting, types, direction of imports, sizes of rooms and functions
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ import contextlib
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -223,4 +224,7 @@ def _carry_out(cluster: ComposeCluster, arguments: argparse.Namespace) -> object
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # as an exception: `up` removes what it made
     sys.exit(main(sys.argv[1:]))

@@ -1,9 +1,10 @@
 """What a node's health port says: readiness, and single figures of /metrics. Standard library only: it starts fast."""
 
+import http.client
 import urllib.error
 import urllib.request
 
-from node.errors import CommandError
+from node.errors import CommandError, UsageError
 
 _TIMEOUT_S = 3.0
 
@@ -13,6 +14,7 @@ def check_health(url: str) -> str:
 
     Raises:
         CommandError: it says that it is not, or nobody answers.
+        UsageError: `url` is not an http:// URL.
     """
     return _get(url).strip()
 
@@ -22,6 +24,7 @@ def read_gauge(node_url: str, name: str) -> float:
 
     Raises:
         CommandError: nobody answers there, or there is no such metric.
+        UsageError: `node_url` is not an http:// URL.
     """
     for line in _get(f"{node_url.rstrip('/')}/metrics").splitlines():
         metric, _, value = line.rpartition(" ")
@@ -31,11 +34,15 @@ def read_gauge(node_url: str, name: str) -> float:
 
 
 def _get(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"{url!r} is not a URL of a health port: write http://HOST:PORT/readyz")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             text: str = answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         raise CommandError(f"{url}: {error.code} {error.read().decode(errors='replace').strip()}") from error
-    except (OSError, ValueError) as error:
-        raise CommandError(f"{url} does not answer: {error}") from error
+    except urllib.error.URLError as error:
+        raise CommandError(f"{url} does not answer: {error.reason}") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise CommandError(f"{url} does not answer as a health port does: {error!r}") from error
     return text

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ledgermq.remoting.codec.properties_text import parse_properties
-from ledgermq.remoting.config_key import keys_of, nearest_key
+from ledgermq.remoting.config_key import keys_of, unknown_key
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 
@@ -66,10 +66,7 @@ class Settings:
         if key in _BLACK_LIST or key in self.config.config_black_list:
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
-            nearest = nearest_key(key, self._properties)
-            raise Refusal(
-                Cause.INVALID_PARAMETER, f"key {key[:_SHOWN_MAX]!r} is unknown; nearest known key is {nearest!r}"
-            )
+            raise Refusal(Cause.INVALID_PARAMETER, f"key {key[:_SHOWN_MAX]!r} {unknown_key(key, self._properties)}")
         if key in _KEYS and key not in _LIVE and value != self._properties[key]:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"

@@ -1,6 +1,6 @@
 """`ledgermq config explain KEY`: what a key means, as text."""
 
-from ledgermq.remoting.config_key import OURS, Key, nearest_key
+from ledgermq.remoting.config_key import OURS, Key, unknown_key
 from node.errors import UsageError
 from node.kept_settings import FILE
 from node.keys import BROKER_KEYS, NAMESRV_KEYS, REASONS
@@ -12,12 +12,11 @@ def explain(name: str) -> str:
     """All that is known of a key, for each file it may stand in.
 
     Raises:
-        UsageError: no such key; names the nearest one.
+        UsageError: no such key; names the nearest one, if one resembles it.
     """
     found = [(file, keys[name]) for file, keys in _FILES.items() if name in keys]
     if not found:
-        nearest = nearest_key(name, {**BROKER_KEYS, **NAMESRV_KEYS})
-        raise UsageError(f"key {name!r} is unknown; nearest known key is {nearest!r}")
+        raise UsageError(f"key {name!r} {unknown_key(name, {**BROKER_KEYS, **NAMESRV_KEYS})}")
     texts = [(file, f"{key.name}: {key.help}", _describe(file, key)) for file, key in found]
     if len(texts) == 2 and texts[0][1:] == texts[1][1:]:
         texts = [(" and ".join(_FILES), *texts[0][1:])]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ledgermq.remoting.config_key import Key, nearest_key
+from ledgermq.remoting.config_key import Key, unknown_key
 from node.addresses import HostChoice, choose_host
 from node.properties import ConfigError, Property, parse_overrides, read_properties
 
@@ -44,9 +44,8 @@ class FileSettings:
     def _parse(self, item: Property, elsewhere: Mapping[str, Key], other_file: str) -> None:
         key = self.keys.get(item.key)
         if key is None:
-            nearest = f"nearest known key is {nearest_key(item.key, self.keys)!r}"
-            hint = f"it belongs to {other_file}" if item.key in elsewhere else nearest
-            self.refuse(item.key, f"is unknown; {hint}")
+            belongs = f"is unknown; it belongs to {other_file}"
+            self.refuse(item.key, belongs if item.key in elsewhere else unknown_key(item.key, self.keys))
             return
         if not item.value and key.kind.name == "text":
             return

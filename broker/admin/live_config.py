@@ -18,7 +18,7 @@ from broker.config import BrokerConfig
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.properties_text import parse_properties
-from ledgermq.remoting.config_key import Key, keys_of, nearest_key
+from ledgermq.remoting.config_key import Key, keys_of, unknown_key
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
@@ -55,8 +55,7 @@ def read_setting(keys: Mapping[str, Key], name: str, text: str) -> Setting:
         Refusal: INVALID_PARAMETER, the key is unknown, or the text is no value of it; SYSTEM_ERROR, it cannot change.
     """
     if (known := keys.get(name)) is None:
-        nearest = nearest_key(name, keys)
-        raise Refusal(Cause.INVALID_PARAMETER, f"key {name[:100]!r} is unknown; nearest known key is {nearest!r}")
+        raise Refusal(Cause.INVALID_PARAMETER, f"key {name[:100]!r} {unknown_key(name, keys)}")
     try:
         value = known.kind.read(text)
     except ValueError as error:

@@ -26,6 +26,7 @@ OURS = "LedgerMQ"
 STORE = "MessageStoreConfig"
 NETTY = "NettyServerConfig and NettyClientConfig"
 _METADATA = "ledgermq.config_key"
+_LIKENESS_MIN = 0.5  # of two names, by difflib: below it, a hint would mislead
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
@@ -188,14 +189,16 @@ def build(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
     return settings(**given)
 
 
-def nearest_key(name: str, known: Mapping[str, Any]) -> str:
-    """The known key most like `name`: letters first, upper and lower case second.
+def unknown_key(name: str, known: Mapping[str, Any]) -> str:
+    """The predicate of an error about a key that is not in `known`: with the nearest known key, if one resembles it.
 
-    Only the first hundred characters are compared: anybody may ask, and the search takes long with a long name.
+    Upper and lower case do not matter. Only the first hundred characters are compared: anybody may ask, and the
+    search takes long with a long name.
     """
     folded = {candidate.lower(): candidate for candidate in known}
-    matches = difflib.get_close_matches(name[:100].lower(), folded, n=1, cutoff=0.0)
-    return folded[matches[0]]
+    matches = difflib.get_close_matches(name[:100].lower(), folded, n=1, cutoff=_LIKENESS_MIN)
+    hint = f"nearest known key is {folded[matches[0]]!r}" if matches else "no known key is like it"
+    return f"is unknown; {hint}"
 
 
 # ---- kinds of values

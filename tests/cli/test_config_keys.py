@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, nearest_key
+from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, unknown_key
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
 from nameserver.settings import Settings
@@ -111,7 +111,11 @@ def test_our_own_keys_are_marked_as_ours_and_none_takes_upstreams_name() -> None
     ],
 )
 def test_mistakes_that_users_make_lead_to_the_right_key(wrong: str, nearest: str) -> None:
-    assert nearest_key(wrong, BROKER_KEYS) == nearest
+    assert unknown_key(wrong, BROKER_KEYS) == f"is unknown; nearest known key is {nearest!r}"
+
+
+def test_a_name_like_no_key_gets_no_hint() -> None:
+    assert unknown_key("nosuch", BROKER_KEYS) == "is unknown; no known key is like it"
 
 
 SAMPLE = {  # key: its field, where that is no common word

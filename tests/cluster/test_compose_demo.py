@@ -1,6 +1,10 @@
 """`chaos.compose` touches what it made and nothing else: run with a `docker` that only notes what it is asked."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ FAKE = """#!/bin/sh
 echo "$0 $@" >>"$CALLS"
 case "$1" in
   info|version) ;;
-  compose) case "$*" in *" up "*|*" logs "*) exit 1 ;; esac ;;
+  compose) case "$*" in *" up "*|*" logs "*) sleep "${UP_S:-0}"; exit 1 ;; esac ;;
   ps|volume) printf '%s' "$FOUND" ;;
 esac
 """
@@ -43,3 +47,15 @@ def test_a_start_that_fails_removes_what_it_made_under_a_name_of_its_own(calls: 
     assert [words.rsplit(".yml ", 1)[1] for words in asked] == ["up -d --build", "logs --tail 40", "down --volumes"]
     # Compose names a project after its folder: a user's checkout is called `ledgermq`, and its volumes hold his data.
     assert {words.split()[1] for words in asked} == {"ledgermq-compose-demo"}
+
+
+def test_a_terminated_start_removes_what_it_made(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UP_S", "2")
+    starting = subprocess.Popen([sys.executable, "-m", "chaos.compose", "up"], cwd=Path(compose.__file__).parents[1])
+    deadline = time.monotonic() + 30
+    while not (calls.exists() and " up -d" in calls.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    starting.send_signal(signal.SIGTERM)
+    assert starting.wait(30) == 128 + signal.SIGTERM
+    assert calls.read_text().rstrip().endswith("down --volumes")

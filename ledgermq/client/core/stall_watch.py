@@ -56,7 +56,10 @@ class StallWatch:
     def _tick(self) -> None:
         late_s = self._loop.time() - self._due_at
         if late_s > STOOD_STILL_S:
-            _log.warning("the event loop stood still for %.1f s; what holds it up belongs into a thread", late_s)
+            _log.warning(
+                "the event loop stood still for %.1f s: code blocks it (run it in a thread), or the machine is busy",
+                late_s,
+            )
         self.start()
         for stalled in self._older_than(SUSPICIOUS_AGE_S):
             if self._routes.leader(stalled.broker) in (None, stalled.address):

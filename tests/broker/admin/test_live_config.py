@@ -104,6 +104,6 @@ async def test_parts_without_an_assembly_take_no_settings(client: MemoryClient) 
 
 def test_of_an_unknown_key_only_the_start_is_compared_and_shown() -> None:
     key = "".join(chr(0x4E00 + n) for n in range(20_000))
-    with pytest.raises(Refusal, match="nearest known key is") as caught:
+    with pytest.raises(Refusal) as caught:
         read_setting(BROKER_KEYS, key, "1")
-    assert caught.value.remark.startswith(f"key {key[:100]!r} is unknown")
+    assert caught.value.remark == f"key {key[:100]!r} is unknown; no known key is like it"
