@@ -117,6 +117,7 @@ def create_file(path: Path, size_bytes: int) -> int:
         if isinstance(error, OSError):
             raise refusal_of_disk(path, size_bytes, "creation", error) from error
         raise
+    _note_room(path.parent, size_bytes)
     return descriptor
 
 
@@ -179,6 +180,13 @@ def no_room(directory: Path) -> DiskFullError | None:
     if _full.pop(device, None) is not None:
         log.warning("the disk of %s has room again", directory)
     return None
+
+
+def _note_room(directory: Path, size_bytes: int) -> None:
+    """There was room for so many bytes: a lack of as many or fewer is over."""
+    if _full and (found := _full.get(device := _device(directory))) and found[1].needed_bytes <= size_bytes:
+        _full.pop(device, None)
+        log.warning("the disk of %s has room again", directory)
 
 
 def require_first_file(directory: Path, size_bytes: int) -> None:
