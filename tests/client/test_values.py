@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ledgermq.client import Message, MessageQueue
 from ledgermq.client.core.address import parse_addresses
-from ledgermq.client.core.calls import FIRST_S, LONGEST_S, back_off_s
+from ledgermq.client.core.calls import FIRST_S, LEAST_TRY_S, LONGEST_S, _Course, back_off_s
 from ledgermq.client.core.compression import decompress
 from ledgermq.client.core.route import parse_cluster_info
 from ledgermq.client.errors import (
@@ -236,3 +236,8 @@ def test_a_message_without_a_unique_key_goes_by_its_offset_id() -> None:
 
 def test_a_message_from_the_retry_topic_has_the_topic_it_was_sent_to() -> None:
     assert message(b"body", b"RETRY_TOPIC\x01Orders\x02").topic == "Orders"
+
+
+def test_no_try_begins_that_has_too_little_time_for_an_answer() -> None:
+    course = _Course(began_at=0.0, deadline=1.0, attempts_max=None)
+    assert [course.is_over(now) for now in (0.9, 1.0 - LEAST_TRY_S / 2, 1.0)] == [False, True, True]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import DiskFailedError, DiskFullError, StoreFormatError
-from store.files import mapped_file
+from store.files import disk, mapped_file
 from store.files.mapped_file import MappedFile, file_name
 
 SIZE = 4 << 20
@@ -48,7 +48,9 @@ def test_a_file_of_another_length_is_refused_by_name(tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(100)
 
 
-@pytest.mark.parametrize(("code", "error"), [(errno.ENOSPC, DiskFullError), (errno.EIO, DiskFailedError)])
+@pytest.mark.parametrize(
+    ("code", "error"), [(errno.ENOSPC, DiskFullError), (errno.EDQUOT, DiskFullError), (errno.EIO, DiskFailedError)]
+)
 def test_a_file_that_cannot_be_allocated_is_a_typed_error_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
@@ -105,3 +107,23 @@ def test_a_pinned_file_can_be_synced_after_it_was_closed(file: MappedFile) -> No
 def test_closing_twice_is_harmless(file: MappedFile) -> None:
     file.close()
     file.close()
+
+
+def test_a_file_system_is_full_for_a_while_and_until_it_has_the_room_that_was_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota does not show in the free blocks, so those alone do not end it."""
+    now_s, free = 1000.0, 1 << 40
+    monkeypatch.setattr(disk, "_full", {})
+    monkeypatch.setattr(disk.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(disk, "free_bytes", lambda _: free)
+    disk.refusal_of_disk(tmp_path / "file", 500, "write", OSError(errno.EDQUOT, "quota"))
+    now_s += disk.FULL_S - 0.1
+    assert disk.no_room(tmp_path) is not None
+    now_s, free = now_s + 0.2, 499
+    assert disk.no_room(tmp_path) is not None
+    free = 500
+    assert disk.no_room(tmp_path) is None
+    disk.require_first_file(tmp_path / "log", 500)
+    with pytest.raises(DiskFullError):
+        disk.require_first_file(tmp_path / "log", 501)
