@@ -265,6 +265,24 @@ def test_deleting_moves_the_start_and_survives_a_restart(entry_log: LogOpener) -
     assert again.term_runs == log.term_runs
 
 
+def test_on_a_full_disk_old_files_go_although_the_new_start_is_not_written(
+    entry_log: LogOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = entry_log()
+    fill(log, 40)
+
+    def full(directory: Path, _: object) -> None:
+        raise DiskFullError(directory, 100)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dledger.log.entry_log.save_start", full)
+        assert delete_before(log, 2 * 4096) == [f"{0:020d}", f"{4096:020d}"]
+    first, kept = log.first_index, bodies_of(log)
+    log.close()
+    again = entry_log()
+    assert (again.first_index, again.first_position, bodies_of(again)) == (first, 8192, kept)
+
+
 def test_a_deletion_cut_short_is_finished(entry_log: LogOpener) -> None:
     log = entry_log()
     fill(log, 40)

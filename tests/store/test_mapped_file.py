@@ -115,7 +115,7 @@ def test_a_file_system_is_full_for_a_while_and_until_it_has_the_room_that_was_mi
     """A quota does not show in the free blocks, so those alone do not end it."""
     now_s, free = 1000.0, 1 << 40
     monkeypatch.setattr(disk, "_full", {})
-    monkeypatch.setattr(disk.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr("store.files.disk.time.monotonic", lambda: now_s)
     monkeypatch.setattr(disk, "free_bytes", lambda _: free)
     disk.refusal_of_disk(tmp_path / "file", 500, "write", OSError(errno.EDQUOT, "quota"))
     now_s += disk.FULL_S - 0.1
