@@ -25,15 +25,15 @@ def note_members(directory: Path, node_ids: Iterable[str]) -> str | None:
     """Note the membership; durable on return. A node whose membership changed is recovering before that is noted.
 
     Returns:
-        Why this node may not trust what it knows: the membership has changed; None otherwise, and in a directory that
-        has no such file yet.
+        Why this node may not trust what it knows: the membership has changed, or the file is damaged, which counts as
+        a change; None otherwise, and in a directory that has no such file yet.
 
     Raises:
         StoreFormatError: the hard state cannot be read.
         DiskFullError, DiskFailedError: as `write_durably`.
     """
     path, members = directory / FILE_NAME, members_text(node_ids)
-    before = path.read_text("utf-8").strip() if path.exists() else None
+    before = path.read_bytes().decode("utf-8", "replace").strip() if path.exists() else None
     if before == members:
         return None
     state = read_hard_state(directory)
