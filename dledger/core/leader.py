@@ -158,12 +158,13 @@ class Leader:
     def on_append_response(self, peer: str, response: AppendResponse) -> None:
         """Count an answer of this term."""
         progress = self.peers[peer]
+        is_sound_now = progress.recovering and not response.recovering
         self._heard(progress, response.sequence, is_recovering=response.recovering)
         if response.accepted and response.received_index <= self._state.terms.last_index:
             is_news = progress.accepted(response.received_index, response.durable_index, response.sequence)
             if is_news or progress.received_index == self._state.terms.last_index:
                 progress.moved_ms = self._state.now_ms
-            if is_news:
+            if is_news or is_sound_now:  # what it acknowledged while recovering counts from now on
                 self.advance_commit()
         elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
             self._go_back(progress, response)
