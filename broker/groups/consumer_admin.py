@@ -216,6 +216,8 @@ class ConsumerAdmin:
         topic, queue_id = text(fields, "topic"), integer(fields, "queueId")
         index, count = long(fields, "index"), integer(fields, "count")
         queue = self._store.queues.find(topic, queue_id)
+        if queue is None and queue_id >= 0:  # a negative id is an empty queue to RocketMQ, by its recorded answers
+            raise Refusal(Cause.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
         group_name = fields.get("consumerGroup")

@@ -162,7 +162,7 @@ async def test_units_of_a_queue(client: MemoryClient) -> None:
     answer = await client.ask(
         RequestCode.QUERY_CONSUME_QUEUE, {**{k: str(v) for k, v in fields.items()}, "queueId": "7"}
     )
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, "Index 1 of 7@T is not exist!")
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "7@T is not exist!")
 
 
 async def test_producers_and_statistics(client: MemoryClient) -> None:
