@@ -4,15 +4,13 @@ Its blocks come with its bytes: a topic of many queues, each with two files, hol
 full disk is an error of a write here, never a signal at a store into a mapping.
 """
 
-import errno
 import mmap
 import os
 from pathlib import Path
 
-from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
+from store.errors import DiskFailedError, DiskReadError, StoreFormatError
 from store.files import pages
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from store.files.disk import refusal_of_disk
 
 
 class SparseFile:
@@ -75,9 +73,8 @@ class SparseFile:
             while done < len(data):
                 done += os.pwrite(self._fd, data[done:], position + done)
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise DiskFullError(self.path, len(data) - done) from error
-            raise DiskFailedError(self.path, f"write of {len(data)} bytes at {position} failed: {error}") from error
+            what = f"write of {len(data)} bytes at {position}"
+            raise refusal_of_disk(self.path, len(data) - done, what, error) from error
 
     def clear_from(self, position: int) -> None:
         """Make everything at or past `position` read as zeros.

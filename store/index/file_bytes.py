@@ -4,15 +4,14 @@ Errors of the disk have a type and name the place: what cannot be read is met he
 """
 
 import contextlib
-import errno
 import mmap
 import os
 from pathlib import Path
 
 from store.errors import DiskFailedError, DiskFullError, DiskReadError
+from store.files.disk import refusal_of_disk
 from store.files.mapped_file import allocate, punch
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STEP_BYTES = 1 << 20
 
 
@@ -134,6 +133,4 @@ class FileBytes:
             self._fd = -1
 
     def _refused(self, error: OSError, size_bytes: int) -> DiskFullError | DiskFailedError:
-        if error.errno in _NO_ROOM:
-            return DiskFullError(self.path, size_bytes)
-        return DiskFailedError(self.path, f"write of {size_bytes} bytes failed: {error}")
+        return refusal_of_disk(self.path, size_bytes, f"write of {size_bytes} bytes", error)
