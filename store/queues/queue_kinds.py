@@ -1,7 +1,7 @@
 """Kinds of consume queues: which one a topic has.
 
     plain   consumequeue/        20-byte units                               the usual case
-    ext     consumequeue/ and consumequeue_ext/    enableConsumeQueueExt
+    ext     consumequeue/ and consumequeue_ext/    where RocketMQ kept an extension
     batch   batchconsumequeue/   46-byte units                               topic attribute queue.type=BatchCQ
     light   consumequeue/        as plain; names in a record's property      enableMultiDispatch, enableLmq
 
@@ -23,17 +23,10 @@ LIGHT_PREFIX = "%LMQ%"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKinds:
-    """Kinds of queues that a store keeps. Existing extensions are always read."""
+    """Kinds of queues that a store keeps."""
 
     ORIGIN: ClassVar[str] = STORE
 
-    ext: bool = key(
-        "enableConsumeQueueExt",
-        BOOL,
-        False,
-        "Keep extensions of consume queues for filters.",
-        note="What is there is read in any case.",
-    )
     ext_file_size_bytes: int = key(
         "mappedFileSizeConsumeQueueExt", POSITIVE, 48 << 20, "Bytes of a file of a consume queue's extension."
     )

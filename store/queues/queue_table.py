@@ -17,7 +17,6 @@ from store.files.folders import make_folder
 from store.files.trash import Trash
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.ext_files import ExtFiles
 from store.queues.ext_queue import ExtQueue
 from store.queues.queue_ends import QueueEnds, changed_at
 from store.queues.queue_file import QueueFile
@@ -54,7 +53,7 @@ class QueueTable:
     ) -> None:
         self.directory = directory
         self.kinds = kinds
-        self.has_kinds = kinds.ext or kinds.multi_dispatch
+        self.has_kinds = kinds.multi_dispatch
         self.light_count = 0
         self._batch_directory = directory.with_name("batchconsumequeue")
         self._ext_directory = directory.with_name("consumequeue_ext")
@@ -258,10 +257,11 @@ class QueueTable:
             self.has_kinds = True
             units = -(-self.kinds.batch_file_size_bytes // BATCH_UNIT_SIZE)
             return BatchQueue(topic, queue_id, self._batch_directory / folder, units)
-        if self.kinds.ext or (self._has_ext and (self._ext_directory / folder).is_dir()):
+        extensions = self._ext_directory / folder
+        if self._has_ext and extensions.is_dir():
             self.has_kinds = True
-            ext = ExtFiles(self._ext_directory / folder, self.kinds.ext_file_size_bytes)
-            return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, ext=ext, writes=self.kinds.ext)
+            file_bytes = self.kinds.ext_file_size_bytes
+            return ExtQueue(topic, queue_id, self.directory / folder, self._file_units, extensions, file_bytes)
         return ConsumeQueue(topic, queue_id, f"{self._root}/{folder}", self._file_units)
 
 

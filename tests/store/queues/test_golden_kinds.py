@@ -1,26 +1,25 @@
 """Queues of other kinds beside those that the Java broker wrote: read, and made again byte for byte."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from ledgermq.message.batch_unit import BATCH_UNIT
-from ledgermq.message.ext_unit import decode_ext_unit, ext_position, is_ext_address
 from ledgermq.message.queue_unit import UNIT
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry
-from store.queues.ext_queue import ExtQueue
+from store.queues.ext_queue import ExtQueue, decode_extension, extension_position
 from store.queues.queue_entries import entries_of
 from store.queues.queue_kinds import QueueKinds
 from store.queues.queue_table import QueueTable
+from tests.store.queues.extensions import encode_extension
 from tests.store.support import GOLDEN, golden
 
 STORES = GOLDEN / "records" / "stores"
 KINDS = {
     "batchcq": QueueKinds(batch_file_size_bytes=460, topic_attributes=lambda _: {"queue.type": "BatchCQ"}),
-    "cqext": QueueKinds(ext=True, ext_file_size_bytes=4096),
+    "cqext": QueueKinds(ext_file_size_bytes=4096),
     "lmq": QueueKinds(multi_dispatch=True, light=True),
 }
 BLANK_MAGIC = b"\xcb\xd4\x31\x94"
@@ -64,11 +63,21 @@ def files_under(root: Path, folders: list[str]) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["batchcq", "lmq"])
 def test_queues_made_from_javas_log_are_javas_byte_for_byte(name: str, tmp_path: Path) -> None:
     java = restore(name, tmp_path / "java")
     dispatch_again(name, java, tmp_path / "ours").close()
     assert files_under(tmp_path / "ours", FOLDERS[name]) == files_under(java, FOLDERS[name])
+
+
+def test_queues_made_from_javas_log_hold_tags_codes_in_place_of_its_extensions(tmp_path: Path) -> None:
+    theirs, _ = loaded("cqext", tmp_path, "GoldenExt")
+    table = dispatch_again("cqext", tmp_path / "java", tmp_path / "ours")
+    ours = table.get("GoldenExt", 0)
+    assert not (tmp_path / "ours" / "consumequeue_ext").exists()
+    expected = [(*unit[:2], theirs.tags_code(unit)) for _, unit in theirs.iterate(0, 9)]
+    assert [unit for _, unit in ours.iterate(0, 9)] == expected
+    assert len(expected) == 4
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -117,7 +126,7 @@ def test_an_extension_says_the_tags_and_the_time_of_each_message(tmp_path: Path)
     assert isinstance(queue, ExtQueue)
     shown = [json.loads((GOLDEN / "records" / f"cqext-{n}.json").read_text())["records"][0] for n in range(4)]
     for (_, unit), record in zip(queue.iterate(0, 4), shown, strict=True):
-        assert is_ext_address(unit[2])
+        assert extension_position(unit[2]) is not None
         extension = queue.extension(unit)
         assert extension is not None
         assert (extension.tags_code, extension.store_timestamp) == (record["tagsCode"], record["storeTimestamp"])
@@ -143,19 +152,15 @@ def test_the_units_of_the_golden_files_decode_and_encode_to_the_same_bytes() -> 
     queue = (STORES / "cqext/files/consumequeue/GoldenExt/0" / f"{0:020d}").read_bytes()
     ext = memoryview((STORES / "cqext/files/consumequeue_ext/GoldenExt/0" / f"{0:020d}").read_bytes())
     for at in range(0, 4 * 20, 20):
-        position = ext_position(UNIT.unpack_from(queue, at)[2])
-        unit = decode_ext_unit(ext[position:])
+        position = extension_position(UNIT.unpack_from(queue, at)[2])
+        assert position is not None
+        unit = decode_extension(ext[position:])
         assert unit is not None
-        assert unit.encode() == ext[position : position + unit.size]
+        assert encode_extension(unit.tags_code, unit.store_timestamp) == ext[position : position + unit.size]
 
 
-def test_an_extension_is_read_where_it_is_no_longer_kept(tmp_path: Path) -> None:
-    java = restore("cqext", tmp_path / "java")
-    table = QueueTable(java / "consumequeue", 400, QueueKinds(ext_file_size_bytes=4096))
-    table.load()
-    queue = table.get("GoldenExt", 0)
-    queue.recover(1 << 40, scan=True)
-    assert isinstance(queue, ExtQueue)
+def test_new_units_of_an_extended_queue_hold_their_tags_codes(tmp_path: Path) -> None:
+    queue, _ = loaded("cqext", tmp_path, "GoldenExt")
     first = queue.unit(0)
     assert first is not None
     assert queue.tags_code(first) == 2598902
@@ -163,12 +168,29 @@ def test_an_extension_is_read_where_it_is_no_longer_kept(tmp_path: Path) -> None
     queue.put_entry(QueueEntry(10_000, 100, 7, 4, 0))
     unit = queue.unit(4)
     assert unit is not None
-    assert unit[2] == 7
+    assert unit[2] == queue.tags_code(unit) == 7
+
+
+def test_a_unit_whose_extension_is_another_messages_gets_its_tags_code(tmp_path: Path) -> None:
+    queue, _ = loaded("cqext", tmp_path, "GoldenExt")
+    assert isinstance(queue, ExtQueue)
+    first = queue.unit(0)
+    assert first is not None
+    extension = queue.extension(first)
+    assert extension is not None
+    same = QueueEntry(first[0], first[1], extension.tags_code, 0, extension.store_timestamp)
+    queue.put_entry(same)
+    assert queue.unit(0) == first
+    for other in (same._replace(tags_code=7), same._replace(store_timestamp=extension.store_timestamp + 1)):
+        queue.put_entry(other)
+        assert queue.unit(0) == (*first[:2], other.tags_code)
+        queue.put(*first, 0)
 
 
 def test_without_its_extension_a_unit_has_no_tags(tmp_path: Path) -> None:
     java = restore("cqext", tmp_path / "java")
-    shutil.rmtree(java / "consumequeue_ext")
+    for path in (java / "consumequeue_ext" / "GoldenExt" / "0").iterdir():
+        path.unlink()
     table = QueueTable(java / "consumequeue", 400, KINDS["cqext"])
     table.load()
     queue = table.get("GoldenExt", 0)

@@ -16,8 +16,10 @@ from store.log.queued_draft import QueuedDraft
 from store.opening import OpenStore
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
+from store.queues.ext_queue import ExtQueue, extension_position
 from store.queues.queue_kinds import QueueKinds
 from store.queues.queue_reader import GetStatus
+from tests.store.queues.extensions import extend_queues
 from tests.store.support import Outcomes, bodies_of, body_of, open_classic, put_all, queued
 
 
@@ -26,7 +28,6 @@ def attributes(topic: str) -> Mapping[str, str]:
 
 
 KINDS = QueueKinds(
-    ext=True,
     ext_file_size_bytes=200,
     batch_file_size_bytes=230,
     multi_dispatch=True,
@@ -96,7 +97,7 @@ async def test_queues_of_all_kinds_come_back_with_what_they_held(tmp_path: Path,
     if lost != "nothing":
         (tmp_path / "checkpoint").unlink()
     if lost == "queues":
-        for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
+        for folder in ("consumequeue", "batchconsumequeue"):
             shutil.rmtree(tmp_path / folder)
     opened = await open_kinds(tmp_path)
     assert {str(queue): bodies_of(opened, queue) for queue in opened.store.queues} == before
@@ -178,10 +179,22 @@ async def test_a_log_that_refuses_gives_all_places_back(tmp_path: Path, monkeypa
     await opened.close()
 
 
+async def extended_by_java(root: Path) -> OpenStore:
+    """As `open_kinds`, of a store that was closed and whose plain queues RocketMQ has given extensions."""
+    extend_queues(root, 200)
+    return await open_kinds(root)
+
+
 async def test_tags_are_filtered_by_the_extension(tmp_path: Path) -> None:
     opened = await open_kinds(tmp_path)
+    await put_all(opened, [queued(opened.store.queues.get("T", 0), b"%d" % n, tags=f"Tag{n % 2}") for n in range(20)])
+    await opened.close()
+    opened = await extended_by_java(tmp_path)
     queue = opened.store.queues.get("T", 0)
-    await put_all(opened, [queued(queue, b"%d" % n, tags=f"Tag{n % 2}") for n in range(30)])
+    assert isinstance(queue, ExtQueue)
+    await put_all(opened, [queued(queue, b"%d" % n, tags=f"Tag{n % 2}") for n in range(20, 30)])
+    units = [unit for _, unit in queue.iterate(0, 30)]
+    assert [queue.extension(unit) is not None for unit in units] == [True] * 20 + [False] * 10
     found = opened.store.reader.get(queue, 0, 32, 1 << 20, lambda code: code == tags_code("Tag1"))
     assert [body_of(record) for record in found.records] == [b"%d" % n for n in range(1, 30, 2)]
     await opened.close()
@@ -189,17 +202,32 @@ async def test_tags_are_filtered_by_the_extension(tmp_path: Path) -> None:
 
 async def test_extensions_are_cleaned_with_their_queue(tmp_path: Path) -> None:
     opened = await open_kinds(tmp_path)
+    await put_all(opened, [queued(opened.store.queues.get("T", 0), b"%d" % n) for n in range(100)])
+    await opened.close()
+    opened = await extended_by_java(tmp_path)
     queue = opened.store.queues.get("T", 0)
-    await put_all(opened, [queued(queue, b"%d" % n) for n in range(100)])
+    folders = [tmp_path / name / "T" / "0" for name in ("consumequeue", "consumequeue_ext")]
+    before = sorted(path.name for path in folders[1].iterdir())
+    await put_all(opened, [queued(queue, b"%d" % n) for n in range(100, 130)])
+
+    def clean_below(offset: int) -> list[int]:
+        unit = queue.unit(offset)
+        assert unit is not None
+        queue.correct_min_offset(unit[0])
+        for file in queue.take_expired():
+            file.delete()
+        return [int(path.name) for path in sorted(folders[1].iterdir())]
+
+    left = clean_below(70)
+    assert min(int(path.name) for path in folders[0].iterdir()) == 70 * 20
+    assert [f"{start:020d}" for start in left] == before[-len(left) :]
     unit = queue.unit(70)
     assert unit is not None
-    queue.correct_min_offset(unit[0])
-    for file in queue.take_expired():
-        file.delete()
-    folders = [tmp_path / name / "T" / "0" for name in ("consumequeue", "consumequeue_ext")]
-    # nine units to a file of the extension, whose last four bytes stay free
-    assert [min(int(path.name) for path in folder.iterdir()) for folder in folders] == [70 * 20, 70 // 9 * 200]
+    assert left[0] <= (extension_position(unit[2]) or 0) < left[0] + 200
     assert bodies_of(opened, queue)[0] == b"70"
+    assert clean_below(99)
+    assert not clean_below(100)
+    assert bodies_of(opened, queue) == [b"%d" % n for n in range(100, 130)]
     await opened.close()
 
 

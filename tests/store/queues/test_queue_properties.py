@@ -6,23 +6,16 @@ from typing import ClassVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ledgermq.message.ext_unit import (
-    EXT_UNIT_SIZE_MIN,
-    ExtUnit,
-    decode_ext_unit,
-    ext_address,
-    ext_position,
-    is_ext_address,
-)
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue, QueueEntry, Unit
-from store.queues.ext_files import ExtFiles
-from store.queues.ext_queue import ExtQueue
+from store.queues.ext_queue import ExtQueue, decode_extension, extension_position
+from tests.store.queues.extensions import HEAD, JavaExtension, encode_extension, extension_address
 from tests.store.support import fast_directory
 
 FILE_UNITS = 7
+EXTENSION_FILE_BYTES = 90
 RECORD = 100
 """Bytes of each record of the log that the queues are of."""
 
@@ -65,7 +58,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.kind == "batch":
             return BatchQueue("T", 0, folder, FILE_UNITS)
         if self.kind == "ext":
-            return ExtQueue("T", 0, folder, FILE_UNITS, ext=ExtFiles(self.root / "ext" / "T" / "0", 90), writes=True)
+            return ExtQueue("T", 0, folder, FILE_UNITS, self.root / "ext" / "T" / "0", EXTENSION_FILE_BYTES)
         return ConsumeQueue("T", 0, folder, FILE_UNITS)
 
     def teardown(self) -> None:
@@ -169,7 +162,23 @@ class BatchMachine(QueueMachine):
 
 
 class ExtMachine(QueueMachine):
+    """Before the node starts, RocketMQ may have put messages whose units have extensions."""
+
     kind = "ext"
+
+    @initialize(codes=st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=30), map_bytes=st.integers(0, 9))
+    def java_has_put(self, codes: list[int], map_bytes: int) -> None:
+        extension = JavaExtension(self.root / "ext" / "T" / "0", EXTENSION_FILE_BYTES)
+        model = self.model
+        for code in codes:
+            entry = QueueEntry(model.log_end, RECORD, code, model.end, model.log_end + 7, 1)
+            model.log_end += RECORD
+            address = extension.put(code, entry.store_timestamp, bytes(map_bytes))
+            self.queue.reserve(entry.queue_offset + 1)
+            self.queue.put(entry.physical_offset, RECORD, address, entry.queue_offset)
+            model.entries.append(entry)
+        if codes:
+            self.reopen(model.log_end, scan=True)
 
 
 for machine in (QueueMachine, BatchMachine, ExtMachine):
@@ -181,37 +190,33 @@ TestExtQueue = ExtMachine.TestCase
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 1 << 62), st.binary(max_size=300), st.binary(max_size=30))
 def test_an_extension_decodes_to_what_was_encoded(code: int, timestamp: int, bit_map: bytes, behind: bytes) -> None:
-    unit = ExtUnit(code, timestamp, bit_map)
-    encoded = unit.encode()
-    assert len(encoded) == unit.size == EXT_UNIT_SIZE_MIN + len(bit_map)
-    assert decode_ext_unit(memoryview(encoded + behind)) == unit
-    assert all(decode_ext_unit(memoryview(encoded)[:cut]) is None for cut in range(len(encoded)))
+    encoded = encode_extension(code, timestamp, bit_map)
+    assert decode_extension(memoryview(encoded + behind)) == (len(encoded), code, timestamp)
+    assert all(decode_extension(memoryview(encoded)[:cut]) is None for cut in range(len(encoded)))
 
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_extension_are_taken_for_none(garbage: bytes) -> None:
-    unit = decode_ext_unit(memoryview(garbage))
-    assert unit is None or unit.encode() == garbage[: unit.size]
+    unit = decode_extension(memoryview(garbage))
+    if unit is not None:
+        bit_map = garbage[HEAD.size : unit.size]
+        assert encode_extension(unit.tags_code, unit.store_timestamp, bit_map) == garbage[: unit.size]
 
 
 @given(st.integers(0, 1 << 62), st.integers(-(1 << 31), (1 << 31) - 1))
 def test_no_hash_of_tags_is_an_address(position: int, code: int) -> None:
-    assert ext_position(ext_address(position)) == position
-    assert is_ext_address(ext_address(position))
-    assert not is_ext_address(code)
+    assert extension_position(extension_address(position)) == position
+    assert extension_position(code) is None
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(70, 200))
 def test_extensions_of_any_length_lie_in_files_of_one_size(maps: list[bytes], file_size: int) -> None:
     with fast_directory() as root:
-        files = ExtFiles(root / "ext", file_size)
-        units = [ExtUnit(n, n, bit_map) for n, bit_map in enumerate(maps)]
-        places = [files.put(unit) for unit in units]
-        assert [files.get(place) for place in places] == units
-        assert all(
-            place // file_size == (place + unit.size + 3) // file_size
-            for place, unit in zip(places, units, strict=True)
-        )
-        assert places == sorted(places)
-        files.close()
+        java = JavaExtension(root / "ext", file_size)
+        addresses = [java.put(n, n, bit_map) for n, bit_map in enumerate(maps)]
+        queue = ExtQueue("T", 0, root / "T" / "0", FILE_UNITS, root / "ext", file_size)
+        queue.load()
+        found = [queue.extension((0, RECORD, address)) for address in addresses]
+        assert found == [(HEAD.size + len(bit_map), n, n) for n, bit_map in enumerate(maps)]
+        queue.close()
