@@ -72,7 +72,7 @@ class RaftConfig:
         store_dir: the log lies in `dledger-<self_id>` below it.
         client_address: `host:port` that peers tell clients when this node leads.
         store_host: encoded address that records carry: 8 or 20 bytes.
-        peer_secret: that members prove to each other to hold; empty: they prove nothing.
+        peer_secrets: that members prove to each other to hold; none: they prove nothing.
         listen_host: what to bind; None binds the host in `peers`.
         flush_mode: SYNC counts an entry when it is durable, ASYNC when it is received.
         preferred_leader: is handed leadership when it is caught up.
@@ -90,7 +90,7 @@ class RaftConfig:
     store_dir: Path
     client_address: str
     store_host: bytes
-    peer_secret: bytes = field(default=b"", repr=False)
+    peer_secrets: tuple[bytes, ...] = field(default=(), repr=False)
     listen_host: str | None = None  # None: the host in `peers`
 
     flush_mode: FlushMode = FlushMode.SYNC

@@ -107,7 +107,7 @@ class RaftLog:
         inbox = PeerInbox(log, self._peers, self._events, self._on_disk_failed)
         others = {peer.node_id: peer for peer in config.peers if peer.node_id != config.self_id}
         self._transport = Transport(
-            _hello(config, files), others, inbox, 4 * config.peer_window_bytes, config.peer_secret
+            _hello(config, files), others, inbox, 4 * config.peer_window_bytes, config.peer_secrets
         )
         self._node = RaftNode(
             config.settings,

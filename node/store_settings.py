@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from dledger.config import RaftConfig
-from dledger.peers.proof import read_secret
+from ledgermq.remoting.proof import read_secrets
 from node.node_config import NodeConfig
 from store.log.commit_log_config import CommitLogConfig
 from store.queues.queue_kinds import TopicAttributes
@@ -32,7 +32,7 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
     """For a member of a Raft group, to which clients come at `client_address`, `host:port`, when it leads.
 
     Raises:
-        RaftConfigError: the file of the peers' secret cannot be used.
+        SecretFileError: the file of the peers' secret cannot be used.
     """
     raft, broker = config.raft, config.broker
     return RaftConfig(
@@ -43,7 +43,7 @@ def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> R
         store_dir=broker.store.root,
         client_address=client_address,
         store_host=store_host,
-        peer_secret=read_secret(raft.peer_secret_file) if raft.peer_secret_file is not None else b"",
+        peer_secrets=read_secrets(raft.peer_secret_file) if raft.peer_secret_file is not None else (),
         listen_host=None if raft.is_local else broker.listen_host,  # no other machine needs to reach local peers
         flush_mode=config.log.flush_mode,
         flush_interval_ms=config.log.flush_interval_ms,

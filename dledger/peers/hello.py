@@ -4,7 +4,7 @@
                                                                      or --refusal: field--> dialer
 
 The listener says nothing of itself before it knows the dialer, and a refusal names the field, not what was expected.
-Proofs are empty where no secret is configured, see `dledger.peers.proof`.
+Proofs are empty where no secret is configured, see `ledgermq.remoting.proof`.
 
 A peer is known by cluster, group, node id and incarnation. Its address may change. A new incarnation is the same node
 with an empty disk: it is logged, and Raft handles it by itself (`HardState.recovering`).
@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from dledger.errors import PeerProtocolError, StrangerError
-from dledger.peers.proof import NONCE_SIZE
+from ledgermq.remoting.proof import NONCE_SIZE
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 SIZE_LIMIT: Final = 4096
 _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 

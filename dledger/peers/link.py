@@ -16,8 +16,18 @@ from dledger.config import PeerAddress
 from dledger.errors import PeerError, PeerProtocolError, RefusedError, StrangerError, UnprovenError
 from dledger.peers.frame_stream import FrameStream
 from dledger.peers.hello import SIZE_LIMIT, Hello, decode_hello
-from dledger.peers.proof import DIALER, LISTENER, NONCE_SIZE, is_proven, make_nonce, prove
-from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, seal, unseal
+from dledger.peers.wire import CHALLENGE, HELLO, REFUSAL, open_sealed, seal, unseal
+from ledgermq.remoting.proof import (
+    DIALER,
+    LISTENER,
+    NONCE_SIZE,
+    FrameSeal,
+    Secrets,
+    is_proven,
+    make_nonce,
+    prove,
+    proving_secret,
+)
 
 _FRAME_LIMIT: Final = 64 << 20
 _HANDSHAKE_S: Final = 3.0
@@ -31,7 +41,7 @@ class LinkOwner(Protocol):
     """What a link needs of the transport."""
 
     hello: Hello
-    secret: bytes
+    secrets: Secrets
     live: "set[Dialed | Accepted]"  # open connections, whoever is behind them
     is_closing: bool
 
@@ -67,6 +77,7 @@ class Link:
 
     Attributes:
         is_open: the dialed connection stands and its hello was answered, so messages may be written.
+        seals: of the frames on the dialed connection; None where members prove nothing.
     """
 
     def __init__(self, owner: LinkOwner, address: PeerAddress, queue_limit_bytes: int) -> None:
@@ -81,6 +92,7 @@ class Link:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.is_open = False
+        self.seals: FrameSeal | None = None
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._dial_forever())
@@ -175,7 +187,7 @@ class Link:
                 dialed.abort()
         if answer is None or dialed.transport is None:  # it may have closed behind its hello
             return None
-        self._dialed, self.is_open = dialed, True
+        self._dialed, self.is_open, self.seals = dialed, True, dialed.seals
         dialed.session = answer.session
         self._check_joined()
         return dialed
@@ -202,6 +214,7 @@ class Dialed:
     Attributes:
         answer: the peer's hello, proven; an exception when one refused the other, or the connection closed first.
         session: of the peer's process, from its hello; None before.
+        seals: of the frames that this node sends behind the handshake; None before it, or where nothing is proven.
         closed: set when the connection is gone.
     """
 
@@ -210,12 +223,14 @@ class Dialed:
         self._owner = owner
         self._address = address
         self._nonce = make_nonce()
+        self._secret = owner.secrets[0] if owner.secrets else b""
         self._is_challenged = False
         self.stream = FrameStream(self, SIZE_LIMIT)
         self.transport: asyncio.Transport | None = None
         self.answer: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self.closed = asyncio.Event()
         self.session: str | None = None
+        self.seals: FrameSeal | None = None
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -238,7 +253,7 @@ class Dialed:
         if code == CHALLENGE and not self._is_challenged:
             self._say_hello(said)
         elif code == HELLO and self._is_challenged:
-            if is_proven(self._owner.secret, LISTENER, self._nonce, said, proof):
+            if is_proven(self._secret, LISTENER, self._nonce, said, proof):
                 self.answer.set_result(decode_hello(said))
             else:
                 self._fail(UnprovenError(str(self._address)))
@@ -262,8 +277,10 @@ class Dialed:
         if len(challenge) != NONCE_SIZE:
             raise PeerProtocolError(f"peer {self._address} sent a challenge of {len(challenge)} bytes")
         self._is_challenged = True
+        if self._secret:
+            self.seals = FrameSeal(self._secret, self._nonce, challenge)
         said = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
-        self.transport.write(seal(HELLO, said, prove(self._owner.secret, DIALER, challenge, said)))
+        self.transport.write(seal(HELLO, said, prove(self._secret, DIALER, challenge, said)))
 
     def _fail(self, error: Exception) -> None:
         self.answer.set_exception(error)
@@ -280,6 +297,7 @@ class Accepted:
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._link: Link | None = None
+        self._seals: FrameSeal | None = None
         self._peer_id = ""
         self._nonce = make_nonce()
         self.host = "?"
@@ -306,7 +324,8 @@ class Accepted:
     def on_frame(self, code: int, body: memoryview) -> None:
         if self._link is not None:
             if self._link.hears(self):
-                self._owner.deliver(self._peer_id, code, body)
+                whole = body if self._seals is None else open_sealed(code, body, self._seals)
+                self._owner.deliver(self._peer_id, code, whole)
             return
         if self._transport is None or self._transport.is_closing():
             return  # refused, or given up: what else it sent is not looked at
@@ -333,7 +352,8 @@ class Accepted:
         self._timer.cancel()
         owner = self._owner
         try:
-            if not is_proven(owner.secret, DIALER, self._nonce, said, proof):
+            secret = proving_secret(owner.secrets, DIALER, self._nonce, said, proof)
+            if secret is None:
                 raise UnprovenError(self.host)
             other = decode_hello(said)
             self._link = owner.welcome(self, other)
@@ -345,7 +365,10 @@ class Accepted:
         self._peer_id = other.node_id
         self.stream.frame_limit = _FRAME_LIMIT
         said = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
-        own_proof = prove(owner.secret, LISTENER, bytes.fromhex(other.nonce), said)
+        dialer_nonce = bytes.fromhex(other.nonce)
+        if secret:
+            self._seals = FrameSeal(secret, dialer_nonce, self._nonce)
+        own_proof = prove(secret, LISTENER, dialer_nonce, said)
         self._transport.write(seal(HELLO, said, own_proof, is_response=True))
 
     def _time_out(self) -> None:

@@ -21,6 +21,7 @@ from dledger.errors import ListenError, PeerError
 from dledger.peers.hello import Hello
 from dledger.peers.link import Accepted, Dialed, Link
 from dledger.peers.wire import Encoder, PeerMessage, decode
+from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.seldom import SeldomLog
 
 _UNKNOWN_MAX: Final = 64
@@ -52,7 +53,7 @@ class Transport:
         peers: the other members and where they listen.
         listener: gets messages and changes of connections.
         queue_limit_bytes: what may wait for one peer.
-        secret: that members prove to each other to hold; empty: they prove nothing.
+        secrets: that members prove to each other to hold; none: they prove nothing.
 
     Attributes:
         refused_count: connections refused, or closed for what was said on them.
@@ -64,10 +65,10 @@ class Transport:
         peers: Mapping[str, PeerAddress],
         listener: PeerListener,
         queue_limit_bytes: int,
-        secret: bytes = b"",
+        secrets: Secrets = (),
     ) -> None:
         self.hello = hello
-        self.secret = secret
+        self.secrets = secrets
         self._listener = listener
         self._encoder = Encoder()
         self.links = {peer_id: Link(self, address, queue_limit_bytes) for peer_id, address in peers.items()}
@@ -103,7 +104,7 @@ class Transport:
         """Hand a message to the peer's connection; dropped when none stands."""
         link = self.links[peer_id]
         if link.is_open:
-            link.write(self._encoder.encode(message))
+            link.write(self._encoder.encode(message, link.seals))
 
     async def close(self) -> None:
         """Close everything; nobody is told of lost peers."""

@@ -1,10 +1,10 @@
 """Raft's messages as frames between peers: private request codes, binary bodies, one CRC over each body.
 
-    body:  | crc u32 | meta size u16 | meta (fixed fields of the code) | data: the log's own bytes, or nothing |
+    body:  | crc u32 | meta size u16 | meta (fixed fields of the code) | data: the log's own bytes, or nothing | seal |
 
 | code | message | meta |
 |---|---|---|
-| 52001 | hello | proof, see `dledger.peers.proof`; data is JSON, see `dledger.peers.hello` |
+| 52001 | hello | proof, see `ledgermq.remoting.proof`; data is JSON, see `dledger.peers.hello` |
 | 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
 | 52003 | AppendResponse | its fields in order, the term runs last |
 | 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
@@ -15,9 +15,11 @@
 | 52012 | refusal | none; data names what the listener dislikes |
 
 The CRC is that of the data, continued over the meta: so a span that goes to many peers is summed once. Who a message is
-from is the connection's business, so ids are not in it. Every integer is signed 64 bit, big-endian.
+from is the connection's business, so ids are not in it. The seal, 16 bytes, is there behind a handshake in which
+the ends proved that they hold a secret (`FrameSeal`). Every integer is signed 64 bit, big-endian.
 """
 
+import hmac
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ from dledger.core.messages import (
 from dledger.errors import PeerProtocolError
 from dledger.peers.frame_stream import frame_header, frame_prefix
 from ledgermq.message.crc import crc32
+from ledgermq.remoting.proof import FrameSeal, digest
 
 HELLO: Final = 52001
 APPEND_REQUEST: Final = 52002
@@ -55,6 +58,8 @@ COPY_RESPONSE: Final = 52010
 CHALLENGE: Final = 52011
 REFUSAL: Final = 52012
 
+_CODE_MASK: Final = 0xFFFFFFFF
+_DIGEST_OF_NOTHING: Final = digest(b"")
 _ENVELOPE: Final = Struct(">IH")
 _APPEND_REQUEST: Final = Struct(">10q")
 _APPEND_RESPONSE: Final = Struct(">q?4q?")
@@ -89,21 +94,27 @@ Frame = list[bytes | memoryview]
 
 
 class Encoder:
-    """Makes frames. Remembers the last span and its CRC: the same one usually goes to every peer."""
+    """Makes frames. Remembers the last span, its CRC and its digest: the same one usually goes to every peer."""
 
     def __init__(self) -> None:
         self._headers = {code: frame_header(code) for code in range(HELLO, COPY_RESPONSE + 1)}
         self._span: Span | None = None
         self._span_crc = 0
+        self._span_digest: bytes | None = None
 
-    def encode(self, message: PeerMessage) -> Frame:
-        """The frame as buffers to be written side by side; a span's data is not copied."""
+    def encode(self, message: PeerMessage, seals: FrameSeal | None = None) -> Frame:
+        """The frame as buffers to be written side by side; a span's data is not copied.
+
+        Args:
+            message: what is said.
+            seals: of the connection on which the frame is sent next; None where frames are not sealed.
+        """
         if type(message) is AppendRequest:
-            return self._append_request(message)
+            return self._append_request(message, seals)
         code, meta, data = _FIELDS[type(message)](message)
-        return self._frame(code, meta, data, crc32(data))
+        return self._frame(code, meta, data, crc32(data), seals)
 
-    def _append_request(self, request: AppendRequest) -> Frame:
+    def _append_request(self, request: AppendRequest, seals: FrameSeal | None) -> Frame:
         span = request.span
         fields = (
             request.term,
@@ -114,22 +125,55 @@ class Encoder:
             request.sequence,
         )
         if span is None:
-            return self._frame(APPEND_REQUEST, _APPEND_REQUEST.pack(*fields, 0, NO_INDEX, 0, 0), b"", 0)
+            return self._frame(APPEND_REQUEST, _APPEND_REQUEST.pack(*fields, 0, NO_INDEX, 0, 0), b"", 0, seals)
         if span is not self._span:
-            self._span, self._span_crc = span, crc32(span.data)
+            self._span, self._span_crc, self._span_digest = span, crc32(span.data), None
+        if seals is not None and self._span_digest is None:
+            self._span_digest = digest(span.data)
         meta = _APPEND_REQUEST.pack(*fields, span.term, span.first_index, span.last_index, span.start_position)
-        return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc)
+        return self._frame(APPEND_REQUEST, meta, span.data, self._span_crc, seals, self._span_digest)
 
-    def _frame(self, code: int, meta: bytes, data: bytes | memoryview, data_crc: int) -> Frame:
-        prefix = frame_prefix(self._headers[code], _ENVELOPE.size + len(meta) + len(data))
-        head = prefix + _ENVELOPE.pack(crc32(meta, data_crc), len(meta)) + meta
-        return [head, data] if data else [head]
+    def _frame(
+        self,
+        code: int,
+        meta: bytes,
+        data: bytes | memoryview,
+        data_crc: int,
+        seals: FrameSeal | None,
+        data_digest: bytes | None = None,
+    ) -> Frame:
+        size = _ENVELOPE.size + len(meta) + len(data) + (0 if seals is None else FrameSeal.SIZE)
+        head = _ENVELOPE.pack(crc32(meta, data_crc), len(meta)) + meta
+        frame: Frame = [frame_prefix(self._headers[code], size) + head]
+        if data:
+            frame.append(data)
+        if seals is not None:
+            frame.append(seals.next(code, head, data_digest or _digest_of(data)))
+        return frame
 
 
 def seal(code: int, data: bytes, meta: bytes = b"", *, is_response: bool = False) -> bytes:
     """A frame of the handshake."""
     prefix = frame_prefix(frame_header(code, is_response=is_response), _ENVELOPE.size + len(meta) + len(data))
     return prefix + _ENVELOPE.pack(crc32(meta, crc32(data)), len(meta)) + meta + data
+
+
+def open_sealed(code: int, body: memoryview, seals: FrameSeal) -> memoryview:
+    """The body of the next frame of a connection without its seal.
+
+    Raises:
+        PeerProtocolError: the seal is not that of this frame in this place.
+    """
+    body, found = body[: -FrameSeal.SIZE], body[-FrameSeal.SIZE :]
+    meta_size = _ENVELOPE.unpack_from(body)[1] if len(body) >= _ENVELOPE.size else 0
+    head, data = body[: _ENVELOPE.size + meta_size], body[_ENVELOPE.size + meta_size :]
+    if not hmac.compare_digest(found, seals.next(code & _CODE_MASK, head, _digest_of(data))):
+        raise PeerProtocolError(f"code {code}, {len(body)} bytes: this frame was not sent by the peer as it came here")
+    return body
+
+
+def _digest_of(data: bytes | memoryview) -> bytes:
+    return digest(data) if data else _DIGEST_OF_NOTHING
 
 
 def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dledger.config import PeerAddress
-from dledger.errors import RaftConfigError
+from ledgermq.remoting.proof import SecretFileError
 from node.config import load_broker_config, load_nameserver_config
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 from node.node_config import LogMode, NodeConfig
@@ -108,17 +108,17 @@ def test_members_on_one_machine_need_no_secret_and_hear_nobody_else() -> None:
     local = load_broker_config(None, words(LOCAL))
     assert local.broker.listen_host == "0.0.0.0"
     made = raft_config(local, bytes(8), "h:1")
-    assert (made.listen_host, made.listen_address.host, made.peer_secret) == (None, "localhost", b"")
+    assert (made.listen_host, made.listen_address.host, made.peer_secrets) == (None, "localhost", ())
 
 
 def test_the_peers_secret_is_read_at_the_start_and_shown_nowhere(tmp_path: Path) -> None:
     path = tmp_path / "peer-secret"
     config = load_broker_config(None, words(RAFT | {"dLegerPeerSecretFile": str(path)}))
-    with pytest.raises(RaftConfigError, match="peer-secret cannot be read"):
+    with pytest.raises(SecretFileError, match="peer-secret cannot be read"):
         raft_config(config, bytes(8), "h:1")
     path.write_text("of-the-group" * 4)
     made = raft_config(config, bytes(8), "h:1")
-    assert (made.peer_secret, made.listen_host) == (b"of-the-group" * 4, "0.0.0.0")
+    assert (made.peer_secrets, made.listen_host) == ((b"of-the-group" * 4,), "0.0.0.0")
     assert config.broker.properties["dLegerPeerSecretFile"] == str(path)
     assert "of-the-group" not in f"{made} {config} {config.broker.properties}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from cli.cluster.folder import ClusterFolder
 from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
-from dledger.peers.proof import read_secret
+from ledgermq.remoting.proof import read_secrets
 from node.errors import UsageError
 from node.node_config import LogMode
 
@@ -76,10 +76,10 @@ def test_a_raft_cluster_gets_a_secret_once_which_its_owner_alone_can_read(tmp_pa
     folder.write_configuration(plan)
     (path,) = {Path(broker.conf["dLegerPeerSecretFile"]) for broker in plan.brokers}
     assert path.stat().st_mode & 0o777 == 0o600
-    first = read_secret(path)
+    first = read_secrets(path)
     folder.write_configuration(plan)
-    assert read_secret(path) == first
+    assert read_secrets(path) == first
     folder.empty()
     folder.write_configuration(plan)
-    assert read_secret(path) != first
-    assert first.decode() not in "".join(broker.conf_text() for broker in plan.brokers)
+    assert read_secrets(path) != first
+    assert first[0].decode() not in "".join(broker.conf_text() for broker in plan.brokers)

@@ -28,7 +28,6 @@ from dledger.core.messages import (
 from dledger.errors import ListenError, PeerProtocolError
 from dledger.peers.frame_stream import FrameStream, frame_header, frame_prefix
 from dledger.peers.hello import decode_hello
-from dledger.peers.proof import NONCE_SIZE
 from dledger.peers.wire import (
     APPEND_REQUEST,
     CHALLENGE,
@@ -40,6 +39,7 @@ from dledger.peers.wire import (
     decode,
     seal,
 )
+from ledgermq.remoting.proof import NONCE_SIZE
 from tests.dledger.conftest import until
 from tests.dledger.peers.pair import Pair, hello
 

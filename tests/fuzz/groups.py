@@ -26,10 +26,11 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.peers import wire
+from ledgermq.remoting.proof import NONCE_SIZE, FrameSeal
 from tests.fuzz import peers
 from tests.fuzz.campaign import LIMIT_S, Campaign
 from tests.fuzz.decoders import peer_bytes
-from tests.fuzz.nodes import Group, dial
+from tests.fuzz.nodes import PEER_SECRET, Group, dial
 from tests.fuzz.values import Values
 
 _LISTEN_S: Final = 0.02
@@ -78,11 +79,12 @@ class GroupCampaign(Campaign):
 
 def _said(values: Values, to: int, challenge: bytes) -> bytes:
     member = f"n{(to + values.random.choice((1, 2))) % 3}"
-    data = peers.hello(values, 0.2, challenge, node_id=member, to=f"n{to}")
-    encoder = wire.Encoder()
+    nonce = values.random.randbytes(NONCE_SIZE)
+    data = peers.hello(values, 0.2, challenge, node_id=member, to=f"n{to}", nonce=nonce.hex())
+    encoder, seals = wire.Encoder(), FrameSeal(PEER_SECRET, nonce, challenge)
     for _ in range(values.random.randrange(5)):
         if values.chance(0.6):
-            sealed = b"".join(encoder.encode(_message(values, member)))
+            sealed = b"".join(encoder.encode(_message(values, member), seals if values.chance(0.95) else None))
             data += values.damaged(sealed) if values.chance(0.1) else sealed
         else:
             data += peer_bytes(values)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dledger.peers import wire
 from dledger.peers.hello import PROTOCOL_VERSION
-from dledger.peers.proof import DIALER, LISTENER, NONCE_SIZE, prove
+from ledgermq.remoting.proof import DIALER, LISTENER, NONCE_SIZE, prove
 from tests.fuzz.campaign import LIMIT_CPU_S
 from tests.fuzz.cases import Failure
 from tests.fuzz.decoders import peer_bytes

@@ -6,9 +6,9 @@ from typing import Any, Self
 
 from dledger.config import PeerAddress
 from dledger.peers.hello import PROTOCOL_VERSION, Hello
-from dledger.peers.proof import NONCE_SIZE
 from dledger.peers.transport import Transport
 from dledger.peers.wire import CHALLENGE, HELLO, PeerMessage, seal
+from ledgermq.remoting.proof import NONCE_SIZE, Secrets
 from tests.ports import free_ports
 
 _CHALLENGE_SIZE = len(seal(CHALLENGE, bytes(NONCE_SIZE)))
@@ -52,12 +52,12 @@ class Pair:
         self.transports: list[Transport] = []
 
     async def start(
-        self, name: str, *, queue_limit: int = 1 << 20, secret: bytes = b"", **changes: Any
+        self, name: str, *, queue_limit: int = 1 << 20, secrets: Secrets = (), **changes: Any
     ) -> tuple[Transport, Ear]:
         other = "n1" if name == "n0" else "n0"
         ear = Ear()
         peers = {other: PeerAddress(other, "127.0.0.1", self.ports[other])}
-        transport = Transport(hello(str(changes.pop("node_id", name)), **changes), peers, ear, queue_limit, secret)
+        transport = Transport(hello(str(changes.pop("node_id", name)), **changes), peers, ear, queue_limit, secrets)
         self.transports.append(transport)
         await transport.start("127.0.0.1", self.ports[name])
         return transport, ear
