@@ -11,6 +11,7 @@ COPY ledgermq ledgermq
 COPY telemetry telemetry
 COPY store store
 COPY dledger dledger
+COPY ha ha
 COPY nameserver nameserver
 COPY broker broker
 COPY node node

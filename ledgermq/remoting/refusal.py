@@ -41,6 +41,22 @@ class Cause(enum.Enum):
     NOT_SUPPORTED = (3, "not-supported")
     MALFORMED_FIELD = (1, "malformed-field")  # the code of Java's exception when it cannot read a header field
     SYSTEM_ERROR = (1, "system-error")
+    # a controller refuses a broker, or a tool
+    CONTROLLER_FENCED_MASTER_EPOCH = (2000, "controller-fenced-master-epoch")
+    CONTROLLER_FENCED_SET_EPOCH = (2001, "controller-fenced-set-epoch")
+    CONTROLLER_INVALID_MASTER = (2002, "controller-invalid-master")
+    CONTROLLER_INVALID_REPLICAS = (2003, "controller-invalid-replicas")
+    CONTROLLER_MASTER_NOT_AVAILABLE = (2004, "controller-master-not-available")
+    CONTROLLER_INVALID_REQUEST = (2005, "controller-invalid-request")
+    CONTROLLER_BROKER_NOT_ALIVE = (2006, "controller-broker-not-alive")
+    CONTROLLER_NOT_LEADER = (2007, "controller-not-leader")
+    CONTROLLER_METADATA_NOT_EXIST = (2008, "controller-metadata-not-exist")
+    CONTROLLER_INVALID_CLEAN = (2009, "controller-invalid-clean")
+    CONTROLLER_NOT_REGISTERED = (2010, "controller-not-registered")
+    CONTROLLER_MASTER_STILL_EXISTS = (2011, "controller-master-still-exists")
+    CONTROLLER_ELECTION_FAILED = (2012, "controller-election-failed")
+    CONTROLLER_ALTER_FAILED = (2013, "controller-alter-failed")
+    CONTROLLER_ID_INVALID = (2014, "controller-id-invalid")
 
     @property
     def code(self) -> int:

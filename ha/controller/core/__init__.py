@@ -1,0 +1,1 @@
+"""The controllers' rules without I/O: groups, commands, elections, who is alive, how state becomes bytes."""

@@ -1,0 +1,297 @@
+"""What the controllers' log holds: commands. Each is judged by the group it concerns alone, when it is applied.
+
+    Command.apply(group before, or None) -> group after, or None, and the outcome
+
+A command brings all it needs: the epochs on which it was decided, and who is alive by the leading controller's
+heartbeats. No clock, no chance and no setting of one controller has a part in it, so that every controller comes to
+the same state. Where RocketMQ's controller has a fault, the rule here is the better one; see each command.
+
+Source: apache/rocketmq `controller/.../impl/manager/ReplicasInfoManager.java`,
+`controller/.../elect/impl/DefaultElectPolicy.java` (5.3).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Final
+
+from ha.controller.core.model import FIRST_ID, REPLICAS_MAX, Candidate, DamagedStateError, Group, Replica
+from ha.controller.core.outcome import Outcome
+from ledgermq.remoting.refusal import Cause
+
+Applied = tuple[Group | None, Outcome]
+
+BY_CONTROLLER: Final = -1
+"""Who asks for an election when no broker and no administrator does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(ABC):
+    """One entry of the controllers' log.
+
+    Attributes:
+        name: of the group, the broker name.
+    """
+
+    KIND: ClassVar[str]
+    name: str = ""
+
+    @abstractmethod
+    def apply(self, group: Group | None) -> Applied:
+        """The group as it is afterwards, and the outcome. A refused command changes nothing, unless it says so."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields; sets are sorted, so that equal commands give equal bytes."""
+        fields = asdict(self)
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirm(Command):
+    """Nothing; that it was applied proves that this controller leads, and has applied all before it."""
+
+    KIND = "confirm"
+
+    def apply(self, group: Group | None) -> Applied:
+        return group, Outcome(group=group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantId(Command):
+    """Give a broker process its id. The same id with the same check code is granted again."""
+
+    KIND = "grant-id"
+    cluster: str
+    broker_id: int
+    check_code: str
+
+    def apply(self, group: Group | None) -> Applied:
+        if group is None:
+            group = Group(cluster=self.cluster, name=self.name)
+            if self.broker_id != FIRST_ID:
+                remark = f"Broker-set: {self.name} hasn't been registered in controller"
+                return None, Outcome(
+                    Cause.CONTROLLER_ID_INVALID, f"{remark}, but broker try to apply brokerId: {self.broker_id}"
+                )
+        known = group.replicas.get(self.broker_id)
+        if known is not None and known.check_code == self.check_code:
+            return group, Outcome(group=group)
+        if known is not None or self.broker_id < FIRST_ID:
+            remark = f"Fail to apply brokerId: {self.broker_id} in broker-set: {self.name}"
+            return group, Outcome(Cause.CONTROLLER_ID_INVALID, remark, group)
+        if len(group.replicas) >= REPLICAS_MAX:
+            remark = f"broker name {self.name} has {len(group.replicas)} replicas, no more are registered"
+            return group, Outcome(Cause.CONTROLLER_ID_INVALID, remark, group)
+        replica = Replica(self.check_code.partition(";")[0], self.check_code)
+        replicas = {**group.replicas, self.broker_id: replica}
+        group = replace(group, replicas=replicas, next_id=max(group.next_id, self.broker_id + 1))
+        return group, Outcome(group=group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register(Command):
+    """A broker process with an id has started, perhaps at another address."""
+
+    KIND = "register"
+    broker_id: int
+    address: str
+
+    def apply(self, group: Group | None) -> Applied:
+        if group is None:
+            remark = f"Broker-set: {self.name} hasn't been registered in controller"
+            return None, Outcome(Cause.CONTROLLER_NOT_REGISTERED, remark)
+        known = group.replicas.get(self.broker_id)
+        if known is None:
+            remark = f"BrokerId: {self.broker_id} hasn't been registered in broker-set: {self.name}"
+            return group, Outcome(Cause.CONTROLLER_NOT_REGISTERED, remark, group)
+        if known.address != self.address:
+            group = replace(group, replicas={**group.replicas, self.broker_id: replace(known, address=self.address)})
+        return group, Outcome(group=group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterSet(Command):
+    """A master proposes another in-sync set.
+
+    Attributes:
+        set_epoch: of the set that the master knows. Whoever changed it meanwhile has made another epoch, so of two
+            proposals for one epoch only the first counts.
+        alive: who is alive by the leading controller's heartbeats.
+    """
+
+    KIND = "alter-set"
+    master_id: int
+    master_epoch: int
+    set_epoch: int
+    wanted: frozenset[int]
+    alive: frozenset[int]
+
+    def apply(self, group: Group | None) -> Applied:
+        if group is None:
+            return None, Outcome(Cause.CONTROLLER_ALTER_FAILED, "Broker metadata is not existed")
+        problem = self._problem(group)
+        if problem is not None:
+            return group, Outcome(*problem, group)
+        group = replace(group, in_sync=self.wanted, set_epoch=group.set_epoch + 1)
+        return group, Outcome(group=group)
+
+    def _problem(self, group: Group) -> tuple[Cause, str] | None:
+        """The first objection, in the order in which RocketMQ has them."""
+        rejecting = "Rejecting alter syncStateSet request because"
+        if group.in_sync == self.wanted:
+            remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+            return Cause.CONTROLLER_ALTER_FAILED, remark
+        if group.master_id != self.master_id:
+            remark = f"{rejecting} the current leader is:{{{group.master_id}}}, not {{{self.master_id}}}"
+            return Cause.CONTROLLER_INVALID_MASTER, remark
+        if group.master_epoch != self.master_epoch:
+            remark = f"{rejecting} the current master epoch is:{{{group.master_epoch}}}, not {{{self.master_epoch}}}"
+            return Cause.CONTROLLER_FENCED_MASTER_EPOCH, remark
+        if group.set_epoch != self.set_epoch:
+            remark = f"{rejecting} the current syncStateSet epoch is:{{{group.set_epoch}}}, not {{{self.set_epoch}}}"
+            return Cause.CONTROLLER_FENCED_SET_EPOCH, remark
+        for broker_id in sorted(self.wanted):
+            if broker_id not in group.replicas:
+                return Cause.CONTROLLER_INVALID_REPLICAS, f"{rejecting} the replicas {{{broker_id}}} don't exist"
+            if broker_id not in self.alive:
+                return Cause.CONTROLLER_BROKER_NOT_ALIVE, f"{rejecting} the replicas {{{broker_id}}} don't alive"
+        if self.master_id not in self.wanted:
+            remark = f"{rejecting} the newSyncStateSet don't contains origin leader {{{self.master_id}}}"
+            return Cause.CONTROLLER_ALTER_FAILED, remark
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elect(Command):
+    """Appoint a master, if there is none that lives.
+
+    The first election of a group is won by the broker that asks. Later the candidates are the living members of the
+    in-sync set; only with `unclean`, and when none of those is left, all living replicas. Of the candidates a
+    designated one wins, else the present master, else the one of best rank.
+
+    Attributes:
+        asker: id of the broker that asks, or that an administrator names; `BY_CONTROLLER` when neither does.
+        designated: the asker or nobody.
+        alive: the living replicas as their heartbeats described them.
+        unclean: whether replicas outside the in-sync set may win, which loses what they lack.
+        seen_epoch: master epoch on which the leading controller decided that the master is lost; an election in
+            between makes the decision void. None when a broker or an administrator asks.
+    """
+
+    KIND = "elect"
+    asker: int
+    designated: bool
+    alive: tuple[Candidate, ...]
+    unclean: bool
+    seen_epoch: int | None = None
+
+    def apply(self, group: Group | None) -> Applied:
+        if group is None:
+            return None, Outcome(Cause.CONTROLLER_NOT_REGISTERED, "Broker hasn't been registered")
+        if self.seen_epoch not in (None, group.master_epoch):
+            remark = f"the election of {self.name} was decided at epoch {self.seen_epoch}, now {group.master_epoch}"
+            return group, Outcome(Cause.CONTROLLER_FENCED_MASTER_EPOCH, remark, group)
+        if self.asker != BY_CONTROLLER and self.asker not in group.replicas:
+            remark = f"BrokerId: {self.asker} hasn't been registered in broker-set: {self.name}"
+            return group, Outcome(Cause.CONTROLLER_INVALID_REPLICAS, remark, group)
+        is_first = group.master_epoch == 0 and self.asker != BY_CONTROLLER
+        chosen = self.asker if is_first else self._choose(group)
+        if chosen is None:
+            return self._without_master(group)
+        if chosen == group.master_id:
+            remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
+            return group, Outcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
+        group = replace(
+            group,
+            master_id=chosen,
+            master_epoch=group.master_epoch + 1,
+            in_sync=frozenset({chosen}),
+            set_epoch=group.set_epoch + 1,
+        )
+        return group, Outcome(group=group)
+
+    def _choose(self, group: Group) -> int | None:
+        pools = [[one for one in self.alive if one.broker_id in group.in_sync]]
+        if self.unclean:
+            pools.append([one for one in self.alive if one.broker_id in group.replicas])
+        is_designated = self.designated and self.asker != BY_CONTROLLER
+        for pool in pools:
+            ids = {one.broker_id for one in pool}
+            if is_designated:
+                if self.asker in ids:
+                    return self.asker
+            elif group.master_id in ids:
+                return group.master_id
+            elif pool:
+                return min(pool, key=lambda one: one.rank).broker_id
+        return None
+
+    def _without_master(self, group: Group) -> Applied:
+        """Nobody can be appointed. That the master is lost is noted only if this is why the controller asks."""
+        if self.asker != BY_CONTROLLER:
+            return group, Outcome(Cause.CONTROLLER_ELECTION_FAILED, "Failed to elect a new master", group)
+        if group.master_id is not None and self.seen_epoch is not None:
+            group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
+        remark = "Old master has down and failed to elect a new broker master"
+        return group, Outcome(Cause.CONTROLLER_MASTER_NOT_AVAILABLE, remark, group)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clean(Command):
+    """Forget replicas, or a whole group.
+
+    Unlike RocketMQ's: ids count also when living brokers may be cleaned, a set that shrinks gets a new epoch, and a
+    master that is forgotten is no master any more.
+
+    Attributes:
+        ids: of the replicas; empty for the whole group.
+        even_living: whether living replicas, and a group with a master, may be forgotten.
+        alive: who is alive by the leading controller's heartbeats.
+    """
+
+    KIND = "clean"
+    ids: frozenset[int]
+    even_living: bool
+    alive: frozenset[int]
+
+    def apply(self, group: Group | None) -> Applied:
+        if group is None:
+            remark = f"Broker {self.name} is not existed,clean broker data failure."
+            return None, Outcome(Cause.CONTROLLER_INVALID_CLEAN, remark)
+        living = sorted(self.ids & self.alive)
+        if not self.even_living and (living or (not self.ids and group.master_id is not None)):
+            who = f"[{self.name},  {living[0]}]" if living else self.name
+            remark = f"Broker {who} is still alive, clean up failure"
+            return group, Outcome(Cause.CONTROLLER_INVALID_CLEAN, remark, group)
+        replicas = {key: one for key, one in group.replicas.items() if self.ids and key not in self.ids}
+        if not replicas:
+            return None, Outcome()
+        group = replace(group, replicas=replicas)
+        if group.in_sync & self.ids:
+            group = replace(group, in_sync=group.in_sync - self.ids, set_epoch=group.set_epoch + 1)
+        if group.master_id in self.ids:
+            group = replace(group, master_id=None, master_epoch=group.master_epoch + 1)
+        return group, Outcome(group=group)
+
+
+_KINDS: Final[Mapping[str, type[Command]]] = {
+    kind.KIND: kind for kind in (Confirm, GrantId, Register, AlterSet, Elect, Clean)
+}
+_SETS: Final = ("wanted", "alive", "ids")
+
+
+def command_from_json(kind: str, fields: Mapping[str, Any]) -> Command:
+    """The command whose kind and `to_json` these are.
+
+    Raises:
+        DamagedStateError: there is no such kind, or a field is missing, unknown or of another type.
+    """
+    try:
+        given = dict(fields)
+        if kind == Elect.KIND:
+            given["alive"] = tuple(Candidate(**one) for one in given["alive"])
+        else:
+            given |= {name: frozenset(given[name]) for name in _SETS if name in given}
+        return _KINDS[kind](**given)
+    except (KeyError, TypeError) as error:
+        raise DamagedStateError(f"a command {kind!r} cannot be read: {type(error).__name__} {error}") from error

@@ -1,0 +1,112 @@
+"""What the controllers agree on: of each broker name its replicas, its master and its in-sync set.
+
+Everything is immutable: one thread applies commands, others read what was applied last.
+
+Source: apache/rocketmq `controller/.../impl/manager/{BrokerReplicaInfo,SyncStateInfo}.java` (5.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+FIRST_ID: Final = 1
+GROUPS_MAX: Final = 4096
+REPLICAS_MAX: Final = 64
+"""Of one group."""
+
+
+class DamagedStateError(Exception):
+    """Bytes that should be a command or a state are not; the text says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One broker process of a group.
+
+    Attributes:
+        address: `host:port` at which clients and other brokers reach it.
+        check_code: by which it proves that it is the one that was given the id.
+    """
+
+    address: str
+    check_code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One broker name.
+
+    Attributes:
+        replicas: by broker id, which begins at 1.
+        next_id: that the next replica is given.
+        master_id: None while there is no master.
+        master_epoch: grows by one with each master, and when a master is lost; 0 before the first.
+        in_sync: ids of the replicas that hold everything acknowledged.
+        set_epoch: grows by one with each change of `in_sync`, so that no two sets have one epoch.
+    """
+
+    cluster: str
+    name: str
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
+    next_id: int = FIRST_ID
+    master_id: int | None = None
+    master_epoch: int = 0
+    in_sync: frozenset[int] = frozenset()
+    set_epoch: int = 0
+
+    def address_of(self, broker_id: int | None) -> str | None:
+        """The replica's address; None for an id that is not there."""
+        replica = None if broker_id is None else self.replicas.get(broker_id)
+        return None if replica is None else replica.address
+
+    def to_json(self) -> dict[str, Any]:
+        """The group as values that JSON knows, the same for equal groups."""
+        return {
+            "cluster": self.cluster,
+            "name": self.name,
+            "replicas": [[key, one.address, one.check_code] for key, one in sorted(self.replicas.items())],
+            "nextId": self.next_id,
+            "masterId": self.master_id,
+            "masterEpoch": self.master_epoch,
+            "inSync": sorted(self.in_sync),
+            "setEpoch": self.set_epoch,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Group":
+        """The group that `to_json` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not one.
+        """
+        return cls(
+            cluster=value["cluster"],
+            name=value["name"],
+            replicas={key: Replica(address, code) for key, address, code in value["replicas"]},
+            next_id=value["nextId"],
+            master_id=value["masterId"],
+            master_epoch=value["masterEpoch"],
+            in_sync=frozenset(value["inSync"]),
+            set_epoch=value["setEpoch"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A living replica as its heartbeat described it.
+
+    Attributes:
+        epoch: of its last record.
+        end_offset: end of its log.
+        priority: smaller is preferred among equals.
+    """
+
+    broker_id: int
+    epoch: int
+    end_offset: int
+    priority: int
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Smallest for the best candidate: newest epoch, longest log, priority, smallest id."""
+        return -self.epoch, -self.end_offset, self.priority, self.broker_id

@@ -1,0 +1,102 @@
+"""The lease of a master, on the monotonic clocks of those concerned: who may acknowledge, and until when.
+
+    master      asks at a ----heartbeat----> leading controller, grants at g >= a
+                holds until a + length       waits until g + length + drift before it names a successor
+
+The master counts from before it asked, the controller from after it was asked, so the master's time is over first,
+as long as one second of one clock is not much longer than one of the other (`DRIFT`). No two clocks are compared.
+
+A controller that was deposed and does not know it yet might still grant. It therefore grants only while a majority
+answered something that it sent less than `AUTHORITY_S` ago. A majority elects a new leader at some time e, so the
+deposed one grants nothing later than e + `AUTHORITY_S`, and a new leader names no successor before
+e + `AUTHORITY_S` + the longest lease. All times are seconds of a monotonic clock.
+"""
+
+from typing import Final
+
+DRIFT: Final = 0.05
+"""How much faster one clock may run than another, as a part of the time measured."""
+
+AUTHORITY_S: Final = 0.5
+"""Age of what a majority has answered, beyond which a leading controller grants nothing."""
+
+
+class Lease:
+    """A master's own lease. It begins without one."""
+
+    def __init__(self) -> None:
+        self._ends_s = float("-inf")
+
+    @property
+    def ends_s(self) -> float:
+        """When it ends; in the past when there is none."""
+        return self._ends_s
+
+    def grant(self, asked_s: float, length_s: float) -> None:
+        """The leading controller granted `length_s` to a heartbeat that was sent at `asked_s`; late answers count."""
+        self._ends_s = max(self._ends_s, asked_s + length_s)
+
+    def give_up(self) -> None:
+        """The holder is master no more."""
+        self._ends_s = float("-inf")
+
+    def holds(self, now_s: float) -> bool:
+        """Whether the master may acknowledge, and move its confirm offset, now."""
+        return now_s < self._ends_s
+
+
+class Grants:
+    """What one controller granted, and from when on it may name successors.
+
+    Args:
+        length_s: of every lease, the same on all controllers.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
+        self._ends_s: dict[tuple[str, int], float] = {}
+        self._stopped_s: dict[str, float] = {}
+        self._leads_since_s = float("inf")
+
+    def leads(self, since_s: float) -> None:
+        """This controller was elected at `since_s`, at the latest. What it granted before is forgotten."""
+        self._leads_since_s = since_s
+        self._ends_s.clear()
+        self._stopped_s.clear()
+
+    def follows(self) -> None:
+        """This controller leads no more."""
+        self._leads_since_s = float("inf")
+
+    def stop(self, name: str, until_s: float) -> None:
+        """Grant nothing to this broker name until then: its master is about to be replaced."""
+        self._stopped_s[name] = until_s
+
+    def resume(self, name: str) -> None:
+        """The master was replaced, or is not to be."""
+        self._stopped_s.pop(name, None)
+
+    def grant(self, name: str, broker_id: int, now_s: float, answered_s: float) -> float:
+        """Grant the lease to the master that asks; returns its length in seconds, 0.0 when nothing is granted.
+
+        Args:
+            name: broker name of the master.
+            broker_id: of the master.
+            now_s: the time.
+            answered_s: when the newest thing was sent that a majority of the controllers has answered.
+        """
+        is_certain = self._leads_since_s <= now_s < answered_s + AUTHORITY_S
+        if not is_certain or now_s < self._stopped_s.get(name, float("-inf")):
+            return 0.0
+        self._ends_s[name, broker_id] = now_s + self._length_s * (1 + DRIFT)
+        return self._length_s
+
+    def free_s(self, name: str, broker_id: int) -> float:
+        """From when on a successor of this master may be named, if it holds leases at all."""
+        by_others = self._leads_since_s + AUTHORITY_S + self._length_s * (1 + DRIFT)
+        return max(by_others, self._ends_s.get((name, broker_id), float("-inf")))
+
+    def forget(self, now_s: float) -> None:
+        """Drop leases that have ended."""
+        self._ends_s = {key: ends_s for key, ends_s in self._ends_s.items() if ends_s > now_s}
+        self._stopped_s = {name: until_s for name, until_s in self._stopped_s.items() if until_s > now_s}
