@@ -19,7 +19,7 @@ def _read_codes(text: str) -> frozenset[int]:
         try:
             read_integer(word)
         except ValueError:
-            raise ValueError(f"has {word!r}, which is no request code") from None
+            raise ValueError(f"has {word!r}, which is not a request code") from None
     return frozenset(map(int, words))
 
 

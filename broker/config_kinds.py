@@ -19,7 +19,7 @@ class MetricsExporter(enum.StrEnum):
 
 def _read_exporter(text: str) -> MetricsExporter:
     if text not in MetricsExporter.__members__:
-        raise ValueError(f"is {text}: only PROM is served here; OpenTelemetry's collector can scrape it")
+        raise ValueError(f"is {text}: only PROM is supported here; an OpenTelemetry collector can scrape it")
     return MetricsExporter[text]
 
 
@@ -30,9 +30,9 @@ def _read_labels(text: str) -> tuple[tuple[str, str], ...]:
         if not colon or ":" in value or not value:
             raise ValueError(f"has {part!r}, not name:value")
         if not _LABEL.fullmatch(name) or name.startswith("__"):
-            raise ValueError(f"has {name!r}, which is no name of a label")
+            raise ValueError(f"has {name!r}, which is not a valid label name")
         if name in _TAKEN or name in labels:
-            raise ValueError(f"has {name!r}, which is taken")
+            raise ValueError(f"has {name!r}, which the broker's own metrics use")
         labels[name] = value
     return tuple(labels.items())
 

@@ -62,7 +62,7 @@ class Leadership:
         leader = f"led by {state.leader.node_id} at {state.leader.address}" if state.leader else "no leader is known"
         log.info(
             "%s in term %d, %s; confirmed up to %d of %d",
-            "takes writes" if state.writable else "takes no writes",
+            "accepts writes" if state.writable else "refuses writes",
             state.generation,
             leader,
             self._log.confirm_offset,

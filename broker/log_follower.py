@@ -97,7 +97,11 @@ class LogFollower:
         state = self._loaded_state()
         is_ahead = state.applied_offset > store.log.max_offset
         if is_ahead:
-            log.warning("%s is ahead of the log: %d", self._directory, state.applied_offset)
+            log.warning(
+                "the tables in %s are ahead of the log, at %d: they are set back to the end of the log",
+                self._directory,
+                state.applied_offset,
+            )
             clamp_to_log(state, store)
         self._saver = StateSaver(state, self._directory, loop, lambda: store.log.flushed_offset)
         index, counts = open_index(self._config, wall_clock_ms), open_counts(self._config, wall_clock_ms)
@@ -117,7 +121,10 @@ class LogFollower:
         drop_stale_units(store.queues, state)
         log.info("%d topics, %d groups; %d state records replayed", len(state.topics), len(state.groups), replayed)
         if state.newer:
-            log.warning("%s: another broker has written here since; its tables count", self._directory)
+            log.warning(
+                "another program has written the tables in %s since the last stop: its entries are kept",
+                self._directory,
+            )
             state.newer = NewerNames()
             is_ahead = True
         if is_ahead:
@@ -133,7 +140,7 @@ class LogFollower:
             try:
                 self._parts.delay.timer.close()
             except (StoreError, OSError) as error:  # the log has it all, and has still to be closed
-                log.error("timers not saved: %s", error)
+                log.error("the timers' files cannot be saved: %s", error)
 
     def topic_attributes(self, topic: str) -> Mapping[str, str]:
         """See `node.log_choice.Follower`; before `prepare` as the tables on disk have it.
@@ -169,7 +176,7 @@ class LogFollower:
         parts.context.store.restart(starts)
         parts.context.store.save_checkpoint()  # the log does not say where a queue without messages goes on
         self.saver.install()
-        log.warning("tables taken over from the leader, up to %d", parts.context.state.applied_offset)
+        log.warning("the tables were replaced by the leader's, which hold up to %d", parts.context.state.applied_offset)
 
     def _cut(self, offset: int) -> None:
         """Tables and timers as they were when the log ended at `offset`, where the store's queues are cut already.
@@ -195,7 +202,9 @@ class LogFollower:
         self.saver.cut()
         self.delivery_files.wait()
         parts.delay.timer.cut()
-        log.warning("tables taken back to %d, %d topics with them", offset, len(back))
+        log.warning(
+            "the tables were set back to %d, where the log was cut; %d removed topics exist again", offset, len(back)
+        )
 
     def _loaded_state(self) -> ReplicatedState:
         if self._state is None:
@@ -219,7 +228,7 @@ def drop_stale_units(queues: QueueTable, state: ReplicatedState) -> None:
 
 def _keep_units_behind(queue: ConsumeQueue, removed_at: int) -> None:
     first_stale = queue.bisect(lambda unit: unit[0] > removed_at)
-    log.warning("%s: %d units of a removed topic dropped", queue, queue.max_offset - first_stale)
+    log.warning("%s: dropped %d units of a removed topic of the same name", queue, queue.max_offset - first_stale)
     if first_stale == queue.min_offset:
         queue.clear()  # its next message has number 0, as everywhere
     else:

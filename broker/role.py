@@ -71,7 +71,8 @@ class Role:
         """Why this node takes no writes."""
         if self.is_alone:
             return Refusal(
-                Cause.DISK_FAILED, f"{self._config.broker_name}: the commit log takes no records, see its log"
+                Cause.DISK_FAILED,
+                f"{self._config.broker_name}: the commit log takes no records, see the broker's log for the cause",
             )
         leader = self._state.leader
         where = f"{self._config.broker_name}/{self._config.node_id or self._config.broker_id}"

@@ -52,7 +52,7 @@ class BrokerRequestHandler:
             ValueError: one of them is served already.
         """
         if twice := sorted(self._table.keys() & table.keys()):
-            raise ValueError(f"request codes with two servers: {', '.join(map(str, twice))}")
+            raise ValueError(f"request codes that two subsystems serve: {', '.join(map(str, twice))}")
         for code, serve in table.items():
             self._table[code] = serve if code in SEND_CODES else _timed(code, serve)
 
@@ -77,7 +77,7 @@ class BrokerRequestHandler:
             self._count_refused(command, refusal)
             raise
         except (DiskReadError, DiskFailedError, DiskFullError) as error:
-            log.error("request %d of %s meets a refusal of the disk: %s", command.code, connection.address, error)
+            log.error("request %d of %s failed because of the disk: %s", command.code, connection.address, error)
             answer = refusal_of(error)
             self._count_refused(command, answer)
             raise answer from error

@@ -36,7 +36,7 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
     """
     if end is None:
         if health_url is None:
-            raise CommandError("where to end is not said: give --end or --node")
+            raise CommandError("the end of the digest is missing: give --end or --node")
         end = int(read_gauge(health_url, CONFIRM_OFFSET_METRIC))
     try:
         return digest_log(directory, end)

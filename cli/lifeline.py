@@ -21,6 +21,8 @@ def die_with_parent(parent_pid: int) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise CommandError(f"cannot be tied to process {parent_pid}: {os.strerror(ctypes.get_errno())}")
+        raise CommandError(
+            f"this process cannot be told when process {parent_pid} ends: {os.strerror(ctypes.get_errno())}"
+        )
     if os.getppid() != parent_pid:
         raise CommandError(f"process {parent_pid}, which started this one, is gone")

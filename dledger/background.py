@@ -1,8 +1,8 @@
-"""Slow work of a Raft node that may wait: the checkpoint, the scrub of old entries, copies for damaged ones.
+"""Slow background work of a Raft node: the commit checkpoint, the scrub of old entries, the repair of damaged ones.
 
-each second   index files synced, then `checkpoint` written         in a thread
-each tick     a little of what was there at start is verified       on the loop, in slices
-each second   damaged entries asked of the peers, written in place  synced in a thread
+each second   sync the index files, then write the checkpoint          in a thread
+each tick     verify some of the entries that were there at the start  on the loop, in slices
+each second   ask peers for copies of damaged entries; write them      on the loop, synced in a thread
 """
 
 import asyncio
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointer:
-    """Writes down how far the log is committed and durable.
+    """Saves how far the log is committed and durable, so that the next start need not scan what lies before.
 
     Args:
         directory: the node's Raft directory.
-        log: its entries.
-        commit_index: the present one.
-        on_failed: called on the loop when the disk refuses.
+        log: the node's entries.
+        commit_index: returns the present commit index.
+        on_failed: called on the loop when the disk failed.
     """
 
     def __init__(
@@ -47,13 +47,16 @@ class Checkpointer:
         self._is_full = False
 
     def picture(self) -> CommitCheckpoint:
-        """What would be written now: only what is durable counts."""
+        """Return the checkpoint that would be written now: it covers only durable entries and durable index units."""
         log = self._log
         committed = min(self._commit_index(), log.durable_index)
         return CommitCheckpoint(committed, log.last_index, log.data.flushed_offset)
 
     async def write(self) -> None:
-        """Write it if something changed since the last time. Without room nothing is written: the next call tries."""
+        """Write the checkpoint if it has changed since the last write.
+
+        On a full disk nothing is written; the next call tries again.
+        """
         checkpoint = self.picture()
         if self._is_writing or checkpoint == self._written:
             return
@@ -69,7 +72,7 @@ class Checkpointer:
             self._written, self._is_full = checkpoint, False
         except DiskFullError as error:
             if not self._is_full:
-                _log.warning("the checkpoint waits for room: %s", error)
+                _log.warning("the checkpoint is written when the disk has room again: %s", error)
             self._is_full = True
         except StoreError as error:
             self._on_failed(error)
@@ -79,7 +82,7 @@ class Checkpointer:
             self._is_writing = False
 
     def _write(self, files: list[MappedFile], checkpoint: CommitCheckpoint) -> None:
-        """In a thread: the index first, since recovery trusts it up to the checkpoint."""
+        """Write in a thread: the index units first, since recovery trusts the index up to the checkpoint."""
         for file in files:
             try:
                 file.sync()
@@ -89,13 +92,13 @@ class Checkpointer:
 
 
 class CopyFetcher:
-    """Repairs damaged entries with peers' copies.
+    """Repairs damaged entries with copies from peers.
 
     Args:
-        log: whose entries.
-        send: to a peer.
-        on_repaired: a copy lies in place, durable.
-        on_failed: called on the loop when the disk refuses.
+        log: the entries to repair.
+        send: sends a message to a peer.
+        on_repaired: called on the loop when a copy has been written in place and is durable.
+        on_failed: called on the loop when the disk failed.
     """
 
     def __init__(
@@ -113,12 +116,12 @@ class CopyFetcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def ask(self, peer_id: str) -> None:
-        """Ask a peer for the first damaged entries."""
+        """Ask a peer for copies of the first damaged entries."""
         for damage in self._log.care.damages[:_COPIES_AT_ONCE]:
             self._send(peer_id, CopyRequest(damage.index, damage.term))
 
     def on_request(self, peer_id: str, request: CopyRequest) -> None:
-        """Give a peer what this log holds, if it is of the same term and whole."""
+        """Send a peer the entry it asks for; an empty answer if this log has no sound one of that index and term."""
         log = self._log
         entry: bytes | memoryview = b""
         if log.first_index <= request.index <= log.last_index and log.term_at(request.index) == request.term:
@@ -127,7 +130,7 @@ class CopyFetcher:
         self._send(peer_id, CopyResponse(request.index, request.term, entry))
 
     def on_response(self, peer_id: str, response: CopyResponse) -> None:
-        """Put a copy in place."""
+        """Write a peer's copy over the damaged entry and sync it. A copy that does not fit is logged and ignored."""
         if not response.entry or response.index in self._writing:
             return
         damage = next((damage for damage in self._log.care.damages if damage.index == response.index), None)
@@ -136,7 +139,7 @@ class CopyFetcher:
         try:
             file = self._log.care.write_copy(response.index, response.term, memoryview(response.entry))
         except EntryFormatError as error:
-            _log.warning("copy from %s: %s", peer_id, error)
+            _log.warning("the copy that peer %s sent cannot be used: %s", peer_id, error)
             return
         except StoreError as error:
             self._on_failed(error)
@@ -148,7 +151,7 @@ class CopyFetcher:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for the copies under way."""
+        """Wait until the copies being written are durable."""
         await asyncio.gather(*self._tasks)
 
     async def _make_durable(self, damage: Damage, file: MappedFile, peer_id: str) -> None:
@@ -161,19 +164,19 @@ class CopyFetcher:
             self._writing.discard(damage.index)
             file.unpin()
         self._log.care.clear(damage.index)
-        _log.warning("repaired with the copy of %s: %s", peer_id, damage)
+        _log.warning("repaired with a copy from peer %s: %s", peer_id, damage)
         self._on_repaired()
 
 
 class Scrubber:
-    """Verifies, a little at each tick, the entries that were there at start and that recovery took on trust."""
+    """Verifies the CRC of entries that recovery did not read, some of them at each tick."""
 
     def __init__(self, log: EntryLog) -> None:
         self._log = log
         self._is_done = False
 
     def step(self) -> None:
-        """Verify the next piece; pages of the piece after it are asked of the disk meanwhile."""
+        """Verify the next piece, and have the kernel read the piece after it."""
         if self._is_done:
             return
         log = self._log

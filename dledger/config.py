@@ -1,6 +1,6 @@
-"""What a Raft node is told: who it is, who its peers are, where its files lie, how patient it is.
+"""The configuration of a Raft node: its identity, its peers, its files and its time limits.
 
-`peers` is RocketMQ's `dLegerPeers` text: `n0-host:port;n1-host:port;n2-host:port`.
+`peers` has RocketMQ's `dLegerPeers` format: `n0-host:port;n1-host:port;n2-host:port`.
 """
 
 import re
@@ -18,9 +18,9 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """One member of the group: its identity, and where it is said to listen for its peers.
+    """One member of the group: its id and the address at which it listens for peers.
 
-    The address is a hint, resolved at each connect; the identity is what counts.
+    The host is resolved at every connect. A member is recognized by its id, not by its address.
     """
 
     node_id: str
@@ -32,10 +32,10 @@ class PeerAddress:
 
 
 def parse_peers(text: str) -> tuple[PeerAddress, ...]:
-    """Parse `n0-host:port;n1-host:port`, in the order given.
+    """Parse `n0-host:port;n1-host:port`; returns the members in the order given.
 
     Raises:
-        RaftConfigError: a part that does not parse, or two peers with one id or one address.
+        RaftConfigError: a part cannot be parsed, or two members have the same id or address.
     """
     peers: list[PeerAddress] = []
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
@@ -44,7 +44,7 @@ def parse_peers(text: str) -> tuple[PeerAddress, ...]:
             if other.node_id == peer.node_id:
                 raise RaftConfigError(f"dLegerPeers names node {peer.node_id!r} twice: {other} and {peer}")
             if (other.host, other.port) == (peer.host, peer.port):
-                raise RaftConfigError(f"dLegerPeers gives two nodes one address: {other} and {peer}")
+                raise RaftConfigError(f"dLegerPeers gives two nodes the same address: {other} and {peer}")
         peers.append(peer)
     if not peers:
         raise RaftConfigError(f"dLegerPeers is {text!r}, expected n0-host:port;n1-host:port;...")
@@ -67,20 +67,20 @@ class RaftConfig:
     """Settings of one Raft node.
 
     Attributes:
-        cluster, group, self_id: who this node is; `self_id` is one of `peers`.
-        peers: all members and where they listen for each other.
-        store_dir: the log lies in `dledger-<self_id>` below it.
-        client_address: `host:port` that peers tell clients when this node leads.
-        store_host: encoded address that records carry: 8 or 20 bytes.
-        peer_secrets: that members prove to each other to hold; none: they prove nothing.
-        listen_host: what to bind; None binds the host in `peers`.
-        flush_mode: SYNC counts an entry when it is durable, ASYNC when it is received.
-        preferred_leader: is handed leadership when it is caught up.
-        span_limit_bytes: largest piece of the log in one frame.
-        peer_window_bytes: under way to one follower before its answer is awaited.
-        append_timeout_ms: a batch without a quorum for so long is refused; it may still be committed.
-        disk_stall_ms: a flush that takes longer deposes a leader.
-        pending_limit_bytes: placed and not yet committed; more is refused as BUSY.
+        cluster, group, self_id: identity of this node; `self_id` is one of `peers`.
+        peers: all members and the addresses at which they listen for each other.
+        store_dir: the log is in `dledger-<self_id>` below it.
+        client_address: `host:port` that peers give to clients when this node leads.
+        store_host: encoded address for the store host field of records: 8 or 20 bytes.
+        peer_secrets: secrets one of which members prove to have when they connect; none: no proof is asked for.
+        listen_host: host to bind; None: the host in `peers`.
+        flush_mode: SYNC counts an entry once it is durable, ASYNC once it is received.
+        preferred_leader: member to which leadership is transferred when its log is up to date.
+        span_limit_bytes: largest part of the log in one append request.
+        peer_window_bytes: most bytes sent to one follower and not yet acknowledged.
+        append_timeout_ms: a batch not committed within this time is refused; it may still be committed later.
+        disk_stall_ms: a leader steps down when a flush takes longer.
+        pending_limit_bytes: most bytes placed and not yet committed; further appends are refused as BUSY.
     """
 
     cluster: str
@@ -91,7 +91,7 @@ class RaftConfig:
     client_address: str
     store_host: bytes
     peer_secrets: tuple[bytes, ...] = field(default=(), repr=False)
-    listen_host: str | None = None  # None: the host in `peers`
+    listen_host: str | None = None
 
     flush_mode: FlushMode = FlushMode.SYNC
     flush_interval_ms: int = 200  # ASYNC only
@@ -111,26 +111,28 @@ class RaftConfig:
     checkpoint_interval_ms: int = 1000
 
     def __post_init__(self) -> None:
-        """Check relations.
+        """Check relations between the values.
 
         Raises:
-            RaftConfigError: naming the setting and its value.
+            RaftConfigError: names the key and its value.
         """
         ids = [peer.node_id for peer in self.peers]
         if self.self_id not in ids:
             raise RaftConfigError(f"dLegerSelfId {self.self_id!r} is not among dLegerPeers {', '.join(ids)}")
         if self.preferred_leader is not None and self.preferred_leader not in ids:
-            raise RaftConfigError(f"preferredLeaderId {self.preferred_leader!r} is not among {', '.join(ids)}")
+            raise RaftConfigError(
+                f"preferredLeaderId {self.preferred_leader!r} is not among dLegerPeers {', '.join(ids)}"
+            )
         if self.data_file_size_bytes < 2 * (HEADER_SIZE + FILLER_SIZE):
-            raise RaftConfigError(f"data file of {self.data_file_size_bytes} bytes cannot hold an entry")
+            raise RaftConfigError(f"a log file of {self.data_file_size_bytes} bytes is too small for an entry")
         if self.index_file_size_bytes <= 0 or self.index_file_size_bytes % INDEX_UNIT_SIZE:
             raise RaftConfigError(
-                f"index file of {self.index_file_size_bytes} bytes is no multiple of {INDEX_UNIT_SIZE}"
+                f"an index file of {self.index_file_size_bytes} bytes is not a multiple of {INDEX_UNIT_SIZE} bytes"
             )
         if not 0 < self.heartbeat_ms * 2 <= self.election_min_ms < self.election_max_ms:
             raise RaftConfigError(
                 f"election time-out {self.election_min_ms} to {self.election_max_ms} ms with a heartbeat of "
-                f"{self.heartbeat_ms} ms: expected a rising range, from two heartbeats on"
+                f"{self.heartbeat_ms} ms: expected a rising range that starts at two heartbeats or more"
             )
 
     @property
@@ -140,7 +142,7 @@ class RaftConfig:
 
     @property
     def settings(self) -> RaftSettings:
-        """What the core is told of this."""
+        """The part of the configuration that the Raft core uses."""
         return RaftSettings(
             node_id=self.self_id,
             peers=tuple(peer.node_id for peer in self.peers),

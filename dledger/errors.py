@@ -1,35 +1,36 @@
-"""What can go wrong in the Raft room, and whose fault it is.
+"""Errors of Raft replication, and who has to act.
 
 DLedgerError
-|- RaftConfigError          the operator's: two equal peers, an unknown self id, a value out of range
-|- WrongDirectoryError      the operator's: this data directory belongs to another node, group or a newer format
-|- EntryFormatError         the disk's or a peer's: bytes that are no entry where an entry must be
-'- PeerError                a peer's: the connection is closed, counted, and now and then logged
-   |- UnprovenError         no proof of the cluster's secret
-   |- StrangerError         another cluster, group, node id or version behind the address
-   |- RefusedError          a peer will not talk to this node
-   '- PeerProtocolError     bytes that are no frame of ours
+|- RaftConfigError          operator: two equal peers, an unknown self id, a value out of range
+|- WrongDirectoryError      operator: the data directory belongs to another node or group, or has a newer format
+|- ListenError              operator: the node's own address is taken, or not an address of this machine
+|- EntryFormatError         disk or peer: bytes that should be an entry are not one
+'- PeerError                peer: its connection is closed, the error counted and logged from time to time
+   |- UnprovenError         it did not prove that it has the cluster's secret
+   |- StrangerError         it belongs to another cluster or group, or has another node id or version
+   |- RefusedError          it refuses this node
+   '- PeerProtocolError     it sent bytes that are not a frame of the peer protocol
 """
 
 from pathlib import Path
 
 
 class DLedgerError(Exception):
-    """Root of this room's errors."""
+    """Root of the errors of this room."""
 
 
 class RaftConfigError(DLedgerError):
-    """The configuration cannot be run; the message names the key and the offending value."""
+    """The configuration is invalid; the message names the key and its value."""
 
 
 class WrongDirectoryError(DLedgerError):
-    """The data directory was written by someone else. Nothing in it was touched.
+    """The data directory was written by another node, group or format version. It was not changed.
 
     Args:
-        directory: the directory that was to be opened.
+        directory: the directory to be opened.
         field: what differs (`node id`, `group`, `cluster`, `format version`).
-        found: what the directory says.
-        expected: what this node's configuration says.
+        found: the value in the directory.
+        expected: the value in this node's configuration.
     """
 
     def __init__(self, directory: Path, field: str, found: object, expected: object) -> None:
@@ -41,10 +42,10 @@ class WrongDirectoryError(DLedgerError):
 
 
 class EntryFormatError(DLedgerError):
-    """Bytes that must be an entry are not one.
+    """Bytes that should be an entry of the log are not one.
 
     Args:
-        position: absolute position in the data file list of the entry's first byte.
+        position: position of the entry's first byte, in bytes from the start of the log; -1 if not known.
         detail: what was read and what was expected.
     """
 
@@ -55,14 +56,14 @@ class EntryFormatError(DLedgerError):
 
 
 class PeerError(DLedgerError):
-    """A peer did what no peer of ours does; its connection is closed, this process goes on."""
+    """A peer broke the rules of the protocol; its connection is closed, this process goes on."""
 
 
 class UnprovenError(PeerError):
-    """The other end did not prove that it holds this node's secret; nothing else that it said was looked at.
+    """The other end did not prove that it has this node's secret. Nothing else that it sent was used.
 
     Args:
-        address: of the other end.
+        address: address of the other end.
     """
 
     field = "proof of the cluster's secret"
@@ -75,25 +76,25 @@ class UnprovenError(PeerError):
 
 
 class RefusedError(PeerError):
-    """A peer will not talk to this node.
+    """A peer refuses this node.
 
     Args:
-        address: of the peer.
-        field: what the peer says it dislikes; it does not say what it expected.
+        address: address of the peer.
+        field: the field of this node's hello that the peer does not accept; the value it expects is not told.
     """
 
     def __init__(self, address: str, field: str) -> None:
-        super().__init__(f"peer {address} refuses this node for its {field!r}")
+        super().__init__(f"peer {address} refuses this node because of its {field}")
 
 
 class StrangerError(PeerError):
-    """Someone of another cluster, group, node id or version is behind a connection.
+    """The other end of a connection is not the expected member of this group.
 
     Args:
         address: `host:port` of the other end.
         field: what differs.
-        actual: what the other end said.
-        expected: what this node would accept.
+        actual: the value that the other end sent.
+        expected: the value that this node accepts.
     """
 
     def __init__(self, address: str, field: str, actual: object, expected: object) -> None:
@@ -105,15 +106,15 @@ class StrangerError(PeerError):
 
 
 class PeerProtocolError(PeerError):
-    """Bytes from a peer that are no frame of this protocol, or a frame whose CRC or layout is wrong."""
+    """A peer sent bytes that are not a frame of the peer protocol, or a frame with a wrong CRC or layout."""
 
 
 class ListenError(DLedgerError):
-    """This node's own address cannot be listened on.
+    """This node cannot listen at its own address.
 
     Args:
         address: `host:port` from `dLegerPeers`.
-        reason: the system's.
+        reason: the error text of the operating system.
     """
 
     def __init__(self, address: str, reason: str) -> None:

@@ -1,9 +1,9 @@
-"""What a Raft node's decisions mean to those above: the confirm offset, the role, the fate of each batch.
+"""Turns a node's commits and changes of role into the confirm offset, the role and the outcome of each batch.
 
-    on_commit --> confirm offset --> listeners --> `done` of the batches it covers
-    on_role, on_truncated, on_failed --> batches refused --> listeners
+    on_commit                             -> confirm offset -> listeners -> `done` of the batches covered
+    on_role, on_truncated, on_failed      -> batches refused -> listeners
 
-The order is the promise: whoever is told that a message is acknowledged can already read it.
+Invariant: when `done` reports a batch as acknowledged, the confirm offset covers it, so it can be read.
 """
 
 import logging
@@ -23,20 +23,22 @@ _log = logging.getLogger(__name__)
 
 
 class LogEvents:
-    """The node's listener, and what it knows of the log's state.
+    """The listener of the node, with the state of the log that others may see.
 
     Args:
-        config: who this node is.
+        config: identity of this node.
         log: its entries.
-        peers: where clients find them.
-        note_failure: called once, when the node has left the group.
+        peers: addresses at which clients find the other members.
+        note_failure: called once when the node has left the group.
 
     Attributes:
-        batches: placed and not committed yet.
-        listeners: of the replicated log, in order.
-        soft: what the node said last.
-        refusal: why nothing is taken, whatever the role; None when the role decides.
-        confirm_offset: end of the last committed entry, short of a damaged one.
+        batches: batches placed and not yet committed.
+        listeners: listeners of the replicated log, called in this order.
+        soft: the soft state that the node reported last.
+        refusal: why every append is refused, whatever the role; None when the role decides.
+        confirm_offset: end of the last committed entry, or the start of the first damaged entry before it. It never
+            falls
+            except by `on_reset`.
     """
 
     node: RaftNode
@@ -54,7 +56,7 @@ class LogEvents:
         self.confirm_offset = log.first_position
 
     def attach(self, node: RaftNode) -> None:
-        """The node was made: what it knows already is the present state."""
+        """Use the new node's present state as the first one."""
         self.node = node
         self.soft = node.soft_state
         self.confirm_offset = self._confirmable()
@@ -62,19 +64,19 @@ class LogEvents:
 
     @property
     def is_writable(self) -> bool:
-        """This node leads, its term is committed, and nothing it must serve is damaged."""
+        """Whether this node leads, its term-start entry is committed and no entry to be served is damaged."""
         return self.soft.writable and self.refusal is None and self._log.care.first_blocking is None
 
     @property
     def state(self) -> LogState:
-        """What the node may do, in the seam's terms."""
+        """The state of the log, as the seam defines it."""
         soft = self.soft
         role = LogRole.LEADER if soft.role is RaftRole.LEADER else LogRole.FOLLOWER
         refusal = None if self.is_writable else self.why_not_writable()
         return LogState(role, soft.term, self._peers.hint(soft.leader_id), refusal)
 
     def why_not_writable(self) -> Refusal:
-        """What an append meets while the log is not writable."""
+        """Return the refusal for an append while the log is not writable."""
         soft = self.soft
         if self.refusal is not None:
             return self.refusal
@@ -89,12 +91,12 @@ class LogEvents:
     # ---- what the node says
 
     def on_commit(self, commit_index: int) -> None:
-        """Show what is committed, then complete the batches it covers."""
+        """Advance the confirm offset, then complete the batches that it covers."""
         self.confirm()
         self.batches.complete(commit_index, self.receipt)
 
     def on_role(self, state: SoftState) -> None:
-        """Batches of a leader that is one no more are refused; they may survive all the same."""
+        """Refuse the batches of a deposed leader; the next leader may still commit their entries."""
         self.soft = state
         if state.role is not RaftRole.LEADER:
             hint = self._peers.hint(state.leader_id)
@@ -105,32 +107,36 @@ class LogEvents:
         self.tell_role()
 
     def on_truncated(self, last_index: int) -> None:
-        """Entries of a deposed leader are gone."""
+        """Handle the removal of uncommitted entries that the new leader does not have."""
         self.batches.refuse_after(last_index, lambda: leader_changed(self._self_id, self.soft.term, None))
         for listener in self.listeners:
             listener.on_truncated(self._log.max_position)
 
     def on_reset(self, first_index: int, start_position: int) -> None:
-        """The log starts anew, behind everything that was confirmed here."""
-        _log.warning("behind the leader's oldest file: starting anew with entry %d at %d", first_index, start_position)
+        """Handle an install: the log starts again behind everything that was confirmed here."""
+        _log.warning(
+            "this log ends before the leader's oldest file: it starts anew with entry %d at position %d",
+            first_index,
+            start_position,
+        )
         self.confirm()
 
     def on_failed(self, error: Exception) -> None:
-        """The node left the group for good."""
-        _log.error("this node takes no part any more: %s", error)
+        """Handle that the node has left the group until it is restarted."""
+        _log.error("this node has left the work of its Raft group: %s", error)
         self._note_failure()
         self.refuse_all(Refusal(Cause.DISK_FAILED, str(error)))
 
     # ---- telling
 
     def refuse_all(self, refusal: Refusal) -> None:
-        """Take nothing any more, and give up what waits."""
+        """Refuse all appends from now on, and the batches that wait."""
         self.refusal = refusal
         self.batches.refuse_after(-1, lambda: refusal)
         self.tell_role()
 
     def confirm(self) -> None:
-        """Show what may be shown by now."""
+        """Advance the confirm offset as far as entries are committed and not damaged."""
         confirm_offset = self._confirmable()
         if confirm_offset > self.confirm_offset:
             self.confirm_offset = confirm_offset
@@ -138,7 +144,7 @@ class LogEvents:
                 listener.on_confirmed(confirm_offset)
 
     def tell_role(self) -> None:
-        """Tell the listeners of the role, if it changed."""
+        """Call the listeners if the state of the log has changed."""
         state = self.state
         if state != self._told:
             self._told = state
@@ -146,7 +152,7 @@ class LogEvents:
                 listener.on_role_change(state)
 
     def receipt(self) -> AppendReceipt:
-        """On how many nodes the last committed entry lies now; what came before it lies on at least as many."""
+        """On how many nodes the last committed entry is. Every earlier entry is on at least as many."""
         received, durable = self.node.copies(self.node.commit_index)
         return AppendReceipt(self.soft.term, received, durable)
 

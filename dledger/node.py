@@ -1,18 +1,19 @@
-"""RaftNode: carries out what the core decides, against the ports. The same code runs in production and in simulation.
+"""RaftNode: carries out the decisions of the Raft core through the ports. The simulation runs this code, too.
 
     message, tick, proposal, flush report --> Raft --> Ready --> hard state, log, transport, listener
-                                                         ^                |
-                                                         '--- persisted, proposed, durable
+                                               ^                  |
+                                               '--- persisted, proposed, durable
 
-`_carry_out` is the only code that acts on a `Ready`, and its order of steps is the safety argument: writes before the
-answers that speak of them, answers before what those above are told, and nothing that rests on an unsaved term or vote,
-since the core keeps that back. No event loop, no thread and no clock in here: callers bring the time, on one thread.
+Only `_carry_out` acts on a `Ready`. Safety rests on the order of its steps: entries are written before answers that
+acknowledge them are sent, answers are sent before listeners are called, and the core holds back every message that
+depends on a term or vote that is not durable yet. The node uses no event loop, thread or clock: callers pass the time
+and call on one thread.
 
-An install that finds no room on the disk is tried again until there is some. Until then the node carries out nothing
-else and hears nobody, as if it stood still: the log it had is gone, and what it has does not count.
+An install that finds no room on the disk is tried again at each tick. Until it succeeds the node does nothing else and
+ignores all messages: the old log is already dropped, and the new one does not count yet.
 
-Under ASYNC_FLUSH (`durable_quorum` false) nothing waits for a flush and none is asked for: the log flushes at its own
-interval, and the node looks how far it came at each tick.
+Under ASYNC_FLUSH (`durable_quorum` false) nothing waits for a flush, and none is requested: the log flushes at its own
+interval, and the node reads its durable index at each tick.
 """
 
 from collections.abc import Callable
@@ -35,14 +36,14 @@ ReadDone = Callable[[int | None], None]
 
 
 class RaftNode:
-    """One member of a Raft group at work.
+    """One running member of a Raft group.
 
     Args:
         settings: membership and timing.
         log, hard_states, transport, machine, listener: the ports.
         jitter: `jitter(n)` is a random integer in `[0, n)`.
         now_ms: the time of construction, on the clock of `on_tick`.
-        commit_index: an index known to be committed, from an earlier life.
+        commit_index: an index known to be committed from before a restart; `NO_INDEX` if none is.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class RaftNode:
         self._is_busy = False
         self._is_due = False
         self._is_failed = False
-        self._waiting: Ready | None = None  # begins with an install for which there was no room
+        self._waiting: Ready | None = None  # a `Ready` that begins with an install for which there was no room
         self._retry_ms = 0
         self._flush_asked_index = log.durable_index
         self._flush_asked_generation = log.generation
@@ -80,50 +81,60 @@ class RaftNode:
 
     @property
     def soft_state(self) -> SoftState:
-        """RaftRole, term, leader; what `NodeListener.on_role` was or will be told."""
+        """Role, term and leader, as `NodeListener.on_role` reports them."""
         return self.raft.soft_state
 
     @property
     def commit_index(self) -> int:
-        """Entries up to here can never vanish; `NO_INDEX` when none is known to be committed."""
+        """The last entry known to be committed; `NO_INDEX` when none is."""
         return self.raft.state.commit_index
 
     def copies(self, index: int) -> tuple[int, int]:
-        """On how many members, this one included, the entry lies now: (received, durable). (0, 0) when not leading."""
+        """The number of members, this one included, that have the entry: (received, durable).
+
+        (0, 0) while this node does not lead.
+        """
         leader = self.raft.member.leader
         return leader.copies(index) if leader is not None else (0, 0)
 
     def status(self) -> NodeStatus:
-        """A picture for metrics and operators; not for the hot path."""
+        """A snapshot of the node's state for metrics and operators; too slow for the hot path."""
         return status_of(self.raft)
 
     # -- proposals
 
     def propose(self, count: int) -> tuple[int, int]:
-        """Claim the next `count` (1 or more) indexes; write those entries to the log before anything else is called.
+        """Reserve the next `count` (1 or more) indexes; the caller writes those entries before it calls the node again.
 
         Returns:
-            (index of the first, term). Then `proposed` once, also after several proposals in one turn of the loop;
-            or, when the entries could not be written, `withdraw`.
+            (index of the first, term). Call `proposed` once afterwards, also for several proposals in one turn of the
+            loop;
+            or `withdraw` when the entries could not be written.
 
         Raises:
-            NotLeaderError: nothing was changed.
+            NotLeaderError: this node does not lead; nothing was changed.
         """
         return self.raft.propose(count), self.raft.state.term
 
     def proposed(self) -> None:
-        """What was claimed lies in the log: replicate and flush it."""
+        """The reserved entries are in the log: replicate and flush them."""
         self.raft.proposed()
         self._run()
 
     def withdraw(self, first_index: int) -> None:
-        """The entries from `first_index` on were claimed and not written; the log is as it was before `propose`."""
+        """Give back the reserved indexes from `first_index` on, which were not written.
+
+        The log must be as it was before `propose`.
+        """
         self.raft.withdraw(first_index)
 
     # -- events
 
     def on_tick(self, now_ms: int) -> None:
-        """Call every 10 to `tick_slack_ms` ms with a clock that never goes back. Late calls are taken as own stalls."""
+        """Advance the clock. Call every 10 to `tick_slack_ms` ms with a time that never falls.
+
+        A late call is taken for a stall of this node.
+        """
         if self._waiting is not None:
             self._retry(self._waiting, now_ms)
             return
@@ -135,10 +146,10 @@ class RaftNode:
         self._run()
 
     def on_message(self, peer: str, message: Message) -> None:
-        """A message of the member `peer` arrived, from it and whole.
+        """Handle a message that arrived whole and is proved to come from the member `peer`.
 
         Raises:
-            ImplausibleMessageError: no member of a sound group says that; nothing was changed.
+            ImplausibleMessageError: its term is too far ahead; nothing was changed.
         """
         if self._waiting is not None:
             return
@@ -149,54 +160,56 @@ class RaftNode:
         self._run()
 
     def on_peer_lost(self, peer: str) -> None:
-        """No connection to the member stands any more."""
+        """Handle the loss of the last connection to a member."""
         self.raft.peer_lost(peer)
         self._run()
 
     def on_peer_joined(self, peer: str) -> None:
-        """A connection to the member stands, after the handshake."""
+        """Handle a new connection to a member, after the handshake."""
         self.raft.peer_joined(peer)
         self._run()
 
     def on_trimmed(self) -> None:
-        """The log has just deleted its oldest files. Call it before anything else of the node."""
+        """Handle the removal of the log's oldest entries. Call it right after the removal, before any other method."""
         self.raft.trimmed()
 
     def needed_index(self) -> int | None:
-        """The first entry that a member within reach still has to be sent; None while this node does not lead."""
+        """The first entry that a reachable member still has to be sent; None while this node does not lead."""
         return self.raft.needed_index()
 
     def on_disk_stalled(self, *, is_stalled: bool) -> None:
-        """A flush does not return for longer than the watchdog allows, or the disk answers again."""
+        """Handle that a flush takes longer than the watchdog allows, or that the disk answers again."""
         self.raft.disk_stalled(is_stalled=is_stalled)
         self._run()
 
     def on_disk_failed(self, error: Exception) -> None:
-        """The disk failed for good."""
+        """Handle a disk error that is final."""
         self._fail(error)
         self._run()
 
     # -- an operator's word
 
     def transfer(self, target: str | None = None) -> str:
-        """Hand leadership over: see `Raft.transfer`."""
+        """Transfer leadership: see `Raft.transfer`."""
         chosen = self.raft.transfer(target)
         self._run()
         return chosen
 
     def step_down(self) -> None:
-        """Stop leading at once and name a successor: before a planned stop, or when there is no room left."""
+        """Stop leading at once and ask the best follower to campaign: before a planned stop, or on a full disk."""
         self.raft.step_down()
         self._run()
 
     def allow_missing(self) -> None:
-        """See `Raft.allow_missing`: for a group that lost a majority's memory and one member for good."""
+        """See `Raft.allow_missing`: for a group in which a majority forgot its log and one member is lost for good."""
         self.raft.allow_missing()
 
     def read_index(self, done: ReadDone) -> None:
-        """`done(index)` later, once it is sure that this node led when asked; `done(None)` when it leads no more.
+        """Call `done(index)` once it is sure that this node led at the time of the call.
 
-        Who has applied up to `index` then sees everything that was acknowledged before the call.
+        A state machine that has applied up to `index` contains everything that was acknowledged before the call.
+        `done(None)`
+        is called if the node stops leading.
 
         Raises:
             NotLeaderError: this node does not lead.
@@ -211,7 +224,7 @@ class RaftNode:
     def _run(self) -> None:
         self._is_due = True
         if self._is_busy:
-            return  # called from inside a listener: the loop below goes on
+            return  # called from inside a listener: the running loop below continues
         self._is_busy = True
         try:
             while self._is_due and self._waiting is None:
@@ -231,7 +244,7 @@ class RaftNode:
 
     def _write_and_tell(self, ready: Ready) -> None:
         if ready.writes and not self._write(ready):
-            return  # what the core is told of it decides what goes out instead
+            return  # the core must learn of the refusal first, and decides what is sent instead
         for peer, message in ready.messages:
             self._transport.send(peer, message)
         if ready.commit_index is not None:
@@ -242,9 +255,9 @@ class RaftNode:
             self._finish_read(read)
 
     def _write(self, ready: Ready) -> bool:
-        """Whether all is written; if not, the rest of this `Ready` must not happen, or not yet.
+        """Carry out the writes of `ready`; return whether all are done. If not, the rest must not happen, or not yet.
 
-        What is written leaves `ready`, so that the rest can be carried out later.
+        Writes that are done are removed from `ready`, so that it can be continued later.
         """
         try:
             while ready.writes:
@@ -265,7 +278,7 @@ class RaftNode:
         return False
 
     def _refuse(self, ready: Ready) -> None:
-        """The rest of `ready` does not happen; reads do not rest on it, and are told only here."""
+        """Drop the rest of `ready` except the results of reads, which do not depend on the writes."""
         self.raft.refused()
         for read in ready.reads:
             self._finish_read(read)
@@ -285,10 +298,10 @@ class RaftNode:
                 self._install(write)
 
     def _install(self, write: ResetLog) -> None:
-        """Replace log and state by a leader's, as one step: one without the other is never seen, not after a crash.
+        """Replace log and state machine by the leader's. A crash never leaves one of them replaced without the other.
 
         Raises:
-            _InstallWaitsError: no room for it now.
+            _InstallWaitsError: the disk has no room now.
         """
         try:
             self._log.begin_install(write.first_index, write.start_position, write.prev_term)
@@ -303,7 +316,7 @@ class RaftNode:
         self._listener.on_reset(write.first_index, write.start_position)
 
     def _retry(self, ready: Ready, now_ms: int) -> None:
-        """Try a waiting install again; the core takes the time since its last tick for a stall of its own."""
+        """Try a waiting install again. For the core, the time since its last tick was a stall of this node."""
         if now_ms < self._retry_ms or self._is_failed:
             return
         self._retry_ms = now_ms + _INSTALL_RETRY_MS
@@ -329,7 +342,7 @@ class RaftNode:
             log.request_flush(self.on_flushed)
 
     def on_flushed(self, durable_index: int, generation: int) -> None:
-        """The log is durable up to `durable_index`, as it was in `generation`."""
+        """Handle a completed flush: the log of this `generation` is durable up to `durable_index`."""
         if generation == self._log.generation:
             self.raft.durable(durable_index)
         self._run()
@@ -342,4 +355,4 @@ class RaftNode:
 
 
 class _InstallWaitsError(Exception):
-    """There is no room for an install now."""
+    """The disk has no room for an install now."""

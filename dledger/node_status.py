@@ -1,4 +1,4 @@
-"""A picture of one member of a Raft group, for `/metrics`, `/readyz` and `cluster status`; not for the hot path."""
+"""The state of one member of a Raft group, for `/metrics`, `/readyz` and `cluster status`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,16 +30,16 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One member, and what it knows of the others while it leads.
+    """The state of one member and, while it leads, what it knows of the others.
 
     Attributes:
-        first_index, last_index: of the entries kept.
-        durable_index: newest entry that a flush covers here.
-        commit_index: entries up to here can never vanish; `NO_INDEX` when none is known to be committed.
-        has_lease: it leads, and no other can lead at this moment.
-        waits_for: members that an election still needs to hear.
-        ignored_count: messages of strangers, or without sense.
-        peers: empty while it does not lead.
+        first_index, last_index: first and last entry kept.
+        durable_index: last entry that a completed flush covers on this node.
+        commit_index: last entry known to be committed; `NO_INDEX` when none is.
+        has_lease: this node leads, and no other member can lead at this moment.
+        waits_for: members whose answer an election still needs.
+        ignored_count: messages ignored since the start: of strangers, of another leader of the term, or invalid.
+        peers: the followers; empty while this node does not lead.
     """
 
     soft: SoftState
@@ -54,7 +54,7 @@ class NodeStatus:
 
 
 def status_of(raft: Raft) -> NodeStatus:
-    """What is true of a member now."""
+    """Return the present state of a member."""
     state, leader = raft.state, raft.member.leader
     return NodeStatus(
         soft=raft.soft_state,
@@ -81,7 +81,7 @@ def _peer_status(peer_id: str, progress: Progress) -> PeerStatus:
 
 
 def metrics_of(status: NodeStatus) -> Iterator[Family]:
-    """The picture as families of the metrics page."""
+    """Return the state as families of the metrics page."""
     yield _one("ledgermq_raft_last_index", "Last entry of the log.", status.last_index)
     yield _one("ledgermq_raft_commit_index", "Last entry known to be committed.", status.commit_index)
     yield _one("ledgermq_raft_durable_index", "Last entry that is durable on this node.", status.durable_index)
@@ -92,7 +92,7 @@ def metrics_of(status: NodeStatus) -> Iterator[Family]:
 
 
 def _figures(status: NodeStatus, peer: PeerStatus) -> tuple[int, int, int, int]:
-    """In the order of `_PEERS`."""
+    """The values of a follower, in the order of `_PEERS`."""
     return (
         max(0, status.last_index - peer.received_index),
         max(0, status.last_index - peer.durable_index),

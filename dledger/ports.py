@@ -1,4 +1,4 @@
-"""Ports of the Raft node: what it needs of a disk, of a network and of the state machine above.
+"""Ports of the Raft node: the interfaces of its log, its hard state, the network and the state machine.
 
     RaftNode --append_span, truncate_after, begin_install, request_flush--> EntryStore    disk log | the simulation's
              --save--> HardStateStore --done--> RaftNode
@@ -6,7 +6,7 @@
              --snapshot, restore--> store.replicated_log.StateMachine
              --on_commit, on_role, on_truncated, on_reset--> NodeListener
 
-Everything is called on one thread, and nothing here calls the node back from inside a call, except where said.
+All methods are called on one thread. None calls the node back before it returns, except where its docstring says so.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +17,20 @@ from dledger.core.roles import SoftState
 
 
 class EntryStore(Protocol):
-    """Entries `first_index .. last_index` (both included; `last_index` is `first_index - 1` when empty).
+    """The log: entries `first_index .. last_index`, both included; `last_index` is `first_index - 1` when it is empty.
 
-    Appends are visible at once and durable later. `generation` rises with each `truncate_after` and install, so that
-    a flush report of an earlier generation is not believed. Out of room raises `store.errors.DiskFullError` or
-    `AllocationPendingError` with nothing changed; a failed disk raises `DiskFailedError`. What it holds when it is
-    opened is durable.
+    Appended entries can be read at once and are durable later. `generation` rises with each `truncate_after` and each
+    install, so that a flush report of an earlier generation is ignored. Everything in the log when it is opened is
+    durable.
+
+    Raises:
+        DiskFullError, AllocationPendingError: an append found no room; nothing was changed.
+        DiskFailedError: the disk failed; final.
     """
 
     @property
     def first_index(self) -> int:
-        """Oldest kept entry; rises when old files are deleted (never above `commit_index + 1`)."""
+        """Oldest entry kept. It rises when old files are deleted, and is at most `commit_index + 1`."""
 
     @property
     def first_position(self) -> int:
@@ -35,107 +38,114 @@ class EntryStore(Protocol):
 
     @property
     def prev_term(self) -> int:
-        """Term of the entry `first_index - 1`: `NO_TERM` when `first_index` is 0 or when it is not known any more."""
+        """Term of the entry `first_index - 1`; `NO_TERM` when `first_index` is 0 or the term is not known any more."""
 
     @property
     def last_index(self) -> int:
-        """Newest entry, durable or not."""
+        """Last entry, durable or not."""
 
     @property
     def durable_index(self) -> int:
-        """Newest entry that a completed flush of the present generation covers, whatever the flush mode."""
+        """Last entry that a completed flush of this generation covers, in both flush modes; at most `last_index`."""
 
     @property
     def generation(self) -> int:
-        """Count of truncations and resets since the log was opened."""
+        """Number of truncations and installs since the log was opened."""
 
     @property
     def term_runs(self) -> Sequence[TermRun]:
         """Terms of `first_index .. last_index`, oldest first. Read once, when the node starts."""
 
     def read(self, first_index: int, size_limit_bytes: int) -> Span | None:
-        """Entries from `first_index` on: at least one, of one term and one file, within the limit unless one is larger.
+        """Return entries from `first_index` on: at least one, all of one term and in one file.
 
-        None when `first_index` is past `last_index`. Called only with `first_index` at or past the log's.
+        They have at most `size_limit_bytes`, unless the first one alone is larger. None when `first_index` is above
+        `last_index`. Callers never pass an index below the log's `first_index`.
         """
 
     def append_span(self, span: Span) -> None:
-        """Write a leader's span. Entries up to `last_index` are held already (equal, by the core's check): skip them.
+        """Append a leader's span. Entries up to `last_index` are skipped: the log has equal ones.
 
-        The span joins the log without a gap in indexes; a gap in positions is the filler of a file's end.
+        Indexes continue without a gap. A gap in positions is the filler at the end of a file.
         """
 
     def append_term_start(self, index: int, term: int) -> None:
-        """As a new leader, write the entry that opens `term` at `index` (= `last_index + 1`)."""
+        """Write the entry that opens `term`, as its new leader, at `index`, which is `last_index + 1`."""
 
     def truncate_after(self, last_index: int) -> None:
-        """Drop the entries above `last_index`; never called below the commit index. Durable on return.
+        """Drop the entries above `last_index`, which is never below the commit index. Durable on return.
 
-        The dropped bytes are zeroed to their old end before anything new is written: after a crash an old entry must
-        not come back above a newer one, where its term would still look plausible. Recovery zeroes past the end too.
+        The dropped bytes are zeroed up to their old end before anything is written there. Otherwise an old entry could
+        appear
+        behind newer ones after a crash, with a term that looks plausible. Recovery zeroes behind the end for the same
+        reason.
         """
 
     def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
 
-        A process that ends before `finish_install` leaves an empty log in doubt: `HardStateStore.load` says
-        `recovering`. May be called again after an error of its own, of `StateMachine.restore` or of `finish_install`.
+        If the process ends before `finish_install`, the next start finds an empty log and `HardStateStore.load` returns
+        `recovering`. It may be called again after it, `StateMachine.restore` or `finish_install` has raised an error.
         """
 
     def finish_install(self) -> None:
-        """The state machine was restored: the log counts from here on. Durable on return."""
+        """The state machine has been restored: the log counts again. Durable on return."""
 
     def request_flush(self, done: Callable[[int, int], None]) -> None:
-        """Make what is written durable; then, later, `done(durable_index, generation)`.
+        """Make durable what is written, then call `done(durable_index, generation)` later.
 
-        Requests made while a flush runs are gathered into the next one. `generation` is the one at the time of the
-        request. Under ASYNC_FLUSH the node does not ask; the log flushes at its own interval.
+        Requests made while a flush runs share the next flush. `generation` is the one at the time of the request. Under
+        ASYNC_FLUSH the node does not call this; the log flushes at its own interval.
         """
 
 
 class HardStateStore(Protocol):
-    """Term, vote, and whether this node may have forgotten something."""
+    """Stores term and vote, and whether this node may have forgotten entries or votes."""
 
     def load(self) -> HardState:
-        """The last durable state.
+        """Return the last durable state.
 
-        A directory that never held one gives `recovering=True`, and so does one whose log may have lost acknowledged
-        entries (ASYNC_FLUSH, another boot id, no clean stop; a bad entry inside the committed prefix). It goes on
-        giving it, over any number of restarts, until a `save` of `recovering=False` is durable.
+        `recovering` is True for a directory that never held a state, and for one whose log may have lost acknowledged
+        entries (ASYNC_FLUSH and another boot id without a clean stop; a damaged entry below the commit index). It stays
+        True
+        over any number of restarts, until a `save` of `recovering=False` is durable.
         """
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
-        """Make `state` durable; then, later (never inside this call), `done()`. One save is under way at a time.
+        """Make `state` durable, then call `done()` later, never inside this call. At most one save is under way.
 
-        A save that fails never calls `done`: its owner calls `RaftNode.on_disk_failed`.
+        A failed save never calls `done`: the implementation calls `RaftNode.on_disk_failed`.
         """
 
 
 class Transport(Protocol):
-    """Messages to peers, in order, over connections that may break."""
+    """Sends messages to peers, in order, over connections that may break."""
 
     def send(self, peer_id: str, message: Message) -> None:
-        """Hand over a message; dropped silently when no connection stands. A span's `data` is copied or sent by return.
+        """Queue a message; without a connection it is dropped silently.
 
-        Messages of a peer's earlier connection are never delivered after the first of its next one, nor to another
-        process of this node than the one they were sent to.
+        A span's `data` is copied or sent before this returns. Messages sent over an earlier connection of a peer are
+        never
+        delivered after the first one of the next connection, nor to another process of this node than the one they were
+        sent
+        to.
         """
 
 
 class NodeListener(Protocol):
-    """Who follows the node: the replicated log above. From inside these it may propose, and call nothing else."""
+    """Called by the node about its decisions. Inside these calls `RaftNode.propose` is allowed, and nothing else."""
 
     def on_commit(self, commit_index: int) -> None:
-        """Entries up to `commit_index` can never vanish. Called after the log holds them, in rising order."""
+        """Entries up to `commit_index` are committed, and in the log. The index rises from call to call."""
 
     def on_role(self, state: SoftState) -> None:
-        """Something of the soft state changed; called after the term and vote behind it are durable."""
+        """The soft state changed. Its term and vote are durable."""
 
     def on_truncated(self, last_index: int) -> None:
-        """Entries above `last_index` are gone; none of them was committed."""
+        """The entries above `last_index` were dropped; none of them was committed."""
 
     def on_reset(self, first_index: int, start_position: int) -> None:
-        """The log starts anew there, and the state machine was restored."""
+        """The log was replaced by an install and starts there; the state machine was restored."""
 
     def on_failed(self, error: Exception) -> None:
-        """The node left the group for good: its disk failed, or its log denies what was committed."""
+        """The node has left the group for good: its disk failed, or its log contradicts committed entries."""

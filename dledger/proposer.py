@@ -1,6 +1,6 @@
-"""A leader's side of an append: drafts become entries of its term, one proposal a turn of the loop.
+"""The append path of a leader: drafts become entries of its term, with one proposal for each turn of the loop.
 
-append --> may it, at this moment? --> encoded behind the last entry --> end of turn: node.proposed, once for all
+append --> writable? --> entries encoded behind the last one --> end of turn: node.proposed, once for all
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from store.replicated_log import Done
 
 
 class Proposer:
-    """Places drafts in the log of the node that leads.
+    """Places drafts as entries in the log of the node that leads.
 
     Args:
-        config: who this node is, and how much may wait for a quorum.
-        loop: on which everything happens.
+        config: identity of this node, and the limit of bytes that may wait for a quorum.
+        loop: the event loop on which everything runs.
         clock: gives store times.
-        log, events, node: what is appended to, and what it is told.
-        peers: where clients find who leads instead.
+        log, events, node: the log to append to, the batches that wait, and the node that replicates.
+        peers: addresses of the members, for a refusal that names the leader.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Proposer:
         self._is_turn_open = False
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
-        """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
+        """See `ReplicatedLog.append`. `struct.error` for a draft that cannot be encoded; nothing is placed then."""
         events, log, node = self._events, self._log, self._node
         if not events.is_writable:
             raise events.why_not_writable()

@@ -1,4 +1,4 @@
-"""What a Raft node does by the clock: ticks of the core, the disk's watchdog, late batches, and slow work.
+"""The timers of a Raft node: ticks of the core, the disk watchdog, late batches and background work.
 
 each 20 ms   disk stalled? -> node.on_tick -> batches without a quorum refused -> a piece of the scrub
 each second  checkpoint, copies for damaged entries, hand-over when a leader cannot get one
@@ -30,16 +30,16 @@ _log = logging.getLogger(__name__)
 
 
 class Pulse:
-    """The clock of one node.
+    """Runs the timers of one node.
 
     Args:
         config: intervals and limits.
-        node, log, flusher, batches, peers: of the node.
-        copies, checkpointer: whose turn comes each second.
-        no_quorum: makes the refusal of a late batch from the number of batches that wait.
+        node, log, flusher, batches, peers: parts of the node.
+        copies, checkpointer: run each second.
+        no_quorum: makes the refusal of late batches from the number of batches that wait.
 
     Attributes:
-        is_stalled: the disk has not answered for longer than the configuration allows.
+        is_stalled: a flush takes longer than the configuration allows.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Pulse:
 
     @property
     def is_running(self) -> bool:
-        """Between `start` and `stop`."""
+        """Whether `start` was called and `stop` was not."""
         return self._timer is not None
 
     def start(self) -> None:
-        """Tick from now on."""
+        """Start the timers."""
         now = self._loop.time()
         self._timer = self._loop.call_later(TICK_S, self.start)
         self._watch_disk()
@@ -95,23 +95,23 @@ class Pulse:
             self._log.look()
 
     def stop(self) -> None:
-        """No more ticks."""
+        """Stop the timers."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def finish(self) -> None:
-        """Wait for the slow work under way."""
+        """Wait for background work that is under way."""
         await asyncio.gather(*self._tasks, self._copies.close())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Slow work beside the clock."""
+        """Run `work` as a task for which `finish` waits."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _care(self, now: float) -> None:
-        """Ask for copies of damaged entries; a leader that cannot get what it must serve lets another lead."""
+        """Ask for copies of damaged entries. A leader that cannot get one hands leadership over."""
         care = self._log.care
         if care.damages:
             for peer_id in sorted(self._peers.joined):
@@ -122,9 +122,11 @@ class Pulse:
             self._blocked_since = now
         elif now - self._blocked_since > _HAND_OVER_S:
             try:
-                _log.warning("handing over to %s: %s", self._node.transfer(), care.damages[0])
+                _log.warning(
+                    "leadership goes to %s, since this node cannot serve: %s", self._node.transfer(), care.damages[0]
+                )
             except TransferRefusedError as error:
-                _log.warning("cannot hand over: %s", error)
+                _log.warning("leadership cannot be handed over: %s", error)
 
     def _watch_disk(self) -> None:
         since, limit_ms = self._flusher.pending_since, self._config.disk_stall_ms
@@ -136,5 +138,5 @@ class Pulse:
 
 
 def now_ms(loop: asyncio.AbstractEventLoop) -> int:
-    """The core's clock: ms, never going back."""
+    """The time for the core in ms, which never falls."""
     return int(loop.time() * 1000)

@@ -1,11 +1,11 @@
-"""The replicated log of a Raft broker: the seam `store.replicated_log` over a `RaftNode`, its files and its links.
+"""The replicated log of a Raft broker: the seam `store.replicated_log` on a `RaftNode`, its files and its connections.
 
     append --`Proposer`--> encoded, one write --> end of turn: proposed --> spans to peers, flush
-    peers' answers, flush reports --> node --`LogEvents`--> listeners, then `done` of the batches, from the left
+    peers' answers, flush reports --> node --`LogEvents`--> listeners, then `done` of the batches, oldest first
     a peer's span --`PeerInbox`--> node --> copied into the mapping --> flushed --> answered
 
-Open it in this order: `open_files` (in a thread), construct, `start`; the store may be opened between the last two.
-Everything but `open_files` happens on the loop's thread.
+To open it call `open_files` (in a thread), the constructor and `start`; the store may be opened between the last two.
+Everything but `open_files` runs on the loop's thread.
 """
 
 import asyncio
@@ -67,12 +67,12 @@ class RaftLog:
     """A `ReplicatedLog` whose appends complete when a quorum holds them.
 
     Args:
-        config: who this node is.
-        files: what `open_files(config)` found; closed by `close`.
-        loop: on which everything happens.
-        machine: what the broker's state records built; given to a follower that starts anew.
+        config: configuration of this node.
+        files: result of `open_files(config)`; `close` closes them.
+        loop: the event loop on which everything runs.
+        machine: the state that the broker's state records build; sent to a follower that needs an install.
         clock: store time in ms.
-        on_flushed: flushed offset and seconds of each sync; for metrics.
+        on_flushed: called with the flushed offset and the seconds of each sync; for metrics.
 
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError: term and vote cannot be read or written.
@@ -139,10 +139,10 @@ class RaftLog:
         log.care.on_damage = self._on_damage
 
     async def start(self) -> None:
-        """Listen, dial the peers, take part.
+        """Listen for peers, connect to them and take part in the group.
 
         Raises:
-            ListenError: this node's address in `peers` is taken or not its own.
+            ListenError: this node's address in `peers` is taken or not an address of this machine.
         """
         config = self.config
         await self._transport.start(config.listen_host or config.listen_address.host, config.listen_address.port)
@@ -152,7 +152,7 @@ class RaftLog:
         self._pulse.start()
 
     async def close(self) -> None:
-        """Let what waits be committed, hand over, refuse the rest, flush, close."""
+        """Wait for batches to be committed, hand leadership over, refuse the rest, flush and close."""
         events = self._events
         is_clean = events.refusal is None or events.refusal.cause is Cause.RECOVERING
         events.refusal = Refusal(Cause.SHUTTING_DOWN, f"{self.config.self_id} is shutting down")
@@ -161,7 +161,7 @@ class RaftLog:
             await self._drain()
             self._pulse.stop()
             self._node.step_down()
-            await asyncio.sleep(0)  # the successor's message leaves with the end of this turn
+            await asyncio.sleep(0)  # the message to the successor is sent at the end of this turn
         events.refuse_all(events.refusal)
         await self._transport.close()
         await self._pulse.finish()
@@ -177,7 +177,7 @@ class RaftLog:
 
     @property
     def state(self) -> LogState:
-        """Writable while this node leads, its term is committed, and nothing it must serve is damaged."""
+        """Writable while this node leads, its term-start entry is committed and no entry to be served is damaged."""
         return self._events.state
 
     @property
@@ -197,7 +197,7 @@ class RaftLog:
 
     @property
     def confirm_offset(self) -> int:
-        """End of the last committed entry, short of damaged ones."""
+        """End of the last committed entry, or the start of the first damaged entry before it."""
         return self._events.confirm_offset
 
     @property
@@ -206,15 +206,15 @@ class RaftLog:
         return self._entries.data.flushed_offset
 
     def add_listener(self, listener: LogListener) -> None:
-        """Listeners are called in the order in which they were added."""
+        """Add a listener; listeners are called in the order in which they were added."""
         self._events.listeners.append(listener)
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
-        """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
+        """See `ReplicatedLog.append`. `struct.error` for a draft that cannot be encoded; nothing is placed then."""
         self._proposer.append(drafts, done)
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """See `ReplicatedLog.read`; what this process did not write passes its CRC first."""
+        """See `ReplicatedLog.read`; the CRC of bytes that this process did not write is checked first."""
         log, confirmed = self._entries, self._events.confirm_offset
         is_served = log.first_position <= physical_offset and physical_offset + size_bytes <= confirmed
         if not is_served or (physical_offset < log.care.verified_position and not is_sound(log, physical_offset)):
@@ -222,23 +222,23 @@ class RaftLog:
         return log.data.slice(physical_offset, size_bytes)
 
     def reader(self) -> Read:
-        """See `ReplicatedLog.reader`; only what this process wrote is read the short way."""
+        """See `ReplicatedLog.reader`; only bytes that this process wrote are read without a check."""
         log = self._entries
         start = max(log.first_position, log.care.verified_position)
         return log.data.reader(start, self._events.confirm_offset, self.read)
 
     def span(self, physical_offset: int) -> LogSpan | None:
-        """See `ReplicatedLog.span`; only of what this process wrote."""
+        """See `ReplicatedLog.span`; None for bytes that this process did not write."""
         log = self._entries
         start = max(log.first_position, log.care.verified_position)
         return log.data.span(physical_offset, start, self._events.confirm_offset)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
+        """See `ReplicatedLog.walk`; headers are checked, bodies are not."""
         return walk_records(self._entries.data, start_offset, end_offset)
 
     def batches(self) -> EntryBatches:
-        """As `walk`, for recovery: by the thousand."""
+        """Return what `walk` returns in batches of thousands, for recovery."""
         return EntryBatches(self._entries.data)
 
     def sealed_files(self) -> Sequence[tuple[Path, int]]:
@@ -247,7 +247,7 @@ class RaftLog:
         return [(file.path, file.end_offset) for file in self._entries.data.files[:-1] if file.end_offset <= limit]
 
     def trim(self, before: int) -> int:
-        """See `ReplicatedLog.trim`. A leader keeps what a member that it has a link to has not yet received."""
+        """See `ReplicatedLog.trim`. A leader keeps entries that a connected member has not received yet."""
         log = self._entries
         limit = min(before, self._events.confirm_offset, self.flushed_offset)
         needed = self._node.needed_index()
@@ -268,16 +268,16 @@ class RaftLog:
             raise Refusal(Cause.BUSY, str(error), retry_after_ms=_RETRY_AFTER_MS) from error
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
-        """See `ReplicatedLog.set_reads_ahead`; refused, since a store into a fresh page would wait for the read."""
+        """See `ReplicatedLog.set_reads_ahead`; refused, since a write into a fresh page would wait for the read."""
         if reads_ahead:
-            raise Refusal(Cause.NOT_SUPPORTED, "the system never reads ahead in the files of a Raft log")
+            raise Refusal(Cause.NOT_SUPPORTED, "read-ahead cannot be switched on for the files of a Raft log")
 
     def backlog(self) -> Backlog:
         """See `ReplicatedLog.backlog`."""
         return Backlog(0, self.max_offset - self.flushed_offset, None)
 
     def readiness(self) -> Readiness:
-        """Whether the role is known and the log may be served, and what to say of it."""
+        """Whether the node knows its role and can serve the log, with the text for operators."""
         soft = self._events.soft
         if self._events.refusal is not None:
             return Readiness(False, self._events.refusal.remark)
@@ -291,13 +291,13 @@ class RaftLog:
         return Readiness(True, f"{soft.role.value} in term {soft.term}, leader {soft.leader_id}")
 
     def generations(self) -> Sequence[Generation]:
-        """See `ReplicatedLog.generations`: every term of which entries are kept."""
+        """See `ReplicatedLog.generations`: every term of which an entry is kept."""
         log = self._entries
         runs = (run for run in log.term_runs if run.first_index <= log.last_index)
         return [Generation(run.term, log.units[run.first_index][0]) for run in runs]
 
     def replicas(self) -> Sequence[Replica]:
-        """See `ReplicatedLog.replicas`; a member that recovers does not count towards a majority."""
+        """See `ReplicatedLog.replicas`; a recovering member does not count towards a majority."""
         end = self._entries.end_position
         return [
             Replica(peer.peer_id, end(peer.received_index), end(peer.durable_index), not peer.recovering)
@@ -314,21 +314,21 @@ class RaftLog:
 
     @property
     def flush_pending_since(self) -> float | None:
-        """`time.monotonic()` at which the running sync began; None when there is none."""
+        """`time.monotonic()` at which the running sync began; None while none runs."""
         return self._flusher.pending_since
 
     @property
     def damages(self) -> list[Damage]:
-        """Entries that wait for a peer's copy."""
+        """Damaged entries that wait for a copy from a peer."""
         return self._entries.care.damages
 
     @property
     def port(self) -> int:
-        """Where peers are listened to."""
+        """The port at which this node listens for peers."""
         return self._transport.port
 
     def status(self) -> NodeStatus:
-        """A picture of the node."""
+        """See `RaftNode.status`."""
         return self._node.status()
 
     def allow_missing(self) -> None:
@@ -354,7 +354,7 @@ class RaftLog:
         self._loop.run_in_executor(None, self._files.marker.note_disk_failure)
 
     def _on_damage(self, damage: Damage) -> None:
-        _log.error("damaged, waits for a peer's copy: %s", damage)
+        _log.error("a damaged entry waits for a copy from a peer: %s", damage)
 
     def _on_repaired(self) -> None:
         self._node.on_flushed(self._entries.durable_index, self._entries.generation)

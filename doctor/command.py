@@ -164,7 +164,7 @@ def _export(arguments: argparse.Namespace) -> int:
     from doctor.read.export import Choice, choose, parse_bound
 
     if arguments.queue is not None and arguments.topic is None:
-        raise UsageError("--queue is a queue of which topic? add --topic")
+        raise UsageError("--queue needs --topic: queue ids are per topic")
     begin, end = (None if text is None else parse_bound(text) for text in (arguments.begin, arguments.end))
     choice = Choice(topic=arguments.topic, queue_id=arguments.queue, begin=begin, end=end, key=arguments.key)
     for found, record in islice(choose(_open(arguments), choice, _say_gap), arguments.limit):
@@ -173,7 +173,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _say_gap(file: "OffsetFile", start: int, end: int, detail: str) -> None:
-    print(f"{file.path} at {start}: {end - start} bytes are no records: {detail}", file=sys.stderr)
+    print(f"{file.path} at {start}: {end - start} bytes are not a record: {detail}", file=sys.stderr)
 
 
 def _tail(arguments: argparse.Namespace) -> int:

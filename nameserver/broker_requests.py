@@ -136,7 +136,7 @@ class BrokerRequests:
             self._table.heartbeat(filled(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
         except UnknownBrokerError as error:
             if broker_id is not None:  # RocketMQ's brokers do not say it, and are never told
-                raise Refusal(Cause.QUERY_NOT_FOUND, f"register first: {error}") from error
+                raise Refusal(Cause.QUERY_NOT_FOUND, f"the broker must register first: {error}") from error
         return Answer()
 
     def _member_group(self, connection: Connection, command: Command) -> Answer:
@@ -163,7 +163,7 @@ class BrokerRequests:
         try:
             self._table.register_topic(topic, map(parse_queue_data, queues))
         except UnknownBrokerError as error:
-            _log.warning("nothing registered: %s", error)  # RocketMQ answers the same, and does the same
+            _log.warning("the topic is not registered: %s", error)  # RocketMQ answers the same, and does the same
         return Answer()
 
 

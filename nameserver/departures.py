@@ -46,7 +46,9 @@ class Departures:
             Refusal: SYSTEM_ERROR, too many wait.
         """
         if len(self._leaving) >= self._capacity():
-            raise Refusal(Cause.SYSTEM_ERROR, f"{len(self._leaving)} brokers wait to be taken out: try again")
+            raise Refusal(
+                Cause.SYSTEM_ERROR, f"{len(self._leaving)} brokers already wait to be unregistered: try again"
+            )
         self._leaving[cluster, broker_name, address] = None
         self._schedule()
 

@@ -31,7 +31,7 @@ class MinBrokerNotices:
         """Tell all recipients, without waiting; those that cannot be reached are logged and left."""
         for address in change.recipients:
             if len(self._tasks) >= _MOST_UNDER_WAY:
-                _log.warning("%s is not told of its smallest broker id: too many notices under way", address)
+                _log.warning("%s is not notified of the smallest broker id: too many notices are under way", address)
                 return
             task = asyncio.get_running_loop().create_task(self._tell(address, change))
             self._tasks.add(task)
@@ -51,7 +51,9 @@ class MinBrokerNotices:
                     address, Command(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext=_fields(change))
                 )
         except (RemotingError, TimeoutError) as error:
-            _log.warning("%s is not told of the smallest broker id of %s: %s", address, change.broker_name, error)
+            _log.warning(
+                "%s could not be notified of the smallest broker id of %s: %s", address, change.broker_name, error
+            )
 
 
 def _fields(change: MinBrokerChange) -> dict[str, str]:

@@ -152,9 +152,9 @@ def _inflate(body: bytes | memoryview, most: int) -> bytes:
     try:
         data = inflater.decompress(body, most)
     except zlib.error as error:
-        raise Refusal(Cause.SYSTEM_ERROR, f"registration: {len(body)} bytes do not inflate: {error}") from error
+        raise Refusal(Cause.SYSTEM_ERROR, f"registration: {len(body)} bytes cannot be decompressed: {error}") from error
     if inflater.unconsumed_tail:
-        raise Refusal(Cause.SYSTEM_ERROR, f"registration: inflates to more than {most} bytes")
+        raise Refusal(Cause.SYSTEM_ERROR, f"registration: has more than {most} bytes when decompressed")
     return data
 
 
@@ -209,4 +209,4 @@ class _Parts:
 
     def _too_short(self, what: str) -> Refusal:
         where = f"at byte {self._at} of {len(self._data)}"
-        return Refusal(Cause.SYSTEM_ERROR, f"registration: {what} {where} do not fit")
+        return Refusal(Cause.SYSTEM_ERROR, f"registration: {what} {where} cannot be read")

@@ -190,7 +190,13 @@ class NameServer:
     def _log_dropped(self, reason: str, members: list[Member]) -> None:
         for member in members:
             claim = member.registration
-            _log.warning("broker %s id %d at %s dropped: %s", claim.broker_name, claim.broker_id, claim.address, reason)
+            _log.warning(
+                "broker %s id %d at %s is no longer registered: %s",
+                claim.broker_name,
+                claim.broker_id,
+                claim.address,
+                reason,
+            )
 
     def _on_settings(self, config: NameServerConfig) -> None:
         self.table.delete_missing_topics = config.delete_topic_with_registration

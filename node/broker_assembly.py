@@ -206,7 +206,7 @@ class Broker:
         try:
             await self._vip_server.start(config.listen_host, config.listen_port - _VIP_BELOW)
         except OSError as error:
-            log.warning("clients' VIP channel is not served: %s", error)
+            log.warning("the VIP port (listenPort - 2) is not served: %s", error)
             self._vip_server = None
 
     async def _serve_metrics(self) -> None:

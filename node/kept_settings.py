@@ -72,5 +72,5 @@ class KeptSettings:
 def _settings(file: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     table = file.get("settings")
     if not isinstance(table, Mapping):
-        raise ValueError("has no settings")
+        raise ValueError("has no object `settings`")
     return {str(key): (str(entry["before"]), str(entry["value"])) for key, entry in table.items()}

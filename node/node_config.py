@@ -36,7 +36,9 @@ class LogMode(enum.StrEnum):
 
 def _read_role(text: str) -> str:
     if text != "ASYNC_MASTER":
-        raise ValueError(f"is {text}: masters and slaves are not here yet, replicate by enableDLegerCommitLog")
+        raise ValueError(
+            f"is {text}: master and slave are not supported yet; use enableDLegerCommitLog for replication"
+        )
     return text
 
 
@@ -44,7 +46,7 @@ def _read_peers(text: str) -> tuple[PeerAddress, ...]:
     try:
         return parse_peers(text)
     except RaftConfigError as error:
-        raise ValueError(f"does not parse: {error}") from error
+        raise ValueError(f"cannot be parsed: {error}") from error
 
 
 _ROLE = converted(one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), _read_role, str)

@@ -218,7 +218,7 @@ class MessageStore:
 
     def _cut(self, offset: int) -> None:
         assert not self._is_writable, "a log that is writable is not cut below its confirm offset"
-        log.warning("cut at %d: dispatched up to %d", offset, self.dispatched_offset)
+        log.warning("the log is cut at %d; it was dispatched up to %d", offset, self.dispatched_offset)
         self.dispatched_offset = offset
         self.queues.cut_at(offset)
         self.last_timestamp = max([0, *(self.reader.store_time(queue, queue.max_offset - 1) for queue in self.queues)])
@@ -272,7 +272,7 @@ class MessageStore:
             self.dispatch_error = None
         except (StoreError, CorruptRecordError) as error:
             if self.dispatch_error is None:
-                log.error("dispatch stands at %d: %s", self.dispatched_offset, error)
+                log.error("dispatch stopped at %d and is tried again each second: %s", self.dispatched_offset, error)
             self.dispatch_error = error
             self._resume(delay_s=1.0)
             is_done = False
@@ -389,7 +389,7 @@ class MessageStore:
         try:
             return self.queues.get(topic, queue_id)
         except InvalidTopicError as error:  # no broker takes such a message: a foreign hand wrote the log
-            log.warning("the record at %d enters no queue: %s", physical_offset, error)
+            log.warning("the record at %d is entered into no queue: %s", physical_offset, error)
             return None
 
     def _resume(self, *, delay_s: float) -> None:

@@ -224,7 +224,7 @@ async def open_classic_store(
     try:
         damaged = await asyncio.to_thread(commit_log.recover, directory.checkpoint.found, clean=directory.was_clean)
         for offset in damaged:
-            log.error("the record at %d is damaged; it is kept, and shown to nobody", offset)
+            log.error("the record at %d is damaged: it stays in the log and is never delivered", offset)
         commit_log.start()
         return await open_store(
             config,

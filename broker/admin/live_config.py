@@ -63,7 +63,7 @@ def read_setting(keys: Mapping[str, Key], name: str, text: str) -> Setting:
     if not known.has_effect:
         return Setting(name, text, text)
     if name not in _LIVE:
-        raise Refusal(Cause.SYSTEM_ERROR, f"key {name} is read at the start only: set it in broker.conf")
+        raise Refusal(Cause.SYSTEM_ERROR, f"key {name} is read only when the broker starts: set it in broker.conf")
     return Setting(name, value, known.kind.show(value))
 
 
@@ -100,8 +100,8 @@ class LiveConfig:
             if done.cancelled():
                 return
             if (error := done.exception()) is not None:
-                log.error("settings of %s are not kept, and not changed: %s", connection.address, error)
-                connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, f"the settings cannot be kept: {error}"))
+                log.error("settings that %s sent cannot be saved, and are not changed: %s", connection.address, error)
+                connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, f"the settings cannot be saved: {error}"))
                 return
             self._take(connection, changes)
             connection.respond(command, ResponseCode.SUCCESS)
@@ -125,7 +125,7 @@ def _properties(body: bytes) -> dict[str, str]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body is no UTF-8 at byte {error.start}") from error
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body is not UTF-8 at byte {error.start}") from error
     found = parse_properties(text)
     if not found or "" in found:
         raise Refusal(Cause.INVALID_PARAMETER, "the body names no key, or has a line without one")

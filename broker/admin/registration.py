@@ -271,6 +271,6 @@ class _Link:
                 logging.WARNING if trouble else logging.INFO,
                 "nameserver %s: %s",
                 self._namesrv,
-                trouble or "well again",
+                trouble or "answers again",
             )
         return None if trouble else answer

@@ -50,7 +50,9 @@ class DraftMaker:
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_LENGTH_MAX:
             size = f"{len(encoded)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"record at {record.physical_offset}: its properties grow to {size}")
+            raise Refusal(
+                Cause.MESSAGE_ILLEGAL, f"the properties of the record at {record.physical_offset} grow to {size}"
+            )
         born = (record.born_timestamp, encode_host(record.born_host))
         draft = self._draft(target, record.body, encoded, born=born, sys_flag=record.sys_flag & ~TRANSACTION_MASK)
         draft.flag = record.flag

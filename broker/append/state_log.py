@@ -79,7 +79,7 @@ class StateLog:
             change = StateChange.decode(decoded.body, f"state record at {physical_offset}")
         except StateFormatError as error:
             self.skipped += 1
-            log.error("skipped: %s", error)
+            log.error("a state record is skipped: %s", error)
             change = None
         if physical_offset >= state.applied_offset:
             if change is not None:

@@ -281,7 +281,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 def _list(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     items = value.get(name) or []
     if not isinstance(items, list):
-        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} of the body is no list")
+        raise Refusal(Cause.MALFORMED_FIELD, f"field {name} of the body is not a list")
     return [_object(item) for item in items]
 
 

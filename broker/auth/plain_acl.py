@@ -63,7 +63,7 @@ def convert(value: Any) -> PlainAcl:
         PlainAclError: a member is missing or has an invalid value.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("accounts"), list):
-        raise PlainAclError("there is no list of accounts")
+        raise PlainAclError("the list of accounts is missing")
     left = []
     if found := value.get("globalWhiteRemoteAddresses"):
         left.append(f"globalWhiteRemoteAddresses {found}: whoever asks must sign")
@@ -71,7 +71,7 @@ def convert(value: Any) -> PlainAcl:
     for number, account in enumerate(value["accounts"], 1):
         place = f"account {number}"
         if not isinstance(account, Mapping):
-            raise PlainAclError(f"{place} is no table")
+            raise PlainAclError(f"{place} is not a table")
         user = _user(account, place)
         if address := account.get("whiteRemoteAddress"):
             left.append(f"whiteRemoteAddress {address} of {user.name}: whoever asks must sign")
@@ -108,14 +108,14 @@ def _permissions(account: Mapping[str, Any], member: str, kind: str, name: str) 
     place = f"{member} of {name}"
     items = account.get(member) or []
     if not isinstance(items, list):
-        raise PlainAclError(f"{place} is no list")
+        raise PlainAclError(f"{place} is not a list")
     entries = []
     for item in items:
         resource, sign, permission = str(item).partition("=")
         if not sign or not resource.strip():
             raise PlainAclError(f"{place}: {str(item)[:100]!r} is not NAME=PERMISSION")
         if "*" in resource:  # a literal name in plain_acl.yml; in a policy it would be a prefix
-            raise PlainAclError(f"{place}: {resource.strip()[:100]!r} is no name")
+            raise PlainAclError(f"{place}: {resource.strip()[:100]!r} is not a valid name")
         entries.append(_entry(Resource(kind, resource.strip()), permission, place))
     return entries
 

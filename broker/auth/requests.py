@@ -223,7 +223,7 @@ def _change_key(command: Command) -> tuple[object, ...]:
 
 def _made(refusal: Refusal | None) -> None:
     if refusal is not None:
-        log.warning("the users of the configuration are not made yet: %s", refusal)
+        log.warning("the users of the configuration cannot be created yet: %s", refusal)
 
 
 def _user_name(command: Command) -> str:
@@ -231,7 +231,7 @@ def _user_name(command: Command) -> str:
     if not name.strip():
         raise Refusal(Cause.INVALID_PARAMETER, "The username is blank")
     if len(name) > _NAME_MAX or not name.isprintable():
-        raise Refusal(Cause.INVALID_PARAMETER, f"The username is no name of at most {_NAME_MAX} printable characters")
+        raise Refusal(Cause.INVALID_PARAMETER, f"The username must have at most {_NAME_MAX} characters, all printable")
     return name
 
 

@@ -222,7 +222,7 @@ class Deliveries:
         except CorruptRecordError:
             pass  # dispatch stopped at this record, too, and has logged it
         except StoreError as error:
-            log.error("nothing that waits is delivered yet: %s", error)
+            log.error("waiting messages cannot be delivered yet: %s", error)
             self._loop.call_later(_RETRY_SECONDS, self._slice, run, spans, then)
             return
         then()

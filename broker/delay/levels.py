@@ -145,7 +145,7 @@ class DelayService:
         try:
             self._deliver_some(index)
         except StoreError as error:
-            log.error("delay level %d waits: %s", index + 1, error)
+            log.error("delay level %d cannot be read yet: %s", index + 1, error)
             self._look_in(index, _RETRY_SECONDS)
 
     def _deliver_some(self, index: int) -> None:
@@ -196,7 +196,12 @@ class DelayService:
         if (due is not None and due > self._clock_ms()) or len(unread) >= _UNREAD_MAX:
             self._look_in(index, _RETRY_SECONDS)
             return False
-        log.error("delayed message at queue offset %d of level %d waits: %s", queue_offset, index + 1, error)
+        log.error(
+            "the delayed message at queue offset %d of level %d cannot be delivered yet: %s",
+            queue_offset,
+            index + 1,
+            error,
+        )
         unread.add(queue_offset)
         self._read_again_s[index] = self._loop.time() + _RETRY_SECONDS
         return True
@@ -296,7 +301,7 @@ class DelayService:
             return decode_record(found) if found is not None else None
         except CorruptRecordError as error:
             self.dropped += 1
-            log.error("delayed record at queue offset %d of %s dropped: %s", queue_offset, queue, error)
+            log.error("the delayed message at queue offset %d of %s is dropped: %s", queue_offset, queue, error)
             return None
 
     def _draft(self, record: Record) -> QueuedDraft | None:
@@ -305,7 +310,11 @@ class DelayService:
         topic = self._metadata.topic(name)
         if topic is None or not queue_id.isascii() or not queue_id.isdigit():
             self.dropped += 1
-            log.warning("delayed record at %d dropped: topic %s is gone", record.physical_offset, name)
+            log.warning(
+                "the delayed message at %d is dropped: topic %s does not exist, or its queue is not a number",
+                record.physical_offset,
+                name,
+            )
             return None
         del properties[DELAY]
         target = self._targets.target_after_waiting(topic, int(queue_id))

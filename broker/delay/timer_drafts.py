@@ -68,7 +68,7 @@ class TimerDrafts:
             properties[TIMER_DEQUEUE_MS] = str(now_ms)
             draft = self._rolled(due, record, properties) if due.is_roll else self._final(record, properties)
         except (CorruptRecordError, InvalidPropertyError, Refusal, ValueError) as error:
-            log.warning("timer at %d dropped: %s", due.timer.physical_offset, error)
+            log.warning("the timer message at %d is dropped: %s", due.timer.physical_offset, error)
             return None
         draft.prepared_transaction_offset = record.physical_offset
         return draft
@@ -77,9 +77,9 @@ class TimerDrafts:
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         topic = self._metadata.topic(name)
         if topic is None:
-            raise ValueError(f"topic {name} is gone")
+            raise ValueError(f"topic {name} does not exist any more")
         if not queue_id.isascii() or not queue_id.isdigit():
-            raise ValueError(f"property {REAL_QUEUE_ID} is {queue_id!r}, not a queue")
+            raise ValueError(f"property {REAL_QUEUE_ID} is {queue_id!r}, not a queue id")
         target = self._targets.target_after_waiting(topic, int(queue_id))
         return self._again(record, target, properties)
 

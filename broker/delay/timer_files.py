@@ -99,7 +99,7 @@ class DeliveryFiles:
         try:
             self._index.forget_before(self._store.log.min_offset)
         except StoreError as error:
-            log.error("files of the timer log not deleted: %s", error)
+            log.error("old files of the timer log cannot be deleted: %s", error)
 
     async def close(self) -> None:
         """Wait for running saves, then save the counts."""
@@ -110,7 +110,7 @@ class DeliveryFiles:
             try:
                 await asyncio.to_thread(write_counts, self._path, self._counts.encode())
             except DiskFailedError as error:
-                log.error("counts of transactions not saved: %s", error)
+                log.error("counts of transactions cannot be saved: %s", error)
         self._executor.shutdown()
 
     def _flushed(self, future: asyncio.Future[None]) -> None:
@@ -124,7 +124,7 @@ class DeliveryFiles:
     def _note(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self.failures += 1
-            log.error("timers or transactions not saved: %s", error)
+            log.error("files of timers or transactions cannot be saved: %s", error)
 
 
 def _counts_path(config: BrokerConfig) -> Path:

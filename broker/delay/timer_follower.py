@@ -104,7 +104,7 @@ class TimerFollower:
                 self._take(queue, offset)
             except StoreError as error:
                 if self._error is None:
-                    log.error("timers stand at queue offset %d: %s", offset, error)
+                    log.error("the timer topic cannot be read from queue offset %d on: %s", offset, error)
                 self._error = error
                 self._follow_later(_RETRY_SECONDS)
                 return

@@ -157,6 +157,6 @@ class TimerRequests:
             properties["PGROUP"] = group
         parked = self._parking.park(self._targets.target(handle.topic, 0), encode_properties(properties))
         if parked is None:
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the time {handle.due_ms} is past")
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message was due at {handle.due_ms} ms, which is past")
         born = (now_ms, connection.peer_host)
         self._appender.add(self._drafts.new(parked.target, b"0", parked.properties, born=born, tags=_TAG), done)

@@ -237,7 +237,7 @@ class TimerService:
                 try:
                     timer = self.follower.timer_at(queue, offset)
                 except StoreError as error:
-                    log.error("timers are not delivered yet: %s", error)
+                    log.error("timer messages cannot be delivered yet: %s", error)
                     self._loop.call_later(_RETRY_MS / 1000, self._add_late, run, offset)
                     return
                 if timer is not None and self.index.slot_of(timer)[0] < self.index.read_ms:
@@ -279,7 +279,7 @@ class TimerService:
             self._load()
             self._record()
         except StoreError as error:
-            log.error("timers wait: %s", error)
+            log.error("timer messages cannot be delivered now: %s", error)
             self._loading = None  # the slot is loaded again; timers that are present are skipped
             self._wake_in(_RETRY_MS / 1000)
         else:
@@ -321,7 +321,7 @@ class TimerService:
                     self._prepared_bytes += timer.size if due.draft is not None else 0
                 self._add(due)
         except StoreError as error:
-            log.error("timer at %d waits: %s", unit.physical_offset, error)
+            log.error("the timer message at %d cannot be delivered yet: %s", unit.physical_offset, error)
             return False
         return True
 
@@ -361,7 +361,7 @@ class TimerService:
         try:
             draft = self._drafts.make(due, now_ms)
         except StoreError as error:
-            log.error("timer at %d waits: %s", due.timer.physical_offset, error)
+            log.error("the timer message at %d cannot be delivered yet: %s", due.timer.physical_offset, error)
             self._due.retry(due, now_ms + _RETRY_MS)
             return None
         if draft is None:

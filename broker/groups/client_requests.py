@@ -113,7 +113,7 @@ class ClientRequests:
         """46: whether the broker can filter by a subscription."""
         body = request_json(command)
         if not isinstance(body, dict):
-            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
+            raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
         subscription = body.get("subscriptionData")
         if subscription is not None:
             parsed = Subscription.from_json(subscription)

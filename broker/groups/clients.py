@@ -106,7 +106,7 @@ class Heartbeat:
             Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
         """
         if not isinstance(value, Mapping):
-            raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is no JSON object but {type(value).__name__}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is not a JSON object but {type(value).__name__}")
         producers = (_text(entry, "groupName") for entry in _entries(value, "producerDataSet"))
         consumers = (_consumer_data(entry) for entry in _entries(value, "consumerDataSet"))
         return cls(_text(value, "clientID"), tuple(producers), tuple(consumers))

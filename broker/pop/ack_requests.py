@@ -217,7 +217,7 @@ def _bits(text_: str) -> int:
     except binascii.Error as error:
         raise ValueError(f"b: {error}") from error
     if len(data) > _BITS_MAX // 8:
-        raise ValueError(f"b has {len(data)} bytes, {_BITS_MAX // 8} are enough")
+        raise ValueError(f"b has {len(data)} bytes, the limit is {_BITS_MAX // 8}")
     return int.from_bytes(data, "little")
 
 

@@ -123,7 +123,9 @@ class AssignmentRequests:
     ) -> Iterable[MessageQueue] | None:
         members, allocate = self._clients.consumer_group(group), STRATEGIES.get(strategy)
         if members is None or allocate is None:
-            log.warning("no queues for %s of group %s: %s", member, group, "no members" if allocate else strategy)
+            log.warning(
+                "no queues for %s of group %s: %s", member, group, "no members" if allocate else f"strategy {strategy}"
+            )
             return None
         return assign(allocate, mode, member, members.client_ids(), queues)
 
@@ -170,14 +172,14 @@ def _assignments(queues: Iterable[MessageQueue] | None, mode: str) -> bytes:
 def _body(command: Command) -> dict[str, Any]:
     body = request_json(command)
     if not isinstance(body, dict):
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON object")
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
     return body
 
 
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
-        raise Refusal(Cause.MALFORMED_FIELD, f"the body has no good {name}")
+        raise Refusal(Cause.MALFORMED_FIELD, f"member {name} of the body is missing or not a text")
     return value
 
 

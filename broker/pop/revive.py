@@ -120,7 +120,12 @@ class ReviveService:
         self._appender.add(drafts[-1], done)
 
     def _put_back(self, checkpoint: Checkpoint, error: Exception) -> None:
-        log.warning("%s of group %s comes again later: %s", checkpoint.topic, checkpoint.group, error)
+        log.warning(
+            "messages of %s that group %s did not acknowledge cannot be delivered again yet: %s",
+            checkpoint.topic,
+            checkpoint.group,
+            error,
+        )
         if self._role.writable:
             self._progress.checkpoints.put_back(checkpoint, self._clock_ms() + _RETRY_MS)
             self._progress.changed()
@@ -135,7 +140,7 @@ class ReviveService:
             if found is not None:
                 return decode_record(found)
         except CorruptRecordError as error:
-            log.error("record at queue offset %d of %s does not come again: %s", offset, queue, error)
+            log.error("the message at queue offset %d of %s cannot be delivered again: %s", offset, queue, error)
         self.dropped += 1
         return None
 

@@ -55,7 +55,7 @@ class Routes:
             )
             return parse_route(topic, answer.body).read_queues if answer.code == ResponseCode.SUCCESS else None
         except (RemotingError, ValueError) as error:
-            log.warning("nameserver %s: no route of %s: %s", address, topic, error)
+            log.warning("nameserver %s did not return a route of topic %s: %s", address, topic, error)
             return None
 
     def _remember(self, topic: str, queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:

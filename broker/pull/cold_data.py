@@ -148,7 +148,9 @@ class ColdReads:
         """2001: bytes that groups may read of cold data in a period, until the process ends."""
         for group, value in parse_properties(_text(command)).items():
             if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) <= I64_MAX):
-                raise Refusal(Cause.INVALID_PARAMETER, f"the threshold of {group[:100]} is {value[:40]!r}, no number")
+                raise Refusal(
+                    Cause.INVALID_PARAMETER, f"the threshold of {group[:100]} is {value[:40]!r}, not a number"
+                )
             self._thresholds[group] = int(value)
         connection.respond(command, ResponseCode.SUCCESS)
 
@@ -187,7 +189,7 @@ def _text(command: Command) -> str:
     try:
         return bytes(command.body).decode()
     except UnicodeDecodeError as error:
-        raise Refusal(Cause.INVALID_PARAMETER, f"the body is no UTF-8 at byte {error.start}") from error
+        raise Refusal(Cause.INVALID_PARAMETER, f"the body is not UTF-8 at byte {error.start}") from error
 
 
 def _now_ms() -> int:

@@ -49,9 +49,11 @@ def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> N
     """
     is_batch = bool(sys_flag & INNER_BATCH)
     if is_batch and not isinstance(target.queue, BatchQueue):
-        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the topic {target.topic.decode()} takes no records with messages inside")
+        raise Refusal(
+            Cause.MESSAGE_ILLEGAL, f"topic {target.topic.decode()} does not take records that hold several messages"
+        )
     if not is_batch and find_property(properties, INNER_NUM.encode()) is not None:
-        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message has property {INNER_NUM} and no messages inside")
+        raise Refusal(Cause.MESSAGE_ILLEGAL, f"the message has property {INNER_NUM}, but holds no messages")
 
 
 def check_light_names(properties: bytes) -> None:
@@ -66,7 +68,7 @@ def check_light_names(properties: bytes) -> None:
     for name in (find_property(properties, MULTI_DISPATCH) or b"").split(b","):
         if name and not name.startswith(prefix):
             remark = f"property {MULTI_DISPATCH.decode()} names {name[:100].decode(errors='replace')!r}"
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"{remark}, no light queue: those begin with {LIGHT_PREFIX}")
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"{remark}, not a light queue: their names begin with {LIGHT_PREFIX}")
 
 
 def check_key(properties: bytes) -> None:

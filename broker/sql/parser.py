@@ -231,7 +231,7 @@ class _Parser:
             except IncomparableError:
                 is_empty = True
             if is_empty:
-                raise SqlSyntaxError(f"BETWEEN {low.value!r} AND {high.value!r} is empty", token.position)
+                raise SqlSyntaxError(f"BETWEEN {low.value!r} AND {high.value!r} is an empty range", token.position)
         first = self._ordered(Token("<" if negated else ">=", "", token.position), left, low)
         second = self._ordered(Token(">" if negated else "<=", "", token.position), left, high)
         evaluate = any_of((first.evaluate, second.evaluate)) if negated else both(first.evaluate, second.evaluate)
@@ -240,7 +240,7 @@ class _Parser:
 
     def _in(self, token: Token, left: _Node, negated: bool) -> _Node:
         if left.find is None:
-            raise SqlSyntaxError("IN tests a property", token.position)
+            raise SqlSyntaxError("IN must follow a property", token.position)
         self._need("(")
         texts = {self._need("string").text}
         while self._take(","):
@@ -289,7 +289,7 @@ class _Parser:
     def _nested(self, parse: Callable[[], _Node], token: Token) -> _Node:
         self._open += 1
         if self._open > DEPTH_MAX:
-            raise SqlSyntaxError(f"deeper than {DEPTH_MAX}", token.position)
+            raise SqlSyntaxError(f"the expression is nested deeper than {DEPTH_MAX}", token.position)
         node = parse()
         self._open -= 1
         return node
@@ -297,7 +297,7 @@ class _Parser:
     def _test(self, evaluate: Evaluate, *parts: _Node, hints: Hints = NO_HINTS) -> _Node:
         depth = 1 + max(part.depth for part in parts)
         if depth > DEPTH_MAX:
-            raise SqlSyntaxError(f"deeper than {DEPTH_MAX}", self._here.position)
+            raise SqlSyntaxError(f"the expression is nested deeper than {DEPTH_MAX}", self._here.position)
         return _Node(evaluate, "boolean", depth, hints=hints)
 
     def _boolean(self, node: _Node) -> _Node:
@@ -306,13 +306,13 @@ class _Parser:
             return node
         if node.kind == "property":
             return self._test(never_true(node.evaluate), node)
-        raise SqlSyntaxError("a value where a test is needed", self._here.position)
+        raise SqlSyntaxError("expected a condition, found a value", self._here.position)
 
     def _ordered(self, token: Token, left: _Node, right: _Node) -> _Node:
         for node in (left, right):
             is_number = isinstance(node.value, (int, float)) and not isinstance(node.value, bool)
             if node.kind == "boolean" or (node.kind == "constant" and not is_number):
-                raise SqlSyntaxError(f"{token.kind} compares numbers", token.position)
+                raise SqlSyntaxError(f"{token.kind} compares only numbers", token.position)
         holds = _ORDERS[token.kind]
         if left.find is not None and isinstance(right.value, int):
             hints = whole_number(left.name, token.kind, right.value)
@@ -323,7 +323,7 @@ class _Parser:
     def _check_equal(self, left: _Node, right: _Node, token: Token) -> None:
         constants = [node.value for node in (left, right) if node.kind == "constant"]
         if None in constants:
-            raise SqlSyntaxError("NULL equals nothing; write IS NULL", token.position)
+            raise SqlSyntaxError("a comparison with NULL is never true; write IS NULL", token.position)
         if len(constants) == 2 and isinstance(constants[0], bool) and not isinstance(constants[1], bool):
             raise SqlSyntaxError(f"{constants[0]!r} cannot be compared with {constants[1]!r}", token.position)
 
@@ -361,12 +361,12 @@ def _encoded(text: str) -> bytes:
 def _long(token: Token) -> int:
     digits = token.text.rstrip("lL")
     if len(digits) > _DIGITS_MAX or int(digits) >= 1 << 63:
-        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} is beyond 64 bits", token.position)
+        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} does not fit into 64 bits", token.position)
     return int(digits)
 
 
 def _double(token: Token) -> float:
     value = float(token.text)
     if value == float("inf"):
-        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} is beyond a double", token.position)
+        raise SqlSyntaxError(f"{token.text[:_SHOWN_MAX]} does not fit into a double", token.position)
     return value

@@ -109,7 +109,9 @@ def load_state(directory: Path) -> ReplicatedState:
     mark = read_config(directory / STATE_FILE, _Mark)
     if mark is not None:
         if mark.value.format != _FORMAT:  # of a newer release, and so is its `.bak`
-            raise StoreFormatError(directory / STATE_FILE, f"says format {mark.value.format!r}, known is {_FORMAT}")
+            raise StoreFormatError(
+                directory / STATE_FILE, f"has format {mark.value.format!r}; this program knows {_FORMAT}"
+            )
         state.applied_offset, state.removed = mark.value.applied_offset, mark.value.removed
         state.resets = mark.value.resets
     newer: dict[str, set[Any]] = {name: set() for name in _TABLES}
@@ -338,7 +340,7 @@ def _member(members: _Json, name: str) -> _Json:
     """A member that holds a table. Every release writes it, even when empty: a file without it is damaged."""
     table = members.get(name)
     if not isinstance(table, Mapping):
-        raise ValueError(f"{name} is {str(table)[:40]!r}, not a table")
+        raise ValueError(f"{name} is {str(table)[:40]!r}, not a JSON object")
     return table
 
 

@@ -227,7 +227,10 @@ class Metadata:
         self.check_decided(name)
         count = len(self._state.topics)
         if name not in self._state.topics and count >= self._config.max_topics:
-            raise Refusal(Cause.INVALID_PARAMETER, f"topic {name} is one too many: there are {count}, maxTopics")
+            raise Refusal(
+                Cause.INVALID_PARAMETER,
+                f"topic {name} cannot be created: there are {count} topics, which is the limit (maxTopics)",
+            )
 
     def _change(self, change: StateChange, done: ChangeDone | None) -> None:
         if None in change.topics.values() or None in change.groups.values():

@@ -181,7 +181,12 @@ class ConsumerOffsets:
         if self._unsent:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)
         if not pending:
-            _tell_all(waiting, Refusal(Cause.TOPIC_NOT_EXIST, "the topic or the group was removed meanwhile"))
+            _tell_all(
+                waiting,
+                Refusal(
+                    Cause.TOPIC_NOT_EXIST, "the topic or the group was removed while the offset was being committed"
+                ),
+            )
             if pop:
                 self._propose(StateChange(pop=pop), pop_done)
         for start in range(0, len(pending), _OFFSETS_PER_RECORD):

@@ -109,6 +109,8 @@ class StateSaver:
                 self.saved_offset = copy.applied_offset
         except (OSError, StoreError) as error:
             self.failures += 1
-            log.error("topics, groups and offsets not saved to %s, the log has them: %s", self._directory, error)
+            log.error(
+                "topics, groups and offsets cannot be saved to %s, but are in the log: %s", self._directory, error
+            )
         finally:
             self._running = None

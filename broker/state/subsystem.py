@@ -76,4 +76,4 @@ class StateSubsystem(Subsystem):
     def _on_replicated(self, outcome: Refusal | None) -> None:
         if outcome is not None:
             self._state.is_foreign = True  # the next leader tries again
-            log.warning("the tables that Java left are not replicated yet: %s", outcome)
+            log.warning("the tables that a Java broker wrote cannot be replicated yet: %s", outcome)

@@ -14,5 +14,5 @@ def visible_record(store: MessageStore, physical_offset: int) -> memoryview | No
     """
     record = store.reader.look_up(physical_offset)
     if record is not None and names.is_internal_topic(decode_record(record).topic):
-        raise Refusal(Cause.NO_PERMISSION, f"the record at {physical_offset} is the cluster's own")
+        raise Refusal(Cause.NO_PERMISSION, f"the record at {physical_offset} belongs to a system topic of the cluster")
     return record

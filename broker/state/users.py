@@ -81,7 +81,7 @@ class UserChange:
     def from_json(cls, value: Any) -> "UserChange":
         """Read a `UserInfo`; raises as `User.from_json`."""
         if not isinstance(value, Mapping):
-            raise Refusal(Cause.MALFORMED_FIELD, f"the user is no JSON object but {type(value).__name__}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"the user is not a JSON object but {type(value).__name__}")
         password = value.get("password") or ""
         if not isinstance(password, str):
             raise Refusal(Cause.MALFORMED_FIELD, "field password is not a text")

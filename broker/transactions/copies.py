@@ -57,7 +57,11 @@ class TransactionCopies:
         """Send request 39 about `record` to a random connected producer of the group; returns False without one."""
         producers = [client for client in self._clients.producers(group) if not client.connection.is_closed]
         if not producers:
-            log.info("nobody of producer group %s to ask about the half message at %d", group, record.physical_offset)
+            log.info(
+                "no producer of group %s is connected that could be asked about the half message at %d",
+                group,
+                record.physical_offset,
+            )
             return False
         self._random.choice(producers).connection.oneway(check_command(record, self._config.broker_name))
         return True

@@ -64,7 +64,7 @@ class TransactionRequests:
         long(fields, "commitLogOffset")
         decision = integer(fields, "commitOrRollback")
         if decision not in _DECISIONS:
-            raise Refusal(Cause.MALFORMED_FIELD, f"field commitOrRollback is {decision}, none of {_DECISIONS}")
+            raise Refusal(Cause.MALFORMED_FIELD, f"field commitOrRollback is {decision}, not one of {_DECISIONS}")
         if not self._role.writable:
             refusal = self._role.refusal()
             connection.respond(command, ResponseCode.SLAVE_NOT_AVAILABLE, refusal.ext, remark=refusal.remark)
@@ -97,7 +97,7 @@ class TransactionRequests:
             record = self._service.look_up(offset)
             if record is None or record.topic != names.CHECKED_OUT_TOPIC:
                 topic = "nothing" if record is None else f"a message of {record.topic}"
-                raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} At {offset} lies {topic}")
+                raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} There is {topic} at offset {offset}")
             if self._service.is_open(record):
                 connection.respond(command, ResponseCode.SUCCESS)
             elif not self._service.ask_again(record, done):

@@ -125,7 +125,7 @@ class TransactionService:
         try:
             self._topics.follow(None)
         except Refusal as refusal:  # tried again at the next message or round
-            log.error("transactions are behind: %s", refusal.remark)
+            log.error("the transaction topics cannot be read now: %s", refusal.remark)
 
     def when_ready(self, decide: Callable[[], None]) -> None:
         """Call `decide` when the table is loaded, or when this node stops leading; at once if neither is awaited."""
@@ -145,7 +145,7 @@ class TransactionService:
         try:
             is_loaded = self._topics.follow(TimeSlice(_SLICE_S))
         except Refusal as refusal:
-            log.error("transactions are not loaded yet: %s", refusal.remark)
+            log.error("transactions cannot be loaded yet: %s", refusal.remark)
             self._loop.call_later(_RETRY_SECONDS, self._load, run)
             return
         if not is_loaded:
@@ -277,7 +277,9 @@ class TransactionService:
                 try:
                     self._look_at(half)
                 except Refusal as refusal:
-                    log.error("transaction %s is looked at again: %s", half.unique_key, refusal.remark)
+                    log.error(
+                        "transaction %s cannot be checked now and is checked again: %s", half.unique_key, refusal.remark
+                    )
             if time_slice.is_over():
                 self._loop.call_soon(self._check_some, run, halves)
                 return
@@ -332,7 +334,10 @@ class TransactionService:
     def _give_up(self, half: Half) -> None:
         record = self.look_up(half.physical_offset)
         log.warning(
-            "transaction %s of topic %s given up after %d checks", half.unique_key, half.topic, half.check_times
+            "transaction %s of topic %s is given up after %d checks without an answer",
+            half.unique_key,
+            half.topic,
+            half.check_times,
         )
         draft = self._copies.given_up(record) if record is not None else None
         if draft is None:

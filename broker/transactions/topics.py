@@ -91,7 +91,7 @@ class TransactionTopics:
         except StoreError as error:
             raise Refusal(Cause.DISK_FAILED, str(error)) from error
         except CorruptRecordError as error:
-            log.error("record at %d: %s", physical_offset, error)
+            log.error("a record of the transaction topics at %d is damaged and ignored: %s", physical_offset, error)
             return None
 
     def _take_half(self, record: Record | None) -> None:

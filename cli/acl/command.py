@@ -27,7 +27,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
     plain = read_plain_acl(arguments.file)
     for sentence in plain.left:
-        print(f"not taken: {sentence}")
+        print(f"not imported: {sentence}")
     if arguments.namesrv is None:
         for user, acl in plain.users:
             shown = user.to_json(with_password=False)

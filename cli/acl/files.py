@@ -33,21 +33,21 @@ def read_credentials(path: Path) -> Credentials:
     found = [value.get(name) if isinstance(value, dict) else None for name in ("accessKey", "secretKey")]
     name, secret = found
     if not isinstance(name, str) or not isinstance(secret, str) or not name or not secret:
-        raise UsageError(f"{path}: accessKey and secretKey are needed")
+        raise UsageError(f"{path}: both accessKey and secretKey must be given")
     return Credentials(name, secret)
 
 
 def _read(path: Path) -> Any:
     try:
         if path.stat().st_size > _SIZE_MAX:
-            raise UsageError(f"{path}: has over {_SIZE_MAX} bytes")
+            raise UsageError(f"{path}: is larger than {_SIZE_MAX} bytes")
         # BaseLoader makes texts, lists and tables, nothing else
         return yaml.load(path.read_bytes(), Loader=_NoAliases)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        raise UsageError(f"{path}: no YAML{f' in line {mark.line + 1}' if mark else ''}") from error
+        raise UsageError(f"{path}: cannot be parsed as YAML{f' in line {mark.line + 1}' if mark else ''}") from error
 
 
 class _NoAliases(yaml.BaseLoader):

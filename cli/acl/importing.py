@@ -61,5 +61,5 @@ async def _ask(client: RemotingClient, address: str, command: Command) -> Comman
     except RemotingError as error:
         raise CommandError(f"{address} does not answer: {error}") from error
     if answer.code != 0:
-        raise CommandError(f"{address} refuses: {answer.remark or f'code {answer.code}'}")
+        raise CommandError(f"{address} refused: {answer.remark or f'code {answer.code}'}")
     return answer

@@ -87,7 +87,7 @@ def ask(directory: Path, verb: str, node: str = "", *, limit_s: float = 60.0) ->
         except TimeoutError:
             raise CommandError(f"the cluster in {directory} did not answer within {limit_s:g} s") from None
         except (OSError, ValueError) as error:
-            raise CommandError(f"the cluster in {directory} broke off: {error}") from None
+            raise CommandError(f"the connection to the cluster in {directory} was lost: {error}") from None
     if "error" in answer:
         raise CommandError(answer["error"])
     result: Answer = answer["ok"]

@@ -133,7 +133,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, str]:
         if not separator or not key.strip():
             raise UsageError(f"--conf {item!r} is not KEY=VALUE")
         if key.strip() in _OURS:
-            raise UsageError(f"--conf {item!r}: {key.strip()} is chosen by the cluster itself, for each node")
+            raise UsageError(f"--conf {item!r}: {key.strip()} is set by the cluster itself, for each node")
         settings[key.strip()] = value.strip()
     return settings
 

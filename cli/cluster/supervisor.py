@@ -68,7 +68,9 @@ class Supervisor:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if self._failed_at_start.done():
                 child = self._failed_at_start.result()
-                raise CommandError(f"{child.name} ended with {child.exit_code} while starting: {child.last_words()}")
+                raise CommandError(
+                    f"{child.name} ended with exit code {child.exit_code} while starting: {child.last_words()}"
+                )
             writable.result()
         finally:
             writable.cancel()
@@ -201,7 +203,7 @@ class Supervisor:
         for node in nodes:
             child = self._children[node.name]
             if child.state is not ChildState.DOWN:
-                raise CommandError(f"{node.name} already runs (pid {child.pid}, {child.state})")
+                raise CommandError(f"{node.name} is already running (pid {child.pid}, {child.state})")
             self._expected_to_end.discard(node.name)
             child.start()
         return nodes
@@ -222,7 +224,7 @@ class Supervisor:
         """Hand leadership to a node; done when the nameserver shows it as master."""
         [target] = await self._resolve(word)
         if target not in self._plan.brokers:
-            raise CommandError(f"{target.name} is no broker")
+            raise CommandError(f"{target.name} is not a broker")
         table = await ask_brokers(self._client, self._plan.nameserver.address)
         leaders = [a for a in table.masters() if self._node_at(a).conf["brokerName"] == target.conf["brokerName"]]
         if not leaders:
@@ -239,7 +241,7 @@ class Supervisor:
     def _running(self, node: NodePlan) -> Child:
         child = self._children[node.name]
         if child.state is ChildState.DOWN:
-            raise CommandError(f"{node.name} does not run")
+            raise CommandError(f"{node.name} is not running")
         return child
 
     async def _resolve(self, word: str) -> Sequence[NodePlan]:
@@ -265,7 +267,9 @@ class Supervisor:
             if word in (node.name, node.address):
                 return node
         names = ", ".join(node.name for node in self._plan.nodes)
-        raise CommandError(f"{word!r} is no node here; there are {names}, leader, dead, paused, or an address")
+        raise CommandError(
+            f"{word!r} is not a node of this cluster; give one of {names}, leader, dead, paused, or an address"
+        )
 
     # ---- the children's ends
 

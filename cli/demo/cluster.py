@@ -167,7 +167,7 @@ async def _run(command: str, *, may_fail: bool = False) -> str:
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise CommandError(f"no end within {_COMMAND_LIMIT_S:g} s: {command}") from None
+        raise CommandError(f"not finished within {_COMMAND_LIMIT_S:g} s: {command}") from None
     if process.returncode != 0 and not (may_fail and out):
         raise CommandError(f"{command}: exit {process.returncode}: {said.decode(errors='replace').strip()}")
     return out.decode(errors="replace")

@@ -69,7 +69,7 @@ async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: fl
             await stream.drained(_DRAIN_LIMIT_S)
         leader_after = cluster.name_of(await cluster.leader())
     except LedgerMQError as error:
-        raise CommandError(f"the stream broke: {error}") from error
+        raise CommandError(f"the consumer or a producer failed: {error}") from error
     progress.event("comparing the logs of all nodes")
     return _judge(stream, fault, leader_after, await cluster.digests(), time.monotonic() - began_s)
 

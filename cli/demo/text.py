@@ -31,7 +31,7 @@ def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
     for number, line in enumerate(lines, 1):
         if len(line) > line_size_max_bytes:
             raise UsageError(
-                f"--input {path}:{number}: a line of {len(line)} bytes; a message holds {line_size_max_bytes}"
+                f"--input {path}:{number}: the line has {len(line)} bytes, the limit is {line_size_max_bytes}"
             )
     return lines
 

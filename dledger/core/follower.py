@@ -143,7 +143,9 @@ class Follower:
             self._truncate(conflict - 1, span)
         if span.last_index > terms.last_index:
             if span.term < terms.last_term:
-                raise InvariantError(f"leader {self.leader_id} sends term {span.term} after term {terms.last_term}")
+                raise InvariantError(
+                    f"leader {self.leader_id} sent entries of term {span.term} behind term {terms.last_term}"
+                )
             terms.extend(span.term, span.last_index)
             state.writes.append(AppendSpan(span))
 

@@ -163,7 +163,7 @@ class Raft:
         if message.term - self.state.term > TERM_LEAP_MAX:
             self.member.ignored_count += 1
             raise ImplausibleMessageError(
-                f"{peer} speaks of term {message.term}, this node is in term {self.state.term}"
+                f"{peer} sent term {message.term}, too far ahead of this node's term {self.state.term}"
             )
         if self.is_halted or peer not in self.settings.peers or peer == self.settings.node_id:
             self.member.ignored_count += 1
@@ -288,9 +288,9 @@ class Raft:
             raise NotLeaderError(self.state.term, self.member.leader_id)
         chosen = target or best_successor(self.state, self.member.leader)
         if chosen is None:
-            raise TransferRefusedError("(any)", "no member could take over")
+            raise TransferRefusedError("(any)", "no member is able to take over now")
         if self.member.handover is not None:
-            raise TransferRefusedError(chosen, f"leadership is on its way to {self.member.handover.target}")
+            raise TransferRefusedError(chosen, f"a transfer to {self.member.handover.target} is under way")
         check_target(self.state, self.member.leader, chosen)
         self.member.leader.settle()
         self.member.handover = Handover(self.state, chosen)

@@ -73,9 +73,9 @@ class RaftSettings:
     def _check_membership(self) -> None:
         if len(set(self.peers)) != len(self.peers):
             twice = sorted({peer for peer in self.peers if self.peers.count(peer) > 1})
-            raise MembershipError(f"equal peers: {', '.join(twice)}")
+            raise MembershipError(f"peers named more than once: {', '.join(twice)}")
         if "" in self.peers:
-            raise MembershipError("a peer's id is empty")
+            raise MembershipError("the id of a peer is empty")
         if self.node_id not in self.peers:
             raise MembershipError(
                 f"self id {self.node_id!r} is not among the peers {', '.join(self.peers) or '(none)'}"
@@ -87,12 +87,16 @@ class RaftSettings:
     def _check_relations(self) -> None:
         for name in ("heartbeat_ms", "stagger_ms", "prefer_interval_ms", "span_limit_bytes", "tick_slack_ms"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: at least 1")
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
         if self.election_min_ms < 2 * self.heartbeat_ms:
-            raise ValueError(f"election_min_ms={self.election_min_ms}: at least twice heartbeat_ms={self.heartbeat_ms}")
+            raise ValueError(
+                f"election_min_ms={self.election_min_ms}: must be at least twice heartbeat_ms={self.heartbeat_ms}"
+            )
         if self.election_max_ms <= self.election_min_ms:
             raise ValueError(
-                f"election_max_ms={self.election_max_ms}: more than election_min_ms={self.election_min_ms}"
+                f"election_max_ms={self.election_max_ms}: must be more than election_min_ms={self.election_min_ms}"
             )
         if self.window_bytes < self.span_limit_bytes:
-            raise ValueError(f"window_bytes={self.window_bytes}: at least span_limit_bytes={self.span_limit_bytes}")
+            raise ValueError(
+                f"window_bytes={self.window_bytes}: must be at least span_limit_bytes={self.span_limit_bytes}"
+            )

@@ -148,5 +148,5 @@ def check_span(data: Buffer, first_index: int, last_index: int, term: int, start
         at += INDEX_UNIT_SIZE
         offset += size
     if offset != end:
-        raise EntryFormatError(start_position + offset, f"the span ends {end - offset} bytes behind its last entry")
+        raise EntryFormatError(start_position + offset, f"{end - offset} bytes are left behind the span's last entry")
     return units

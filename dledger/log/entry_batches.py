@@ -42,7 +42,7 @@ class EntryBatches(RecordSource):
             if count:
                 yield file, batch.until(count)
             if count < len(found.starts):
-                raise CorruptRecordError(file.start_offset + found.starts[count], "it cannot be taken apart")
+                raise CorruptRecordError(file.start_offset + found.starts[count], "its fields cannot be read")
             if found.fault is not None:
                 raise found.fault
             position = found.goes_on_at
@@ -86,7 +86,7 @@ def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
             break
         after = offset + size
         if magic != MAGIC or size <= HEADER_SIZE or after > file.size_bytes:
-            detail = f"magic {magic}, size {size} where an entry must be"
+            detail = f"magic {magic}, size {size}: expected an entry"
             return _Chain(starts, ends, fault=CorruptRecordError(file.start_offset + offset, detail))
         if after > limit:
             return _Chain(starts, ends)

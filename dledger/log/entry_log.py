@@ -319,7 +319,7 @@ class EntryLog:
         try:
             save_start(self._directory, start)
         except DiskFullError as error:
-            _log.warning("old files go before the log's new start is written down: %s", error)
+            _log.warning("old files are deleted although the log's new start could not be saved: %s", error)
         self._start = start
         self._term_runs = [TermRun(self._term_runs[run].term, first), *self._term_runs[run + 1 :]]
         self.care.forget_before(first)

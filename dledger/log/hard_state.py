@@ -153,7 +153,11 @@ class HardStateFile:
                 write_hard_state(self._directory, state)
             except DiskFullError as error:
                 if not is_told:
-                    _log.error("term %d is not saved, this node cannot vote until there is room: %s", state.term, error)
+                    _log.error(
+                        "term %d cannot be saved; this node does not vote until the disk has room: %s",
+                        state.term,
+                        error,
+                    )
                     is_told = True
                 if self._is_closing.wait(RETRY_S):
                     return False

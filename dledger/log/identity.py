@@ -89,7 +89,7 @@ def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tu
             raise WrongDirectoryError(directory, field, found.get(field), value)
     incarnation = found.get("incarnation")
     if not isinstance(incarnation, str) or not incarnation:
-        raise StoreFormatError(path, f"incarnation is {incarnation!r}")
+        raise StoreFormatError(path, f"incarnation is {incarnation!r}, expected a text")
     return Identity(cluster, group, node_id, incarnation), False
 
 

@@ -112,15 +112,17 @@ def _doubt(marker: RunningMarker, opened: OpenedLog, *, is_foreign: bool) -> str
 def _report(opened: OpenedLog, marker: RunningMarker, doubt: str | None) -> None:
     found = opened.found
     _log.info(
-        "log %d to %d, up to %d; previous stop: %s",
+        "opened entries %d to %d, which end at position %d; previous stop: %s",
         opened.start.first_index,
         found.last_index,
         found.end_position,
         marker.previous_stop.value,
     )
     if found.cut is not None:
-        _log.warning("bad tail cut: %s", found.cut)
+        _log.warning("the unreadable end of the log was cut off: %s", found.cut)
     for damage in found.damages:
-        _log.error("damaged, waits for a peer's copy: %s", damage)
+        _log.error("a damaged entry waits for a copy from a peer: %s", damage)
     if doubt is not None:
-        _log.error("this node votes and counts only after a leader has brought it up: %s", doubt)
+        _log.error(
+            "this node neither votes nor counts towards a majority until a leader has brought it up to date: %s", doubt
+        )

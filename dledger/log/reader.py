@@ -37,7 +37,7 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
                 break
             after = offset + size
             if magic != MAGIC or size <= HEADER_SIZE or after > file.size_bytes:
-                raise CorruptRecordError(base + offset, f"magic {magic}, size {size} where an entry must be")
+                raise CorruptRecordError(base + offset, f"magic {magic}, size {size}: expected an entry")
             if after > limit:
                 return
             if after > readable:

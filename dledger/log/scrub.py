@@ -105,7 +105,7 @@ class LogCare:
         damage = self._damages.get(index)
         if damage is None or damage.term != term or damage.size_bytes != len(entry):
             raise EntryFormatError(
-                damage.position if damage else -1, f"{len(entry)} bytes are no copy of entry {index}"
+                damage.position if damage else -1, f"{len(entry)} bytes cannot be a copy of entry {index}"
             )
         header = read_header(entry, 0)
         fault = header_fault(header, damage.position, len(entry) + damage.size_bytes)

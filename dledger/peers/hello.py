@@ -69,7 +69,7 @@ class Hello:
         if other.node_id not in expected_ids:
             raise StrangerError(address, "node id", other.node_id, " or ".join(sorted(expected_ids)))
         if other.to != self.node_id:
-            raise StrangerError(address, "idea of whom it talks to", other.to, self.node_id)
+            raise StrangerError(address, "addressee", other.to, self.node_id)
 
 
 _MUST_AGREE: Final = {

@@ -91,7 +91,7 @@ class PeerInbox:
             try:
                 await self._peers.save()
             except DiskFullError as error:
-                _log.warning("the peers' incarnations are not saved until there is room: %s", error)
+                _log.warning("the peers' incarnations cannot be saved until the disk has room: %s", error)
                 await asyncio.sleep(RETRY_S)
             except StoreError as error:
                 self._on_disk_failed(error)

@@ -114,7 +114,9 @@ class Link:
         assert dialed is not None and dialed.transport is not None
         dialed.transport.writelines(frame)
         if dialed.transport.get_write_buffer_size() > self._queue_limit_bytes:
-            _log.warning("peer %s does not read: %d bytes wait", self._address, self._queue_limit_bytes)
+            _log.warning(
+                "peer %s does not read, more than %d bytes wait: closing", self._address, self._queue_limit_bytes
+            )
             dialed.abort()
             self.dialed_closed(dialed)
 
@@ -248,7 +250,9 @@ class Dialed:
 
     def on_frame(self, code: int, body: memoryview) -> None:
         if self.answer.done():
-            raise PeerProtocolError(f"peer {self._address} sent code {code} where it may say nothing")
+            raise PeerProtocolError(
+                f"peer {self._address} sent code {code} after the handshake, where only this node may send"
+            )
         proof, said = (bytes(part) for part in unseal(code, body))
         if code == CHALLENGE and not self._is_challenged:
             self._say_hello(said)
@@ -260,7 +264,7 @@ class Dialed:
         elif code == REFUSAL and self._is_challenged:
             self._fail(RefusedError(str(self._address), said[:80].decode(errors="replace")))
         else:
-            raise PeerProtocolError(f"peer {self._address} sent code {code} in the wrong place of a handshake")
+            raise PeerProtocolError(f"peer {self._address} sent code {code}, which is out of order in a handshake")
 
     def on_closed(self, error: Exception | None) -> None:
         self.transport = None
@@ -275,7 +279,9 @@ class Dialed:
     def _say_hello(self, challenge: bytes) -> None:
         assert self.transport is not None
         if len(challenge) != NONCE_SIZE:
-            raise PeerProtocolError(f"peer {self._address} sent a challenge of {len(challenge)} bytes")
+            raise PeerProtocolError(
+                f"peer {self._address} sent a challenge of {len(challenge)} bytes, expected {NONCE_SIZE}"
+            )
         self._is_challenged = True
         if self._secret:
             self.seals = FrameSeal(self._secret, self._nonce, challenge)
@@ -372,7 +378,7 @@ class Accepted:
         self._transport.write(seal(HELLO, said, own_proof, is_response=True))
 
     def _time_out(self) -> None:
-        self._owner.complain_of_stranger(PeerProtocolError(f"{self.host} said no hello in {_HANDSHAKE_S} s"))
+        self._owner.complain_of_stranger(PeerProtocolError(f"{self.host} sent no hello within {_HANDSHAKE_S} s"))
         self.abort()
 
 

@@ -149,7 +149,7 @@ class Transport:
         if most <= _UNKNOWN_PER_HOST_MAX and len(self._unknown) <= _UNKNOWN_MAX:
             return
         oldest = next(other for other in self._unknown if other.host == busiest)
-        self.complain_of_stranger(PeerError(f"{busiest} has {most} connections that have not said who they are"))
+        self.complain_of_stranger(PeerError(f"{busiest} has {most} connections that have not finished their handshake"))
         self.forget(oldest)
         oldest.abort()
 

@@ -183,7 +183,7 @@ def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:
         PeerProtocolError: too short, or another CRC.
     """
     if len(body) < _ENVELOPE.size:
-        raise PeerProtocolError(f"body of code {code} has {len(body)} bytes")
+        raise PeerProtocolError(f"body of code {code} has {len(body)} bytes, must be at least {_ENVELOPE.size}")
     crc, meta_size = _ENVELOPE.unpack_from(body)
     meta_end = _ENVELOPE.size + meta_size
     if meta_end > len(body):
@@ -203,7 +203,7 @@ def decode(code: int, body: memoryview, peer_id: str) -> PeerMessage:
     """
     reader = _READERS.get(code)
     if reader is None:
-        raise PeerProtocolError(f"code {code} is none of this protocol's")
+        raise PeerProtocolError(f"code {code} is not part of the peer protocol")
     meta, data = unseal(code, body)
     try:
         return reader(meta, data, peer_id)

@@ -43,7 +43,7 @@ def infer_layout(window: Window, header: IndexHeader) -> IndexLayout:
         return _layout(window.length, usual)
     candidates = _candidates(window.length)
     if not len(candidates):
-        raise ValueError(f"is {window.length} bytes long, which no number of slots and entries gives")
+        raise ValueError(f"is {window.length} bytes long, which fits no known number of slots and entries")
     if last >= FIRST_ENTRY:
         data = as_bytes(window.read(0, window.length))
         fitting = candidates[_fits(data, candidates, last, header.end_offset)]

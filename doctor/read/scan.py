@@ -244,7 +244,7 @@ class Scanner:
                     raise
             time.sleep(_LIVE_PAUSE_S)
             window.move(position)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _take(self, frame: Frame, position: int) -> int:
         """Add what the fast loop stepped aside for; its size."""

@@ -46,7 +46,9 @@ def encode_batch(messages: Iterable[tuple[int, bytes | memoryview, bytes]]) -> b
     parts: list[bytes | memoryview] = []
     for number, (flag, body, properties) in enumerate(messages):
         if len(properties) > PROPERTIES_LENGTH_MAX:
-            raise MalformedBatchError(number, f"{len(properties)} bytes of properties, at most {PROPERTIES_LENGTH_MAX}")
+            raise MalformedBatchError(
+                number, f"{len(properties)} bytes of properties, the limit is {PROPERTIES_LENGTH_MAX}"
+            )
         size = _FIXED_SIZE + len(body) + len(properties)
         parts += (_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
     return b"".join(parts)

@@ -47,10 +47,10 @@ def parse_handle(text: str) -> tuple[Taking, str]:
     """
     parts = text.split(" ")
     if len(parts) < _FIELDS:
-        raise ValueError(f"{len(parts)} words of {_FIELDS}")
+        raise ValueError(f"has {len(parts)} words, must have {_FIELDS}")
     start, pop_ms, invisible_ms, revive_queue, queue_id = map(int, (*parts[:4], parts[6]))
     if max(abs(start), abs(pop_ms), abs(invisible_ms)) > _I64_MAX or max(abs(revive_queue), abs(queue_id)) > _I32_MAX:
-        raise ValueError("a number out of range")
+        raise ValueError("has a number that is out of range")
     return Taking(start, pop_ms, invisible_ms, revive_queue, parts[4], parts[5], queue_id), "".join(parts[_FIELDS:8])
 
 
@@ -80,4 +80,4 @@ def real_topic(topic: str, group: str, retry: str) -> str:
         return topic
     if retry in ("1", "2"):
         return retry_topic(topic, group, is_v2=retry == "2")
-    raise ValueError(f"retry flag {retry[:100]!r} is none of 0, 1, 2")
+    raise ValueError(f"retry flag {retry[:100]!r} is not one of 0, 1, 2")

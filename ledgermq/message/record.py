@@ -193,7 +193,7 @@ def encode_record(record: Record) -> bytes:
     v2 = record.magic == MAGIC_V2
     size = record_size(len(record.body), len(topic), len(record.properties), record.sys_flag, v2)
     if size != record.size:
-        raise CorruptRecordError(0, f"size {record.size} where its parts have {size}")
+        raise CorruptRecordError(0, f"size {record.size}, but its fields take {size}")
     try:
         head = HEADS[index].pack(
             size, record.magic, record.body_crc, record.queue_id, record.flag, record.queue_offset,
@@ -249,7 +249,7 @@ def decode_record(buffer: bytes | memoryview, offset: int = 0, *, check_crc: boo
     """
     size = check_record(buffer, offset, len(buffer), check_crc=check_crc)
     if size == BLANK:
-        raise CorruptRecordError(offset, "a blank, which fills the end of a file")
+        raise CorruptRecordError(offset, "a filler, which ends a file")
     return _decode_checked(bytes(buffer[offset : offset + size]), offset)
 
 

@@ -253,7 +253,9 @@ class Connection(asyncio.Protocol):
 
     def give_way(self) -> None:
         """Close at once and free the unfinished frame, since all connections together hold too much."""
-        _log.warning("%s: too much has arrived in part on all connections together; closing", self.address)
+        _log.warning(
+            "%s: the incomplete frames of all connections together take too much memory; closing", self.address
+        )
         self._count_unfinished(0)
         self._parser.forget()
         self.abort("too many unfinished frames")

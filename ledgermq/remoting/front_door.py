@@ -112,7 +112,7 @@ class FrontDoor:
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
-                _log.error("no connection can be accepted for %g s: %s", _PAUSE_S, error)
+                _log.error("new connections are not accepted for %g s: %s", _PAUSE_S, error)
                 self._loop.remove_reader(listener)
                 self._loop.call_later(_PAUSE_S, self._accept_again, listener)
                 return
@@ -221,5 +221,5 @@ def _listen(family: int, address: tuple[str | int, int], backlog: int) -> socket
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise OSError(error.errno, f"{address[0]}:{address[1]} cannot be listened at: {error.strerror}") from error
+        raise OSError(error.errno, f"cannot listen at {address[0]}:{address[1]}: {error.strerror}") from error
     return listener

@@ -92,7 +92,7 @@ def make_test_context() -> ssl.SSLContext:
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=60)
         except (OSError, subprocess.SubprocessError) as error:
-            raise TlsFileError("tls.test.mode.enable", f"openssl makes no certificate: {error}") from error
+            raise TlsFileError("tls.test.mode.enable", f"openssl cannot create a certificate: {error}") from error
         return ServerTls(certificate=certificate, key=key_file).build()
 
 
@@ -168,7 +168,7 @@ class ReloadedContext:
         except TlsFileError as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                _log.warning("the changed TLS files are not taken, the previous ones stay in force: %s", error)
+                _log.warning("the changed TLS files cannot be used, the previous ones stay in force: %s", error)
             return
         self._seen, self._complaint = found, ""
         _log.info("TLS files have changed and are in force for new connections: %s", self._settings)

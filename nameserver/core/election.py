@@ -91,13 +91,15 @@ def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> N
 
 def _check_term(claim: Registration, holder: Member | None, highest_term: int) -> None:
     if claim.term < highest_term:
-        detail = f"{_who(claim)} claims broker id 0 by term {claim.term}, but term {highest_term} was seen"
+        detail = (
+            f"{_who(claim)} claims broker id 0 in term {claim.term}, but this nameserver has seen term {highest_term}"
+        )
         raise RegistrationRefusedError(detail, holder.address if holder else None)
     if holder is not None and holder.registration.term == claim.term:
         detail = (
-            f"{_who(claim)} claims broker id 0 by term {claim.term}, but {holder.address} holds it by the same term"
+            f"{_who(claim)} claims broker id 0 in term {claim.term}, but {holder.address} holds it in the same term"
         )
-        raise RegistrationRefusedError(f"{detail}: two groups under one broker name?", holder.address)
+        raise RegistrationRefusedError(f"{detail}: do two groups use the same broker name?", holder.address)
 
 
 def _check_without_term(claim: Registration, holder: Member) -> None:

@@ -314,6 +314,10 @@ def _check_whole(group: BrokerGroup, claim: Registration) -> None:
     who = f"broker id {claim.broker_id} of {claim.broker_name}"
     holder = group.members.get(claim.broker_id)
     if claim.table.is_increment and (holder is None or holder.address != claim.address):
-        raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a change")
+        raise RegistrationRefusedError(
+            f"register broker failed: {who} must send a whole registration before an incremental one"
+        )
     if holder is None and len(claim.table.topics) == 1:
-        raise RegistrationRefusedError(f"register broker failed: {who} must register whole before a single topic")
+        raise RegistrationRefusedError(
+            f"register broker failed: {who} must send a whole registration before that of a single topic"
+        )

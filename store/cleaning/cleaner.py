@@ -114,7 +114,7 @@ class Cleaner:
         ends = expired(self.config, verdict, files, self._now_ms())
         await self._trim(ends)
         if verdict.at_once and not ends:
-            log.warning("the disk is %.0f %% full, and no file of the log can go", space.log.ratio * 100)
+            log.warning("the disk is %.0f %% full, and no file of the log can be deleted", space.log.ratio * 100)
         await self.clean_queues()
 
     async def clean_queues(self) -> None:
@@ -128,7 +128,7 @@ class Cleaner:
             try:
                 doomed = self._forget(queue, min_offset)
             except StoreError as error:
-                log.error("%r is cleaned later: %s", queue, error)
+                log.error("old files of %r cannot be deleted now: %s", queue, error)
                 doomed, failed = [], failed + 1
             if doomed:
                 await asyncio.to_thread(_delete, doomed)
@@ -152,7 +152,7 @@ class Cleaner:
         await self.clean_queues()
         for queue in list(self._store.queues):
             if queue.min_offset == queue.max_offset > 0 and not is_kept(queue.topic):
-                log.info("%r has no message in the log any more: removed", queue)
+                log.info("%r is removed: the log has none of its messages any more", queue)
                 self._store.queues.delete(queue)
                 await asyncio.sleep(0)
 
@@ -160,7 +160,7 @@ class Cleaner:
         """Remove the queues of all topics but those that are kept; answer whose."""
         removed = sorted({queue.topic for queue in self._store.queues if not is_kept(queue.topic)})
         for topic in removed:
-            log.info("the topic %s is not there any more: its queues are removed", topic)
+            log.info("the queues of topic %s are removed: the topic does not exist any more", topic)
             self._store.queues.delete_topic(topic)
             await asyncio.sleep(0)
         return removed
@@ -178,9 +178,9 @@ class Cleaner:
             try:
                 await self.run_round()
             except (OSError, StoreError) as error:
-                log.error("cleaning is tried again in %.0f s: %s", delay_s, error)
+                log.error("cleaning failed, the next try is in %.0f s: %s", delay_s, error)
             except Exception:  # whatever it is, a disk that fills for good is worse
-                log.exception("cleaning is tried again in %.0f s", delay_s)
+                log.exception("cleaning failed, the next try is in %.0f s", delay_s)
 
     def _take_or_refuse(self, verdict: Verdict, space: StoreSpace) -> None:
         if verdict.refuses is None:
@@ -193,14 +193,16 @@ class Cleaner:
         else:
             self._store.disk_full = None
         if was_full is not verdict.refuses:
-            log.warning("the disk is %.0f %% full: messages are %s", percent, "taken" if was_full else "refused")
+            log.warning(
+                "the disk is %.0f %% full: messages are %s", percent, "accepted again" if was_full else "refused"
+            )
 
     async def _trim(self, ends: Iterable[int]) -> None:
         """Drop file by file, up to what somebody needs."""
         for end in ends:
             limit = min([end, *(hold() for hold in self.holds)])
             if limit < end or self._store.log.trim(end) < end:
-                log.info("the log keeps what lies before %d: it is still needed", end)
+                log.info("files of the log before %d are kept: they are still needed", end)
                 return
             self.deleted_files += 1
             await asyncio.sleep(self.config.log_pause_ms / 1000)

@@ -29,7 +29,7 @@ def parse_hours(text: str) -> frozenset[int]:
     """
     hours = [part.strip() for part in text.split(";") if part.strip()]
     if not hours or not all(part.isascii() and part.isdigit() and int(part) < HOURS_OF_A_DAY for part in hours):
-        raise ValueError(f"{text!r} is not hours from 00 to 23, divided by semicolons")
+        raise ValueError(f"{text!r} is not a list of hours from 00 to 23, separated by semicolons")
     return frozenset(map(int, hours))
 
 

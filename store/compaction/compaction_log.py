@@ -92,7 +92,9 @@ class CompactionLog:
             segment = self._open(self._place, name)
             segment.recover(is_trusted=clean or number < len(names) - 2)
             if segment.count and segment.first_queue_offset < self.end_offset:
-                raise StoreFormatError(self._place.log / name, f"begins before queue offset {self.end_offset}")
+                raise StoreFormatError(
+                    self._place.log / name, f"begins before {self.end_offset}, the end of the one before it"
+                )
             if number < len(names) - 1:
                 segment.is_sealed = True
                 segment.close()

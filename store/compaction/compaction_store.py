@@ -132,7 +132,9 @@ class CompactionStore:
         """
         cut = {queue.topic for queue, kept in self._by_queue.items() if kept and kept.end_offset > queue.max_offset}
         for topic in sorted(cut):
-            log.warning("%s is copied again: it had messages of the log at or past %d", topic, offset)
+            log.warning(
+                "%s is copied again from its queues: the log was cut at %d, below some of its messages", topic, offset
+            )
             self.drop(topic)
         for name in _FOLDERS if cut else ():
             sync_directory(self._directory / name)
@@ -230,7 +232,7 @@ class CompactionStore:
             opened.load(clean=clean)
         except _FAULTS as error:
             opened.close()
-            log.error("%s/%d is served uncompacted: %s", topic, queue_id, error)
+            log.error("queue %s/%d is served without compaction: %s", topic, queue_id, error)
             return None
         self._logs[topic, queue_id] = opened
         return opened
@@ -245,7 +247,7 @@ class CompactionStore:
         try:
             await self._loop.run_in_executor(self._executor, _sync_all, segments)
         except _FAULTS as error:
-            log.error("compaction logs are not durable; after a crash they are copied again: %s", error)
+            log.error("compaction logs cannot be synced; after a crash they are copied again: %s", error)
 
     def _interval_s(self) -> float:
         """The interval and a part of it, so that queues do not all compact at once."""
@@ -274,7 +276,9 @@ class CompactionStore:
             made = await self._loop.run_in_executor(self._executor, run)
         except (CompactionStoppedError, DiskFullError) as error:
             compaction_log.is_compacting = False
-            log.warning("%s is not compacted now: %s", compaction_log, str(error) or "it ends")
+            log.warning(
+                "the compaction of %s was given up for now: %s", compaction_log, str(error) or "it is being closed"
+            )
             return
         except _FAULTS as error:
             if not compaction_log.is_dropped:
@@ -291,7 +295,7 @@ class CompactionStore:
         try:
             await self._loop.run_in_executor(self._executor, self._positions.save)
         except _FAULTS as error:
-            log.error("the positions of compaction are not saved: %s", error)
+            log.error("the positions of compaction cannot be saved: %s", error)
 
     def _close_files(self) -> bool:
         is_durable = True
@@ -300,13 +304,13 @@ class CompactionStore:
                 if (segment := compaction_log.take_dirty()) is not None:
                     segment.sync()
             except StoreError as error:
-                log.error("%s is not durable: %s", compaction_log, error)
+                log.error("%s cannot be synced: %s", compaction_log, error)
                 is_durable = False
             compaction_log.close()
         try:
             self._positions.save()
         except _FAULTS as error:
-            log.error("the positions of compaction are not saved: %s", error)
+            log.error("the positions of compaction cannot be saved: %s", error)
         return is_durable
 
     def _call_later(self, owner: object, delay_s: float, run: Callable[[], None]) -> None:

@@ -141,7 +141,7 @@ class Copier:
             copied = compaction_log.copy(queue, source, self._durable_offset(), time_slice)
         except _FAULTS as error:
             if compaction_log.fault is None:
-                log.error("%s: copying stands: %s", compaction_log, error)
+                log.error("%s: messages cannot be copied now: %s", compaction_log, error)
             compaction_log.fault = error
             return _RETRY_S
         compaction_log.fault = None
@@ -158,7 +158,7 @@ class Copier:
             await self._loop.run_in_executor(self._executor, segment.sync)
         except StoreError as error:
             compaction_log.fault = error
-            log.error("%s: no segment is begun any more: %s", compaction_log, error)
+            log.error("%s: no further segment is begun, since the last one cannot be synced: %s", compaction_log, error)
             return
         segment.close()
         compaction_log.undurable = None

@@ -35,7 +35,7 @@ class PositionCheckpoint:
         try:
             found = read_config(self._path, _positions)
         except StoreFormatError as error:
-            log.warning("%s; every compacted queue is looked at from its start", error)
+            log.warning("%s; every compacted queue is compacted from its start", error)
             return
         self._positions = found.value if found is not None else {}
 

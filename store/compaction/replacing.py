@@ -80,7 +80,9 @@ def replace(place: Place, names: list[str], kept_from: int) -> None:
         OSError, DiskFailedError: done in part; `recover` goes on with it.
     """
     if names and int(names[-1]) >= kept_from:
-        raise StoreFormatError(place.compacting.log / names[-1], f"would overlap what begins at {kept_from}")
+        raise StoreFormatError(
+            place.compacting.log / names[-1], f"reaches past {kept_from}, where the segments kept begin"
+        )
     _write(place.compacting.log / _MANIFEST, json.dumps({"names": names, "keptFrom": kept_from}).encode())
     sync_directory(place.compacting.units)
     sync_directory(place.compacting.log)
@@ -98,7 +100,7 @@ def recover(place: Place) -> None:
     """
     _undo_java(place)
     if (place.log / REPLACING).is_dir():
-        log.warning("%s: a replacement that was interrupted is finished", place.log)
+        log.warning("%s: finished a replacement of segments that was interrupted", place.log)
         _finish(place)
     for directory in (place.compacting.log, place.compacting.units):
         shutil.rmtree(directory, ignore_errors=True)
@@ -139,7 +141,7 @@ def _read_manifest(path: Path) -> tuple[list[str], int]:
         value = json.loads(path.read_bytes())
         names, kept_from = [file_name(int(name)) for name in value["names"]], int(value["keptFrom"])
     except (ValueError, TypeError, KeyError) as error:
-        raise StoreFormatError(path, f"is no list of compacted files: {error!r}") from error
+        raise StoreFormatError(path, f"is not a list of compacted files: {error!r}") from error
     return names, kept_from
 
 
@@ -150,7 +152,11 @@ def _undo_java(place: Place) -> None:
         waiting = directory / COMPACTING
         is_undone = waiting.is_dir() and any(waiting.iterdir())
         for path in renamed:
-            log.warning("%s: %s", path, "is taken back" if is_undone else "is deleted, as was begun")
+            log.warning(
+                "%s: %s",
+                path,
+                "restored, its replacement was not finished" if is_undone else "deleted, it has been replaced",
+            )
             if is_undone:
                 path.replace(path.with_suffix(""))
             else:

@@ -75,7 +75,7 @@ def read_config(path: Path, decode: Callable[[Mapping[str, Any]], _V]) -> Loaded
             continue
         if candidate is path:
             return Loaded(value, is_older=False)
-        log.warning("%s; %s is read in its place", fault or f"{path} is missing", candidate)
+        log.warning("%s; %s is read instead", fault or f"{path} is missing", candidate)
         return Loaded(value, is_older=True)
     if fault is not None:
         raise fault

@@ -52,7 +52,7 @@ def ensure_store(root: Path) -> None:
     strange = _strange(names)
     if strange:
         shown = ", ".join(strange[:_SHOWN_MAX]) + (", ..." if len(strange) > _SHOWN_MAX else "")
-        raise StoreFormatError(root, f"is no store: it holds {shown}; name an empty folder, or one of RocketMQ's")
+        raise StoreFormatError(root, f"is not a store: it holds {shown}; name an empty folder, or a store of RocketMQ")
     ensure_writable(root)
 
 

@@ -39,6 +39,8 @@ class FileRemoval:
         try:
             await self._loop.run_in_executor(None, queue.remove, doomed)
         except (OSError, DiskFailedError) as error:
-            log.error("old files of %s, from %s on, are not all deleted: %s", queue.directory, doomed[0].path, error)
+            log.error("old files of %s, from %s on, cannot all be deleted: %s", queue.directory, doomed[0].path, error)
         else:
-            log.info("%d old files of %s deleted, %s the last", len(doomed), queue.directory, doomed[-1].path.name)
+            log.info(
+                "deleted %d old files of %s, the last of them %s", len(doomed), queue.directory, doomed[-1].path.name
+            )

@@ -55,7 +55,9 @@ class DeletedFiles:
                 continue
             if file.is_held:
                 log.warning(
-                    "%s: still read %.0f s after it was deleted: its blocks go", file.path, self._forced_after_s
+                    "%s is still being read %.0f s after it was deleted; its disk blocks are freed now",
+                    file.path,
+                    self._forced_after_s,
                 )
                 file.reclaim()
             file.unpin()

@@ -87,7 +87,7 @@ def find_file(path: Path, size_bytes: int) -> bool | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DiskFailedError(path, f"cannot be looked at: {error}") from error
+        raise DiskFailedError(path, f"its status cannot be read: {error}") from error
     if status.st_size == 0:
         return None
     if status.st_size != size_bytes:

@@ -130,7 +130,7 @@ class IndexBuilder:
             self._put_pending()
         except StoreError as error:
             if self.error is None:
-                log.error("the index stands at %d: %s", self.applied_offset, error)
+                log.error("the key index waits at %d: %s", self.applied_offset, error)
             self.error = error
             return False
         self.error = None
@@ -160,9 +160,9 @@ class IndexBuilder:
     def _delete_before(self, physical_offset: int) -> None:
         try:
             for path in self._files.delete_before(physical_offset):
-                log.info("%s: every record of it is gone, and so is the file", path)
+                log.info("index file %s is deleted: the log has none of its records any more", path)
         except (OSError, StoreError) as error:
-            log.error("an index file is not deleted: %s", error)
+            log.error("an index file cannot be deleted: %s", error)
         self.size_bytes = self._files.size_bytes
 
     def _query(self, window: Window, count_max: int) -> QueryResult:
@@ -175,6 +175,6 @@ class IndexBuilder:
                 self._files.sync()
                 self._durable = mark
             except DiskFailedError as error:
-                log.error("the index is built no further: %s", error)
+                log.error("the key index takes no more entries: %s", error)
                 self.error = error
         return self._durable

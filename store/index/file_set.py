@@ -172,7 +172,7 @@ class IndexFiles:
         for path in sorted(self.directory.iterdir()):
             name = path.name
             if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
-                log.warning("%s is no index file: left alone", path)
+                log.warning("%s is not an index file and is ignored", path)
             elif path.stat().st_size == 0:  # its making was cut short
                 path.unlink()
             else:

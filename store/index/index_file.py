@@ -254,7 +254,9 @@ class IndexFile:
             return self._create(start)
         header = read_header(self._bytes.read(0, HEADER_SIZE))
         if header.entry_count > self.layout.entries:
-            raise StoreFormatError(self.path, f"says {header.entry_count} entries, has room for {self.layout.entries}")
+            raise StoreFormatError(
+                self.path, f"its header counts {header.entry_count} entries, it has room for {self.layout.entries}"
+            )
         return header
 
     def _create(self, start: tuple[int, int]) -> IndexHeader:

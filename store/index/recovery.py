@@ -62,7 +62,9 @@ def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexS
     """The start, inside the log as it is: its tail may be lost, its head is expired."""
     end, begin = log_.confirm_offset, log_.min_offset
     if start.resume_offset > end:
-        log.warning("the index reaches %d, the log %d: entries behind are dropped", start.resume_offset, end)
+        log.warning(
+            "the key index reaches %d, the log %d: index entries behind that are dropped", start.resume_offset, end
+        )
         return IndexStart(files.cut_at(end, start.cut), end)
     return replace(start, resume_offset=max(start.resume_offset, begin))
 
@@ -143,7 +145,7 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
     try:
         first = _first_keyed(log_, log_.min_offset)
         if first is not None and (not known or known[0].header.begin_offset > first):
-            log.warning("the index begins behind the log's first key at %d: it is made again", first)
+            log.warning("the key index does not have the log's first key at %d: it is built again", first)
             return IndexStart(Cut(0), log_.min_offset)
         for before, after in pairwise(known):
             end = before.header.end_offset
@@ -152,10 +154,10 @@ def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
             behind = _record_end(log_, end)
             follows = None if behind is None else _first_keyed(log_, behind)
             if behind is not None and follows is not None and after.header.begin_offset > follows:
-                log.warning("the index lacks the key at %d: it is made again from there", follows)
+                log.warning("the key index lacks the key at %d: it is built again from there", follows)
                 return IndexStart(files.cut_at(end), end)  # the last record before the gap may be there in part
     except (CorruptRecordError, StoreError) as error:
-        log.warning("the index cannot be compared with the log, and is taken as it is: %s", error)
+        log.warning("the key index cannot be compared with the log and is used as it is: %s", error)
     return None
 
 

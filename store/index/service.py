@@ -181,7 +181,7 @@ class IndexService:
         try:
             future = self._builder.query(window, count_max)
         except RuntimeError as error:  # closed between request and answer
-            raise DiskFailedError(self.config.directory, "the index is closed") from error
+            raise DiskFailedError(self.config.directory, "the key index is closed") from error
         result = await asyncio.wrap_future(future)
         self.queries += 1
         return result
@@ -288,7 +288,7 @@ class IndexService:
         except (CorruptRecordError, StoreError) as error:
             damaged = _end_of(records) if records else self._cursor
             behind = self._next_known(damaged, end)
-            log.error("the index leaves out [%d, %d): %s", damaged, behind, error)
+            log.error("the key index leaves out the records of [%d, %d): %s", damaged, behind, error)
             return records, behind
         return records, end
 
@@ -307,7 +307,7 @@ class IndexService:
         if self._under_way == 0:
             self._settled.set()
         if (error := done.exception()) is not None:
-            log.error("the index stands at %d: %r", self._builder.applied_offset, error)
+            log.error("the key index stops at %d: %r", self._builder.applied_offset, error)
         elif done.result():
             if self._is_blocked:
                 self._schedule(0.0)

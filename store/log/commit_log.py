@@ -192,7 +192,7 @@ class CommitLog:
 
     def transfer(self, target: str | None) -> str:
         """See `ReplicatedLog.transfer`; always refused."""
-        raise Refusal(Cause.NOT_SUPPORTED, "this broker stands alone: there is nobody to hand leadership to")
+        raise Refusal(Cause.NOT_SUPPORTED, "leadership cannot be handed over: this broker has no replicas")
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """See `ReplicatedLog.set_reads_ahead` (dataReadAheadEnable)."""

@@ -179,11 +179,14 @@ def _look_behind(queue: MappedFileQueue, end_offset: int, *, clean: bool) -> Non
         return
     found = _find_record(queue.files, end_offset)
     if found is None:
-        log.info("what lies behind %d is a blank, or torn, and is cut", end_offset)
+        log.info("the log is cut at %d: what follows is a filler or an incomplete record", end_offset)
         return
     detail = f"no record at physical offset {end_offset}, but one at {found}"
     if clean:
-        raise StoreFormatError(file.path, f"{detail}: damaged after a clean stop (an abort file makes it be cut there)")
+        raise StoreFormatError(
+            file.path,
+            f"{detail}: damaged, although the last stop was clean (create the abort file to have the log cut there)",
+        )
     log.warning("%s: the log is cut there", detail)
 
 

@@ -54,7 +54,7 @@ def unit_fields(physical_offset: int, record: memoryview) -> UnitFields:
         else:  # unterminated or empty
             code = _tags_code(topic, tail[topic_end + 2 :], timestamp)
     except (struct.error, IndexError) as error:
-        raise CorruptRecordError(physical_offset, f"cannot be taken apart: {error}") from error
+        raise CorruptRecordError(physical_offset, f"its fields cannot be read: {error}") from error
     return size, queue_id, sys_flag, queue_offset, timestamp, topic, code
 
 

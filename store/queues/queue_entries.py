@@ -64,7 +64,7 @@ class Taken:
         draft.size += len(draft.properties) - len(self._drafts[-1][1])
         if len(draft.properties) > PROPERTIES_LENGTH_MAX:
             size = f"{len(draft.properties)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"
-            raise Refusal(Cause.MESSAGE_ILLEGAL, f"the places of a message in its queues make its properties {size}")
+            raise Refusal(Cause.MESSAGE_ILLEGAL, f"with the offsets in its light queues the properties have {size}")
 
     def give_back(self) -> None:
         """Restore all queues and drafts, in reverse order."""

@@ -98,7 +98,7 @@ class LogBatches(RecordSource):
                 batch.sound[batch.starts == offset - base] = False
             yield file, batch
             if batch.is_end and limit - batch.end >= BLANK_SIZE_MIN and not batch.is_blank:
-                raise CorruptRecordError(start, f"no record in {file.path}")
+                raise CorruptRecordError(start, f"expected a record in {file.path}")
             if batch.is_end:
                 start = file.end_offset
 

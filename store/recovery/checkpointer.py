@@ -96,7 +96,7 @@ class StoreCheckpointer:
         self._queues_timestamp = self._store.last_timestamp
         self._executor.submit(self._save, *self._capture()).result()
         if self._has_failed:
-            raise DiskFailedError(self._file.path, "the checkpoint of a cut is not durable")
+            raise DiskFailedError(self._file.path, "the checkpoint of a cut cannot be synced")
         if self._is_full:
             raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
@@ -128,7 +128,7 @@ class StoreCheckpointer:
             if ends is not None:
                 save_ends(self._file.path.parent, ends)
         except (OSError, DiskFailedError) as error:
-            log.warning("the next start will look at each queue: %s", error)
+            log.warning("the queue ends cannot be saved, so the next start checks every queue: %s", error)
 
     def _look_again(self) -> None:
         self._timer = self._loop.call_later(min(self._interval_s, _LOOK_S), self._save_when_due)
@@ -200,6 +200,6 @@ class StoreCheckpointer:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            log.warning("the checkpoint waits for room on the disk: %s", error)
+            log.warning("the checkpoint is written when the disk has room again: %s", error)
             return False
         return True

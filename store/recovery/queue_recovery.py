@@ -77,7 +77,7 @@ def recover_queues(
     gapped = {queue for queue in queues if queue.is_gapped}
     gapped |= _dispatch_range(log_, queues, batches, (start, end), None, recovery)
     if gapped and (start > log_.min_offset or any(type(queue) is not ConsumeQueue for queue in gapped)):
-        log.warning("%d queues lack units below %d: filled again from the whole log", len(gapped), start)
+        log.warning("%d queues lack units below %d: they are filled again from the whole log", len(gapped), start)
         for queue in gapped:
             queue.clear()
         _dispatch_range(log_, queues, batches, (log_.min_offset, end), gapped, recovery)
@@ -133,7 +133,7 @@ def _put(
     if is_sound:
         queue.put(offset, size, code, queue_offset)
         return
-    log.error("the record at %d is damaged: nobody is shown unit %d of %r", offset, queue_offset, queue)
+    log.error("the record at %d is damaged: unit %d of %r is never delivered", offset, queue_offset, queue)
     queue.put(offset, BLANK_SIZE, 0, queue_offset)
     recovery.hidden += (offset,)
 
@@ -205,7 +205,7 @@ class _Finder:
         try:
             return self._queues.get(topic, queue_id)
         except InvalidTopicError as error:
-            log.warning("the record at %d enters no queue: %s", offset, error)
+            log.warning("the record at %d is entered into no queue: %s", offset, error)
             return None
 
 
@@ -255,7 +255,7 @@ def _walk_batches(
 def _next_known(queues: QueueTable, start: int, end: int, error: CorruptRecordError, recovery: QueueRecovery) -> int:
     """Return the next record start behind an unreadable place that some queue knows; else `end`."""
     recovery.unreadable += (start,)
-    log.error("the log cannot be parsed behind %d: %s", start, error)
+    log.error("the log cannot be read from %d on, up to the next record that a queue knows: %s", start, error)
     known = [first for queue in queues if (first := first_at(queue, start + 1)) is not None]
     return min(known, default=end)
 

@@ -50,7 +50,11 @@ def cut_to_trusted(
         count = sum(queue.max_offset for queue in queues)
         if trusted < progress.dispatched_offset or count == progress.unit_count:
             return trusted
-        log.warning("the queues hold %d units, the checkpoint says %d", count, progress.unit_count)
+        log.warning(
+            "the queues have %d units, the checkpoint says %d: all queues are checked against the log",
+            count,
+            progress.unit_count,
+        )
         return min_offset
     for queue in queues:
         queue.recover(end, scan=True)

@@ -49,7 +49,7 @@ def read_check(path: Path) -> TimerCheck:
     except FileNotFoundError:
         return TimerCheck()
     if len(data) < 32:
-        raise StoreFormatError(path, f"is {len(data)} bytes long, the fields have 32 at least")
+        raise StoreFormatError(path, f"is {len(data)} bytes long, must be at least 32")
     check = TimerCheck(*_FIELDS.unpack(data[: _FIELDS.size].ljust(_FIELDS.size, b"\0")))
     if min(check) < 0:
         raise StoreFormatError(path, f"has a negative field: {check}")

@@ -80,7 +80,7 @@ class TopicCounts:
         try:
             read_config(path, self._take)
         except StoreFormatError as error:
-            log.warning("counted anew: %s", error)
+            log.warning("counts by topic start at 0 again: %s", error)
 
     def _take(self, values: Mapping[str, Any]) -> None:
         version, table = values["dataVersion"], values[self._member]

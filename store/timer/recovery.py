@@ -51,7 +51,7 @@ def recover(wheel: TimerWheel, timer_log: TimerLog, flushed_position: int) -> Re
     if lost:
         _rebuild(wheel, timer_log, lost)
     if last is not None or lost or end < flushed_position:
-        log.info("timer log recovered up to %d (flushed: %d), %d slots mended", end, flushed, len(lost))
+        log.info("timer log recovered up to %d (flushed: %d), %d slots rebuilt", end, flushed, len(lost))
     has_lost_units = end < flushed_position or end == timer_log.min_position
     return Recovered(end, has_lost_units, is_dirty=last is not None or bool(lost))
 
@@ -60,7 +60,7 @@ def _has_unit(timer_log: TimerLog, position: int) -> bool:
     try:
         return timer_log.unit(position) is not None
     except DiskReadError as error:
-        log.error("the timer log is read from its beginning: %s", error)
+        log.error("the timer log is read again from its beginning: %s", error)
         return False
 
 

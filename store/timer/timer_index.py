@@ -181,7 +181,9 @@ class TimerIndex:
         while timer_log is not None and position != NO_POSITION:
             unit = timer_log.unit(position)
             if unit is None or unit.slot_ms != slot_ms:
-                log.warning("timers of slot %d: the chain breaks at %d", slot_ms, position)
+                log.warning(
+                    "the chain of the timers due at %d ms breaks at position %d of the timer log", slot_ms, position
+                )
                 return
             yield unit
             if unit.previous >= position:

@@ -70,7 +70,7 @@ class TimerWheel:
         try:
             self._open(size)
         except DiskReadError as error:
-            log.error("the timer wheel is made anew from the timer log: %s", error)
+            log.error("the timer wheel is rebuilt from the timer log: %s", error)
             path.unlink()
             self._open(size)
 

@@ -12,7 +12,7 @@ from node.errors import CommandError
 
 async def echo(verb: str, node: str) -> Answer:
     if verb == "refuse":
-        raise CommandError("n7 is no node here")
+        raise CommandError("n7 is not a node of this cluster")
     return {"verb": verb, "node": node}
 
 
@@ -30,7 +30,7 @@ async def test_a_verb_and_its_node_reach_the_handler_and_its_answer_comes_back(t
 async def test_what_the_handler_refuses_is_raised_at_the_other_end(tmp_path: Path) -> None:
     server = ControlServer(tmp_path, echo)
     await server.start()
-    with pytest.raises(CommandError, match=r"^n7 is no node here$"):
+    with pytest.raises(CommandError, match=r"^n7 is not a node of this cluster$"):
         await ask_aside(tmp_path, "refuse")
     await server.close()
 

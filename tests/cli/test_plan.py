@@ -53,7 +53,7 @@ def test_a_setting_without_key_or_value_is_refused(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["listenPort=9", "dLegerPeers=n0-a:1", "storePathRootDir=/x"])
 def test_what_tells_the_nodes_apart_cannot_be_set_for_all(word: str) -> None:
-    with pytest.raises(UsageError, match="chosen by the cluster itself"):
+    with pytest.raises(UsageError, match="set by the cluster itself"):
         parse_settings([word])
 
 

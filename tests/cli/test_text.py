@@ -31,7 +31,7 @@ def test_an_empty_line_is_a_message_of_its_terminator(tmp_path: Path) -> None:
 
 def test_a_line_too_long_for_one_message_is_refused_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(b"ok\n" + b"x" * 50 + b"\n")
-    with pytest.raises(UsageError, match=r"input:2: a line of 51 bytes; a message holds 50"):
+    with pytest.raises(UsageError, match=r"input:2: the line has 51 bytes, the limit is 50"):
         read_lines(tmp_path / "input", 50)
 
 

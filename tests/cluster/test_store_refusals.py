@@ -34,7 +34,7 @@ def test_a_second_process_ends_with_the_pid_of_the_first(start: Callable[..., st
 
 def test_a_folder_of_something_else_is_left_alone(start: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").touch()
-    assert re.search(rf"^error: {tmp_path}: is no store: it holds photo.jpg", start(tmp_path))
+    assert re.search(rf"^error: {tmp_path}: is not a store: it holds photo.jpg", start(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 

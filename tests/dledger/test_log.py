@@ -402,7 +402,7 @@ def test_the_scrub_finds_rot_and_a_copy_repairs_it(entry_log: LogOpener, tmp_pat
     bad[-1] ^= 1
     with pytest.raises(EntryFormatError, match="cannot be used"):
         again.care.write_copy(5, 1, memoryview(bad))
-    with pytest.raises(EntryFormatError, match="no copy of entry 5"):
+    with pytest.raises(EntryFormatError, match="cannot be a copy of entry 5"):
         again.care.write_copy(5, 2, memoryview(copy.data))
     again.care.write_copy(5, 1, memoryview(copy.data))
     again.care.clear(5)

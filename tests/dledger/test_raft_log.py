@@ -272,7 +272,7 @@ async def test_a_term_far_ahead_is_refused_counted_and_told(
         for peer in (leader, other):
             cluster.logs[mad]._transport.send(peer, VoteRequest(last_term, mad, 10**6, last_term, False, transfer=True))
             cluster.logs[mad]._transport.send(peer, InstallRequest(last_term, mad, 10**6, 0, 1, 1, 0, 0, b"", 1))
-        told = f"{mad} speaks of term {last_term}"
+        told = f"{mad} sent term {last_term}"
         while told not in caplog.text:
             await asyncio.sleep(0.01)
         await until(lambda: cluster.leader() and cluster.logs[mad].status().soft.leader_id, "a leader that all follow")

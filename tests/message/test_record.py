@@ -180,7 +180,7 @@ def test_checking_leaves_a_mapping_closable() -> None:
 
 def test_encoding_refuses_what_contradicts_itself() -> None:
     record = decode_record(EXAMPLE)
-    with pytest.raises(CorruptRecordError, match="size 9 where its parts have 123"):
+    with pytest.raises(CorruptRecordError, match="size 9, but its fields take 123"):
         encode_record(dataclasses.replace(record, size=9))
     with pytest.raises(CorruptRecordError, match="contradicts the hosts"):
         encode_record(dataclasses.replace(record, sys_flag=BORN_HOST_V6))

@@ -165,17 +165,17 @@ def test_the_golden_frames_of_the_protocol_page() -> None:
         (struct.pack(">iI", 4 * HEADER_LENGTH_MAX, HEADER_LENGTH_MAX + 1), f"header length {HEADER_LENGTH_MAX + 1}"),
         (struct.pack(">iI", 100, 2 << 24 | 10), "header type 2"),
         (struct.pack(">iI", 100, 255 << 24 | 10), "header type 255"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS greeting"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS handshake"),
         (b"GET / HTTP/1.1\r\n\r\n", "frame length"),
         (_frame(b""), "header of 0 bytes"),
         (_frame(b"\xff\xfe"), "not UTF-8"),
         (_frame(b"{"), "a key expected"),
-        (_frame(b"[]"), "no JSON object"),
-        (_frame(b"null"), "no JSON object"),
+        (_frame(b"[]"), "not a JSON object"),
+        (_frame(b"null"), "not a JSON object"),
         (_frame(b"{}"), "code is 'None'"),
         (_json_frame({"code": 10}), "opaque is 'None'"),
         (_json_frame({"code": "ten", "opaque": 1}), "code is 'ten'"),
-        (_json_frame({"code": 2**31, "opaque": 1}), f"code is {2**31}, beyond 32 bits"),
+        (_json_frame({"code": 2**31, "opaque": 1}), f"code is {2**31}, which does not fit into 32 bits"),
         (_json_frame({"code": 10, "opaque": 2**63}), f"opaque is '{2**63}', not an int"),
         (_json_frame({"code": 10, "opaque": 10**400}), "opaque is"),
         (_json_frame({"code": 1.5, "opaque": 1}), "code is '1.5'"),
@@ -249,7 +249,7 @@ def test_half_of_a_surrogate_pair_does_not_reach_the_handler() -> None:
 
 
 def test_a_binary_header_has_sixteen_bits_for_a_code() -> None:
-    with pytest.raises(ValueError, match="no binary header can hold"):
+    with pytest.raises(ValueError, match="cannot be encoded as a binary header"):
         encode(Command(200050, header_type=BINARY_HEADER))
     with pytest.raises(ValueError, match="key of 40000 bytes"):
         encode(Command(1, ext={"k" * 40000: "v"}, header_type=BINARY_HEADER))

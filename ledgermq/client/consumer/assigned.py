@@ -247,7 +247,7 @@ class AssignedQueues:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            failure = LedgerMQError(f"{name} has awaited something that was cancelled")
+            failure = LedgerMQError(f"{name} was cancelled by something that it awaited")
             failure.__cause__ = error
             self.turns.on_failed(failure)
         except Exception as error:
@@ -273,5 +273,5 @@ class AssignedQueues:
         self._tasks.discard(task)
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
-            _log.error("%s ended: %r", task.get_name(), failure)
+            _log.error("%s ended with an error: %r", task.get_name(), failure)
             self.turns.on_failed(failure)

@@ -451,7 +451,7 @@ class Consumer:
             raise InvalidArgumentError(f"handler {handler!r} is not a coroutine function")
         parts = self._opened()
         if parts.serving.handling is not None:
-            raise ClosedError("a handler runs already: one at a time")
+            raise ClosedError("a handler is already running: only one is allowed at a time")
         self._finish()
         back = SendingBack(self._session, self._group) if self._mode == "clustering" else None
         handling = parts.serving.handling = Handling(parts.queues, handler, back, options, self._figures)

@@ -308,11 +308,11 @@ class Handling:
 
     async def _give_back(self, message: Message, level: int) -> float | None:
         if self._back is None:
-            _log.warning("%r is given up: in broadcasting nothing is retried", message)
+            _log.warning("%r is given up: failed messages are not retried in broadcasting mode", message)
             return None
         try:
             await self._back.send_back(message, level, self._options.tries_max)
         except LedgerMQError as error:
-            _log.warning("%r is tried again here, since it cannot be sent back: %s", message, error)
+            _log.warning("%r is handled again by this consumer, since it cannot be sent back: %s", message, error)
             return NOT_SENT_BACK_S
         return None

@@ -167,7 +167,7 @@ def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str])
             revive_queue=int(ext["reviveQid"]),
         )
     except (KeyError, ValueError) as error:
-        raise UndecodableError(f"{address}: answer to a change of time is {dict(ext)!r}") from error
+        raise UndecodableError(f"{address}: answer to a change of the invisible time is {dict(ext)!r}") from error
 
 
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:

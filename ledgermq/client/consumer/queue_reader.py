@@ -283,7 +283,7 @@ class QueueReader:
             try:
                 start = await find_start()
             except LedgerMQError as failure:
-                _log.warning("%s: the offset to begin at is not known yet: %s", self.queue, failure)
+                _log.warning("%s: the start offset is not known yet: %s", self.queue, failure)
                 await self._pause_after_refusal(failure)
             else:
                 self.committed = start

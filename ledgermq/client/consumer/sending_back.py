@@ -78,7 +78,12 @@ class SendingBack:
         try:
             await self._session.calls.run(self._back_plan(message, level, tries_max), deadline_s=DEADLINE_S)
         except LedgerMQError as failure:
-            _log.warning("group %s: %r cannot be sent back, it is sent anew: %s", self._group, message, failure)
+            _log.warning(
+                "group %s: %r cannot be sent back and is sent to the retry topic as a new message: %s",
+                self._group,
+                message,
+                failure,
+            )
             plan = _AnewPlan(self._session, self._group, message, level, tries_max, next(self._turn))
             await self._session.calls.run(plan, deadline_s=DEADLINE_S)
 

@@ -317,7 +317,7 @@ def _exceeded(describe: Callable[[], str], course: _Course, attempts: int) -> De
 def _closed(describe: Callable[[], str], course: _Course | None) -> ClosedError:
     known = course is None or all(failure.outcome_known for failure in course.failures)
     doubt = "" if known else " (an attempt without an answer may have been carried out)"
-    return ClosedError(f"{describe()}: closed meanwhile{doubt}", outcome_known=known)
+    return ClosedError(f"{describe()}: the client was closed during the call{doubt}", outcome_known=known)
 
 
 def _no_route(failure: NoRouteError, course: _Course) -> LedgerMQError:

@@ -122,7 +122,7 @@ class Session:
             ClosedError: it is open already.
         """
         if self._is_opening or self._parts is not None:
-            raise ClosedError("it is open already: one `async with` at a time")
+            raise ClosedError("it is already open: use one `async with` at a time")
         self._is_opening = True
         try:
             await self._open()

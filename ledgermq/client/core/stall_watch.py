@@ -57,7 +57,7 @@ class StallWatch:
         late_s = self._loop.time() - self._due_at
         if late_s > STOOD_STILL_S:
             _log.warning(
-                "the event loop stood still for %.1f s: code blocks it (run it in a thread), or the machine is busy",
+                "the event loop was blocked for %.1f s: run blocking code in a thread, or the machine is overloaded",
                 late_s,
             )
         self.start()

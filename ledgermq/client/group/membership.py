@@ -115,7 +115,7 @@ class Membership:
         elif now - self._blind_since >= SAY_AFTER_S:
             self._blind_since = now
             _log.warning(
-                "group %s: no broker tells its members, so queues of %s are not shared out",
+                "group %s: no broker returns the members of the group, so queues of %s cannot be assigned",
                 self._group,
                 ", ".join(missing),
             )

@@ -59,7 +59,7 @@ class QueueLocks:
             now = self._loop.time()
             if now >= say_at:
                 waited_s = now - began_at
-                _log.warning("group %s: %s waits for its lock since %.0f s", self._group, queue, waited_s)
+                _log.warning("group %s: %s has waited for its lock for %.0f s", self._group, queue, waited_s)
                 say_at = now + SAY_EVERY_S
             await asyncio.sleep(ASK_AGAIN_S)
         self._asked.discard(queue)
@@ -102,7 +102,7 @@ class QueueLocks:
         try:
             await self._call(RequestCode.UNLOCK_BATCH_MQ, broker, queues, UNLOCK_DEADLINE_S)
         except LedgerMQError as failure:
-            _log.warning("group %s: locks at broker %s are not given back: %s", self._group, broker, failure)
+            _log.warning("group %s: locks at broker %s could not be released: %s", self._group, broker, failure)
 
     async def _lock_some(self, broker: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
         """Those of one broker that are ours now; None when it does not answer."""

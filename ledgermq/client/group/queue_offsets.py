@@ -65,4 +65,4 @@ def _offset(address: str, ext: Mapping[str, str]) -> int:
     try:
         return int(ext["offset"])
     except (KeyError, ValueError) as error:
-        raise UndecodableError(f"{address}: answer to a question for an offset is {dict(ext)!r}") from error
+        raise UndecodableError(f"{address}: answer to a query of an offset is {dict(ext)!r}") from error

@@ -60,7 +60,7 @@ def check_body(body: Body) -> None:
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidArgumentError(f"body is {type(body).__name__}, not bytes: encode it first")
     if isinstance(body, memoryview) and (body.itemsize != 1 or not body.contiguous):
-        raise InvalidArgumentError("body is a memoryview of something else than consecutive bytes: cast it first")
+        raise InvalidArgumentError("body is a memoryview that is not contiguous bytes: convert it first")
     if not 0 < len(body) <= BODY_BYTES_MAX:
         raise InvalidArgumentError(f"body has {len(body)} bytes, 1 to {BODY_BYTES_MAX} are allowed")
 

@@ -72,7 +72,7 @@ class RecallHandle(NamedTuple):
         try:
             words = base64.urlsafe_b64decode(text).decode().split(" ")
         except (binascii.Error, ValueError) as error:
-            raise InvalidArgumentError(f"{text!r} is no recall handle: {error}") from error
+            raise InvalidArgumentError(f"{text!r} is not a recall handle: {error}") from error
         if len(words) < _HANDLE_WORDS:
-            raise InvalidArgumentError(f"{text!r} is no recall handle")
+            raise InvalidArgumentError(f"{text!r} is not a recall handle")
         return cls(text, words[1], words[2])

@@ -193,7 +193,7 @@ class Transactions:
             if decision is not Decision.UNKNOWN:
                 await self._tell(half, decision, is_answer=True)
         except LedgerMQError as error:
-            _log.warning("transaction %s: the answer has not arrived, it will be asked again: %s", half[-1], error)
+            _log.warning("transaction %s: the answer could not be sent, the broker will ask again: %s", half[-1], error)
         finally:
             self._checking.discard(half.message_id)
 
@@ -204,7 +204,7 @@ class Transactions:
                 said = self._checker(message)
                 decision = Decision(await said if inspect.isawaitable(said) else said)
         except Exception:
-            _log.exception("the checker of group %s failed at %s: it will be asked again", self._group, message)
+            _log.exception("the checker of group %s failed for %s: the broker will ask again", self._group, message)
             return Decision.UNKNOWN
         return decision
 
@@ -277,7 +277,9 @@ class Transaction:
             LedgerMQError: as in `Producer.send`.
         """
         if self._begun or self.decision is not None:
-            raise ClosedError(f"transaction {self.message_id} has begun already: each is a block of its own")
+            raise ClosedError(
+                f"transaction {self.message_id} has already begun: use a new transaction for each `async with`"
+            )
         self._begun = True
         self._transactions.begin(self.message_id)
         try:
@@ -323,7 +325,7 @@ class Transaction:
 
     def _decide(self, decision: Decision) -> None:
         if self.decision is not None:
-            raise ClosedError(f"transaction {self.message_id} is decided already: {self.decision.name}")
+            raise ClosedError(f"transaction {self.message_id} is already decided: {self.decision.name}")
         self.decision = decision
         self._transactions.decide(self.message_id, decision)
 

@@ -41,7 +41,7 @@ def decode_binary_header(header: bytes) -> Command:
         end = _end(header, ext_at + _INT.size, ext_length)
         ext = _decode_ext(header, ext_at + _INT.size, end) if ext_length else NoFields()
     except struct.error as error:
-        raise ValueError(f"binary header of {len(header)} bytes breaks off: {error}") from error
+        raise ValueError(f"binary header of {len(header)} bytes is incomplete: {error}") from error
     remark = header[_HEAD.size : ext_at].decode() or None
     name = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     return Command(code, opaque, flag, ext, b"", remark, name, version, BINARY_HEADER)
@@ -80,12 +80,12 @@ def encode_binary_header(command: Command) -> bytes:
     try:
         head = _HEAD.pack(command.code, language, command.version, command.opaque, command.flag, len(remark))
     except struct.error as error:
-        raise ValueError(f"no binary header can hold {command!r}: {error}") from error
+        raise ValueError(f"{command!r} cannot be encoded as a binary header: {error}") from error
     return b"".join((head, remark, _INT.pack(len(ext)), ext))
 
 
 def _encode_field(key: str, value: str) -> bytes:
     raw_key, raw_value = key.encode(), value.encode()
     if len(raw_key) > 0x7FFF:
-        raise ValueError(f"a key of {len(raw_key)} bytes")
+        raise ValueError(f"a key has {len(raw_key)} bytes, which its length field cannot hold")
     return b"".join((_SHORT.pack(len(raw_key)), raw_key, _INT.pack(len(raw_value)), raw_value))

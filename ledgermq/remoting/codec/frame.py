@@ -259,9 +259,9 @@ class FrameParser:
     def _refusal(self, start: int, length: int, word: int) -> FrameError:
         header_length = word & _LENGTH_MASK
         if length >> 24 == _TLS_ALERT:
-            return FrameError(start, "a TLS alert where plain frames are spoken: the other end expects TLS")
+            return FrameError(start, "a TLS alert on a connection without TLS: the other end expects TLS")
         if length >> 24 == _TLS_HANDSHAKE:
-            return FrameError(start, "a TLS greeting where plain frames are spoken")
+            return FrameError(start, "a TLS handshake on a connection without TLS")
         if not 4 <= length <= self._length_max:
             return FrameError(start, f"frame length {length}, must be 4 to {self._length_max}")
         if word >> 25:

@@ -20,7 +20,7 @@ def request_json(command: Command) -> Any:
     try:
         return loads(command.body)
     except JsonError as error:
-        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is no JSON: {error}") from error
+        raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not JSON: {error}") from error
 
 
 def listed_json(command: Command, name: str) -> list[Any]:

@@ -25,7 +25,7 @@ def decode_odd_json_header(header: bytes) -> Command:
     """
     fields = loads_numbers_as_text(header)
     if not isinstance(fields, dict):
-        raise ValueError("the header is no JSON object")
+        raise ValueError("the header is not a JSON object")
     language = fields.get("language")
     remark = fields.get("remark")
     return Command(
@@ -49,7 +49,7 @@ def _int(fields: dict[str, Any], name: str, absent: int | None = None) -> int:
         raise ValueError(f"{name} is {str(value)[:40]!r}, not an int")
     number = int(value)
     if not _INT_MIN <= number <= _INT_MAX:
-        raise ValueError(f"{name} is {number}, beyond 32 bits")
+        raise ValueError(f"{name} is {number}, which does not fit into 32 bits")
     return number
 
 

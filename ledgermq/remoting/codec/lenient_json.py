@@ -86,7 +86,7 @@ def loads_numbers_as_text(data: Data) -> Any:
 
 def _text(data: Data) -> str:
     if len(data) > LENGTH_MAX:
-        raise JsonError(0, f"{len(data)} bytes that are not standard JSON, at most {LENGTH_MAX} are read leniently")
+        raise JsonError(0, f"{len(data)} bytes that are not standard JSON; such a text may have at most {LENGTH_MAX}")
     try:
         return data if isinstance(data, str) else bytes(data).decode()
     except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ def _to_number(text: str) -> int | float:
         raise ValueError(f"a number of {len(text)} characters")
     if text.lstrip("-").isdigit():
         if not _I64_MIN <= (number := int(text)) <= _U64_MAX:
-            raise ValueError(f"{text[:40]} is beyond 64 bits")
+            raise ValueError(f"{text[:40]} does not fit into 64 bits")
         return number
     value = float(text)
     if not math.isfinite(value):

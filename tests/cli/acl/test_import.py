@@ -77,20 +77,23 @@ def test_accounts_become_users_and_their_permissions_policies(plain: Path) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "no list of accounts"),
+        ("", "the list of accounts is missing"),
         ("accounts: [{accessKey: a}]", "account 1 has no secretKey"),
         ("accounts: [{accessKey: a, secretKey: s, admin: perhaps}]", "admin is 'perhaps'"),
         ("accounts: [{accessKey: a, secretKey: s, topicPerms: [t=ALL]}]", "topicPerms of a: 'ALL' is not one of"),
         ("accounts: [{accessKey: a, secretKey: s, topicPerms: [t]}]", "'t' is not NAME=PERMISSION"),
         (
             "accounts: [{accessKey: a, secretKey: s, topicPerms: ['orders*=PUB']}]",
-            "topicPerms of a: 'orders*' is no name",
+            "topicPerms of a: 'orders*' is not a valid name",
         ),
-        ("accounts: [{accessKey: a, secretKey: s, groupPerms: ['* = SUB']}]", "groupPerms of a: '*' is no name"),
+        (
+            "accounts: [{accessKey: a, secretKey: s, groupPerms: ['* = SUB']}]",
+            "groupPerms of a: '*' is not a valid name",
+        ),
         ("accounts: [{accessKey: a, secretKey: s}, {accessKey: a, secretKey: s}]", "several accounts of a"),
-        ("accounts: [", "no YAML in line"),
-        ("a: &x [1]\naccounts: [*x]", "no YAML"),
-        ("!!python/object/apply:os.getcwd []", "no list of accounts"),
+        ("accounts: [", "cannot be parsed as YAML in line"),
+        ("a: &x [1]\naccounts: [*x]", "cannot be parsed as YAML"),
+        ("!!python/object/apply:os.getcwd []", "the list of accounts is missing"),
     ],
 )
 def test_what_is_no_plain_acl_is_refused_by_its_place(tmp_path: Path, text: str, problem: str) -> None:
@@ -105,7 +108,7 @@ def test_without_a_nameserver_it_is_only_shown_and_without_secrets(
 ) -> None:
     assert main(["acl", "import", str(plain)]) == 0
     shown = capsys.readouterr().out
-    assert "not taken: globalWhiteRemoteAddresses" in shown
+    assert "not imported: globalWhiteRemoteAddresses" in shown
     assert json.loads(shown.splitlines()[-1]) == {
         "userStatus": "enable",
         "userType": "Super",
@@ -118,7 +121,7 @@ def test_credentials_come_from_a_file_as_mqadmin_has_it(tmp_path: Path) -> None:
     (path := tmp_path / "tools.yml").write_text("accessKey: rocketmq2\nsecretKey: 12345678\n")
     assert read_credentials(path) == Credentials("rocketmq2", "12345678")
     path.write_text("accessKey: rocketmq2\n")
-    with pytest.raises(UsageError, match="accessKey and secretKey are needed"):
+    with pytest.raises(UsageError, match="both accessKey and secretKey must be given"):
         read_credentials(path)
 
 

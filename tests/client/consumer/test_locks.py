@@ -93,7 +93,7 @@ async def test_waiting_for_a_lock_is_logged_and_ends_when_the_lock_is_free(
     locks = QueueLocks(session, "g")
     acquiring = asyncio.ensure_future(locks.acquire(QUEUE))
     await eventually(lambda: broker.count(LOCK) > 3)
-    assert caplog.text.count("T/b/0 waits for its lock") == 1, "said at once, and not each time"
+    assert caplog.text.count("T/b/0 has waited for its lock") == 1, "said at once, and not each time"
     del broker.ledger.locks[PLACE]
     async with asyncio.timeout(WAIT_S):
         await acquiring

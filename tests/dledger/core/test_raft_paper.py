@@ -421,7 +421,7 @@ def test_a_message_of_a_term_far_ahead_changes_nothing(term: int) -> None:
         InstallRequest(term, "n2", 100, 5000, 3, 1, 0, 0, b"", 1),
     )
     for number, request in enumerate(requests, 1):
-        with pytest.raises(ImplausibleMessageError, match="this node is in term 3"):
+        with pytest.raises(ImplausibleMessageError, match="this node's term 3"):
             raft.step("n2", request)
         assert raft.member.ignored_count == number
     assert raft.state.term == 3 and raft.state.terms.last_index == 1 and raft.ready() is None

@@ -203,7 +203,9 @@ async def test_members_whose_secrets_differ_say_so_on_both_sides_and_show_neithe
     (one, ear1) = await pair.start("n1", secrets=secrets[1])
 
     def told(node_id: str) -> bool:
-        return f'peer {node_id}-127.0.0.1:{pair.ports[node_id]} refuses this node for its "proof of' in caplog.text
+        return (
+            f"peer {node_id}-127.0.0.1:{pair.ports[node_id]} refuses this node because of its proof of" in caplog.text
+        )
 
     await until(lambda: told("n0") and told("n1"), "told by the dialers")
     refusals = [record for record in caplog.records if "peer at 127.0.0.1 refused: it did not prove" in record.message]

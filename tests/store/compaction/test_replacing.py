@@ -164,5 +164,5 @@ def test_a_manifest_that_cannot_be_read_is_told_by_name(tmp_path: Path) -> None:
     directory = place_in(tmp_path).log / REPLACING
     directory.mkdir()
     (directory / "manifest.json").write_text('{"names":[')
-    with pytest.raises(StoreFormatError, match=r"manifest\.json: is no list of compacted files"):
+    with pytest.raises(StoreFormatError, match=r"manifest\.json: is not a list of compacted files"):
         open_log(tmp_path)

@@ -166,7 +166,7 @@ def test_behind_a_damaged_main_file_the_backup_is_read_with_a_notice(
     loaded = read_config(path, number)
     assert loaded is not None
     assert (loaded.value, loaded.is_older) == (1, True)
-    assert "x.json.bak is read in its place" in caplog.text
+    assert "x.json.bak is read instead" in caplog.text
 
 
 @pytest.mark.parametrize("main", [b'{"n":1,}', None])

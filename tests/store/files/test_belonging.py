@@ -21,7 +21,7 @@ def test_an_empty_folder_and_a_store_s_are_taken(tmp_path: Path, names: list[str
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     for name in ("b", "a", "d", "c"):
         (tmp_path / name).touch()
-    with pytest.raises(StoreFormatError, match=r"is no store: it holds a, b, c, \.\.\.; name an empty folder"):
+    with pytest.raises(StoreFormatError, match=r"is not a store: it holds a, b, c, \.\.\.; name an empty folder"):
         StoreDirectory(tmp_path, "classic")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c", "d"]
 

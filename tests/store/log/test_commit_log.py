@@ -412,7 +412,9 @@ async def test_records_behind_a_damaged_place_after_a_clean_stop_are_not_thrown_
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     # the scan of a log without a checkpoint of ours begins at its newest file: let it begin at the oldest
     checkpoint = StoreCheckpoint(progress=Progress(0, 0, 0))
-    with pytest.raises(StoreFormatError, match=f"one at {next_record}: damaged after a clean stop") as caught:
+    with pytest.raises(
+        StoreFormatError, match=f"one at {next_record}: damaged, although the last stop was clean"
+    ) as caught:
         make_log(tmp_path, recover=False).recover(checkpoint, clean=True)
     assert caught.value.file == tmp_path / file_name(0)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
