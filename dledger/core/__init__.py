@@ -1,10 +1,10 @@
-"""Raft as values in, values out. No clock, no randomness, no files, no sockets.
+"""Raft as a state machine of values: inputs go in, effects come out. No clock, randomness, files or sockets.
 
-    messages  roles  settings  errors  ready      what is said, what a node is, what it wants done
-    terms  state                                  the log's terms; what all roles share
-    voting  ballot  election_clock                may I vote, who won, when to ask
-    follower  progress  leader  handover          the roles and what a leader knows of the others
-    member  raft                                  changes of role; the machine's inputs and output
-    invariants                                    what must hold, for the tests and the simulation
-Read in that order. `dledger.node` carries out what `raft` returns; `tests/dledger/core/testdata` shows it at work.
+    messages  roles  settings  errors  ready      the messages, the roles, the effects that the core asks for
+    terms  state                                  the terms of the log's entries; the state that all roles share
+    voting  ballot  election_clock                the vote rule, counting votes, when to start an election
+    follower  progress  leader  handover          the roles, and what a leader knows of each follower
+    member  raft                                  changes of role; the inputs and outputs of the machine
+    invariants                                    checks for the tests and the simulation
+Read in that order. `dledger.node` carries out what `raft` returns; `tests/dledger/core/testdata` has recorded examples.
 """

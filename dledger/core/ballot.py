@@ -1,4 +1,4 @@
-"""One round of votes: who answered what, and what it comes to.
+"""One round of votes: the answers so far and their outcome.
 
     pre-vote   a quorum says yes                                             -> WON: campaign
                every member answered, too few are sound for a quorum,
@@ -6,11 +6,11 @@
     vote       a quorum says yes; in a salvage election: every member        -> WON: lead
                so many say no that this cannot be                            -> LOST: ask again later
 
-A *recovering* member may have forgotten what it acknowledged: its vote elects nobody, itself included, or a log
-without an entry that it once acknowledged could win. If so many members are recovering that no sound quorum exists
-(the first start of a group, a power cut of all under ASYNC_FLUSH), the longest log among *all* of them is the best
-there is, and to know it every one must have answered. An operator who knows that a member will never come back may
-allow a salvage election by a mere quorum (`allow_missing`).
+A *recovering* member may have forgotten entries that it acknowledged. Its vote does not count, not even for itself:
+otherwise a log without an acknowledged entry could win. If so many members are recovering that no quorum of sound ones
+exists (the first start of a group, a power cut of all members under ASYNC_FLUSH), the longest log of *all* members is
+the best one left, and to find it every member must have answered. If one of them will never come back, an operator may
+allow a salvage election by a quorum (`allow_missing`).
 """
 
 from enum import Enum
@@ -20,7 +20,7 @@ from dledger.core.state import NodeState
 
 
 class Outcome(Enum):
-    """What the answers so far come to."""
+    """What the answers so far decide."""
 
     OPEN = "open"
     WON = "won"
@@ -29,12 +29,12 @@ class Outcome(Enum):
 
 
 class Ballot:
-    """Votes of one round of one candidate.
+    """The votes of one round for one candidate.
 
     Attributes:
-        request: what was asked of every other member.
-        needed: votes that win.
-        own_vote: whether this node's own vote is given: in a pre-vote at once, in a real election once it is durable.
+        request: the request that was sent to every other member.
+        needed: number of votes that win.
+        own_vote: whether this node's own vote counts yet: in a pre-vote at once, in a real election once it is durable.
     """
 
     __slots__ = ("_allow_missing", "_answers", "_state", "needed", "own_vote", "request")
@@ -49,9 +49,10 @@ class Ballot:
         self.needed = len(settings.peers) if request.salvage and not allow_missing else settings.quorum
 
     def record(self, peer: str, response: VoteResponse) -> Outcome:
-        """Take an answer of this round; those of another round or kind change nothing.
+        """Count an answer and return the outcome. Answers to other requests are ignored.
 
-        "Stale" from a member that is not ahead answers a question for its term (see `HardState.forgot_votes`).
+        STALE_TERM from a member whose term is not higher is the answer to a question for its term
+        (`HardState.forgot_votes`).
         """
         term = self.request.term
         is_ours = response.pre_vote == self.request.pre_vote and (not response.granted or response.term == term)
@@ -61,7 +62,7 @@ class Ballot:
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        """What the answers so far come to."""
+        """Return what the answers so far decide."""
         yes = (self.own_vote and self._own_vote_counts) + sum(answer.granted for answer in self._answers.values())
         if yes >= self.needed and (self.request.salvage or self._state.knows_its_votes):
             return Outcome.WON
@@ -82,7 +83,7 @@ class Ballot:
 
     @property
     def _own_vote_counts(self) -> bool:
-        """A recovering member elects nobody, itself included; in a salvage election every vote counts."""
+        """A recovering member's vote counts only in a salvage election, its own vote for itself included."""
         return self.request.salvage or not self._state.recovering
 
     def _may_salvage(self) -> bool:

@@ -1,11 +1,11 @@
-"""What the Raft core refuses, and why.
+"""Errors of the Raft core.
 
 RaftError
-|-- MembershipError         the caller's fault: a group that cannot be (equal peers, self not a peer)
-|-- NotLeaderError          not now: propose elsewhere; carries who leads, when known
-|-- TransferRefusedError    not now: that peer cannot take over, and why
-|-- ImplausibleMessageError a peer's fault: no member of a sound group says that
-'-- InvariantError          a bug, or a peer whose log denies what was committed: the node must stop
+|-- MembershipError         caller: an impossible group (a peer named twice, self not a peer)
+|-- NotLeaderError          caller: this node does not lead; names the leader if known
+|-- TransferRefusedError    caller: the peer cannot take over now, with the reason
+|-- ImplausibleMessageError peer: a message that no working member sends
+'-- InvariantError          bug, or a peer whose log contradicts committed entries: the node must stop
 """
 
 
@@ -14,11 +14,11 @@ class RaftError(Exception):
 
 
 class MembershipError(RaftError):
-    """A membership that cannot be; the message names the offending value."""
+    """The membership is impossible; the message names the value."""
 
 
 class NotLeaderError(RaftError):
-    """This node does not lead, or is handing over: nothing was changed. Retry at `leader_id` when it is known."""
+    """This node does not lead, or is handing over. Nothing was changed. Retry at `leader_id` if it is known."""
 
     def __init__(self, term: int, leader_id: str | None) -> None:
         super().__init__(f"not the leader of term {term}; leader: {leader_id or 'unknown'}")
@@ -27,7 +27,7 @@ class NotLeaderError(RaftError):
 
 
 class TransferRefusedError(RaftError):
-    """Leadership cannot go to `target` at this moment; the leader goes on leading."""
+    """Leadership cannot be transferred to `target` now; the leader continues to lead."""
 
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(f"cannot transfer leadership to {target!r}: {reason}")
@@ -36,8 +36,8 @@ class TransferRefusedError(RaftError):
 
 
 class ImplausibleMessageError(RaftError):
-    """A peer said what no member of a sound group says. Nothing was changed."""
+    """A peer sent a message that no working member of a group sends. Nothing was changed."""
 
 
 class InvariantError(RaftError):
-    """What must never be was about to be done. Nothing was changed; the node must leave the group for repair."""
+    """A step would have broken an invariant of Raft. Nothing was changed; the node must leave the group for repair."""

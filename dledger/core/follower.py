@@ -1,10 +1,11 @@
-"""A follower: takes its leader's entries, answers when they are durable, and knows how long the leader is silent.
+"""A follower: appends its leader's entries, acknowledges them once they are durable, and measures the leader's silence.
 
-The consistency check is by the previous entry's term (Raft 3.5). What the log holds and the leader's span agrees with
-is kept, so a late or doubled request never shortens it; what disagrees is dropped, never at or below the commit index.
+The log is compared with the leader's by the term of the entry before the span (Raft 3.5). Entries that agree with the
+span are kept, so a late or repeated request never shortens the log. Entries that disagree are dropped, but never at or
+below the commit index.
 
-Under SYNC_FLUSH the answer to a span goes out when the flush that covers it is done (`on_durable`), one answer for all
-spans it covers; a heartbeat's answer goes at once and tells received and durable apart.
+Under SYNC_FLUSH a span is acknowledged when a flush covers it (`on_durable`); one answer then acknowledges all spans
+that it covers. A heartbeat is answered at once, with the received and the durable index.
 """
 
 from dledger.core.errors import InvariantError
@@ -23,15 +24,15 @@ from dledger.core.state_parts import StateIn
 
 
 class Follower:
-    """One term under one leader, or waiting for one.
+    """One term as a follower of one leader, or before a leader is known.
 
     Attributes:
-        leader_id: None until a leader of this term is heard; it never changes to another one.
-        matched_index: this log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
-            The commit index is never raised above it.
+        leader_id: None until a leader of this term is heard; within the term it never changes afterwards.
+        matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
+            Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
-        recover_target: up to where the log must reach, and count, until this node is sound again (`NO_INDEX`: not
-            told yet). A node that forgot its votes must have heard every other member, too.
+        recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
+            before the leader has sent it. A node that forgot its votes must also have heard every other member.
     """
 
     __slots__ = ("_pending", "_state", "_state_in", "heard_ms", "leader_id", "matched_index", "recover_target")
@@ -46,14 +47,14 @@ class Follower:
         self._state_in: StateIn | None = None
 
     def hears_leader(self) -> bool:
-        """Whether the leader spoke within the lease, over a connection that still stands."""
+        """Whether the leader was heard within the lease, and the connection to it still stands."""
         state = self._state
         if self.leader_id is None or self.leader_id in state.lost_links:
             return False
         return state.now_ms - self.heard_ms < state.settings.election_min_ms
 
     def on_append(self, request: AppendRequest) -> None:
-        """Take a request of the leader of this term; the answer is sent now, or when its entries are durable."""
+        """Append the entries of this term's leader; answer now, or when they are durable."""
         state = self._state
         if not self._is_consistent(request):
             self._reject(request)
@@ -72,7 +73,7 @@ class Follower:
             self._pending = request
 
     def on_durable(self) -> None:
-        """The log's durable index rose: answer what waited for it."""
+        """Send the acknowledgements that waited for the log's durable index to rise."""
         if self._pending is not None:
             self._accept(self._pending)
             if self._is_durable(self.matched_index):
@@ -81,9 +82,11 @@ class Follower:
             self._recover()
 
     def on_install(self, request: InstallRequest) -> None:
-        """Start the log anew where the leader's begins, unless this one reaches that far and is equal up to there.
+        """Replace the log by one that starts where the leader's does, unless it already reaches that far.
 
-        The state comes in parts; until it is whole each is only kept.
+        The state arrives in parts, which are collected; the log is replaced when the last one is there. A log that
+        reaches
+        that far must be equal up to there to be kept.
         """
         state = self._state
         known = max(state.commit_index, self.matched_index)
@@ -104,7 +107,7 @@ class Follower:
         state.send(request.leader_id, InstallResponse(state.term, is_needed, known, request.sequence, state.recovering))
 
     def _take_part(self, request: InstallRequest) -> bytes | None:
-        """The whole state, if this was the last part of it; otherwise the leader is told how much is here."""
+        """Add a part; return the whole state if it was the last one, else ask for the next part and return None."""
         state_in = self._state_in
         if state_in is None or state_in.state_id != request.state_id:
             state_in = self._state_in = StateIn(request.state_id)
@@ -119,7 +122,7 @@ class Follower:
         return None
 
     def on_refused(self) -> None:
-        """The log had no room for a span: what is not held is not matched, and not answered for."""
+        """The log had no room for a span: its entries are neither matched nor acknowledged."""
         last_index = self._state.terms.last_index
         self.matched_index = min(self.matched_index, last_index)
         self._pending = None
@@ -128,7 +131,7 @@ class Follower:
         if request.span is not None and not self._is_well_formed(request.span, request):
             return False
         if request.prev_index <= self._state.commit_index:
-            return True  # what is committed is the same everywhere, deleted or not
+            return True  # committed entries are the same on all members, also those that are deleted here
         return self._state.terms.term_at(request.prev_index) == request.prev_term
 
     def _is_well_formed(self, span: Span, request: AppendRequest) -> bool:

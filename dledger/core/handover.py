@@ -1,10 +1,11 @@
-"""Handing leadership to a chosen peer (Raft dissertation 3.10).
+"""Transfer of leadership to a chosen peer (Raft dissertation 3.10).
 
     begin --> proposals are refused --> the peer holds everything --> TransferRequest --> the peer campaigns at once
-          '-- deadline: the leader goes on leading, and is writable once all entries are committed
+                '-- deadline: the leader continues, and is writable once all its entries are committed
 
-Which peer: the one asked for; else, for a leader that must go, the one that holds most; else, of those with a greater
-priority, one that is nearly level.
+The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
+looks
+for a member of greater priority chooses one that holds everything committed.
 """
 
 from dledger.core.errors import TransferRefusedError
@@ -15,7 +16,7 @@ from dledger.core.state import NodeState
 
 
 class Handover:
-    """One transfer under way."""
+    """One transfer under way. Invariant: while it exists, the leader accepts no proposal."""
 
     __slots__ = ("_deadline_ms", "_is_sent", "_state", "target")
 
@@ -27,11 +28,11 @@ class Handover:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the peer had its time: the leader may lead on."""
+        """Whether the deadline has passed, so that the leader continues to lead."""
         return self._state.now_ms >= self._deadline_ms
 
     def proceed(self, leader: Leader) -> None:
-        """Tell the peer to campaign once nothing is missing there."""
+        """Ask the peer to campaign, if it holds all entries and has not been asked yet."""
         state, progress = self._state, leader.peers[self.target]
         if not self._is_sent and counted_index(state, progress) >= state.terms.last_index:
             self._is_sent = True
@@ -39,15 +40,15 @@ class Handover:
 
 
 def counted_index(state: NodeState, progress: Progress) -> int:
-    """Up to where a follower's log counts for the quorum."""
+    """Last index up to which a follower's log counts for the quorum: received, or durable under `durable_quorum`."""
     return progress.durable_index if state.settings.durable_quorum else progress.received_index
 
 
 def check_target(state: NodeState, leader: Leader, target: str) -> None:
-    """Refuse a target that could not win.
+    """Check that `target` could win an election now.
 
     Raises:
-        TransferRefusedError: it is this node, a stranger, out of reach, recovering, or not being replicated to.
+        TransferRefusedError: it is this node or not a member, has no connection, is recovering, or is not in REPLICATE.
     """
     progress = leader.peers.get(target)
     if progress is None:
@@ -64,7 +65,7 @@ def check_target(state: NodeState, leader: Leader, target: str) -> None:
 
 
 def best_successor(state: NodeState, leader: Leader) -> str | None:
-    """Who should lead when this node must not: of those that could win, the one that holds most."""
+    """Return the follower that should lead instead of this node: of those able to win, the one with the longest log."""
     fit = [peer for peer in leader.peers if _is_fit(state, leader, peer)]
     return max(
         fit, key=lambda peer: (counted_index(state, leader.peers[peer]), state.settings.priority(peer)), default=None
@@ -72,7 +73,7 @@ def best_successor(state: NodeState, leader: Leader) -> str | None:
 
 
 def preferred_successor(state: NodeState, leader: Leader) -> str | None:
-    """A member of greater priority that holds everything committed, or None."""
+    """Return a member of greater priority that holds all committed entries, or None."""
     settings = state.settings
     own = settings.priority(settings.node_id)
     better = [

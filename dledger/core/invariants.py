@@ -1,8 +1,8 @@
-"""What must hold of one node, always: over one state, and from one state to the next.
+"""Invariants of one node: of its state at any moment, and of the change from one state to the next.
 
-Small named functions, each with the English line it checks; `check` calls them all. The simulation and the property
-tests call it after every event of every node; production does not (its own guards are where the decisions are made).
-What concerns several nodes at once (one leader a term, equal logs) is checked by those who see them all.
+Each check is a function whose docstring states the invariant; `check` calls them all. The simulation and the property
+tests call it after every event of every node. Production does not: its own guards are where the decisions are made.
+Invariants across nodes (one leader for each term, equal logs) are checked by the tests that see all nodes.
 
 Source: logcabin `Server/RaftConsensusInvariants.cc` (checkBasic, checkDelta).
 """
@@ -22,7 +22,7 @@ _IMPOSSIBLE_EDGES = {
 
 
 class View(NamedTuple):
-    """A node's state at one moment, for comparison with the next."""
+    """The state of a node at one moment, for comparison with a later one."""
 
     term: int
     voted_for: str
@@ -35,7 +35,7 @@ class View(NamedTuple):
 
 
 def view(raft: Raft) -> View:
-    """The present state."""
+    """Return the present state."""
     state, terms = raft.state, raft.state.terms
     return View(
         state.term,
@@ -50,10 +50,10 @@ def view(raft: Raft) -> View:
 
 
 def check(before: View, raft: Raft) -> View:
-    """Check a node after one event; `before` is its view before it. Returns the view for the next time.
+    """Check a node after one event; `before` is its view before the event. Returns the view for the next call.
 
     Raises:
-        InvariantError: with the line that does not hold, and the numbers.
+        InvariantError: names the invariant that does not hold, with the values.
     """
     after = view(raft)
     ends_are_in_order(raft)
@@ -74,7 +74,7 @@ def check(before: View, raft: Raft) -> View:
 
 
 def ends_are_in_order(raft: Raft) -> None:
-    """Commit and durable index lie in `[first - 1, last]`."""
+    """Commit index and durable index lie in `[first - 1, last]`."""
     state, terms = raft.state, raft.state.terms
     base = terms.first_index - 1
     _expect(base <= state.commit_index <= terms.last_index, "commit index within the log", raft, state.commit_index)
@@ -87,7 +87,7 @@ def term_covers_the_log(raft: Raft) -> None:
 
 
 def role_has_its_parts(raft: Raft) -> None:
-    """A leader has progress of its peers, a candidate a ballot, and nobody has the other's."""
+    """A leader has the progress of its peers, a candidate has a ballot, and no other role has either."""
     member = raft.member
     is_asking = member.role is RaftRole.PRE_CANDIDATE or member.role is RaftRole.CANDIDATE
     _expect((member.leader is not None) == (member.role is RaftRole.LEADER), "leader's part", raft, member.leader)
@@ -96,7 +96,7 @@ def role_has_its_parts(raft: Raft) -> None:
 
 
 def contender_voted_for_itself(raft: Raft) -> None:
-    """Who campaigns or leads gave itself the vote of the term; a leader is sound, its log ends in its own term."""
+    """A candidate or leader gave itself the vote of its term. A leader is sound, and its log ends in its own term."""
     _expect(raft.state.voted_for == raft.settings.node_id, "own vote", raft, raft.state.voted_for)
     if raft.member.role is RaftRole.LEADER:
         _expect(not raft.state.recovering, "leader is sound", raft, None)
@@ -104,7 +104,7 @@ def contender_voted_for_itself(raft: Raft) -> None:
 
 
 def leader_knows_no_more_than_it_has(raft: Raft) -> None:
-    """For every peer durable <= received < next, and nobody received what the leader does not have."""
+    """For every peer durable <= received < next, and no peer has received an entry that the leader does not have."""
     assert raft.member.leader is not None, raft.member.role
     last_index = raft.state.terms.last_index
     for peer, progress in raft.member.leader.peers.items():
@@ -115,7 +115,7 @@ def leader_knows_no_more_than_it_has(raft: Raft) -> None:
 
 
 def nothing_falls(before: View, after: View) -> None:
-    """Term, commit index and the first kept entry never go back."""
+    """Term, commit index and the first index kept never fall."""
     _expect_step(after.term >= before.term, "term", before, after)
     _expect_step(after.commit_index >= before.commit_index, "commit index", before, after)
     _expect_step(after.first_index >= before.first_index, "first index", before, after)
@@ -127,12 +127,12 @@ def committed_entries_stay(before: View, after: View) -> None:
 
 
 def role_changes_are_legal(before: View, after: View) -> None:
-    """Nobody leads without having campaigned; a leader campaigns only after having followed."""
+    """A node leads only after it has campaigned; a leader campaigns only after it has followed."""
     _expect_step((before.role, after.role) not in _IMPOSSIBLE_EDGES, "role", before, after)
 
 
 def vote_and_leader_are_set_once(before: View, after: View) -> None:
-    """Within a term a vote is given once, and no second leader is known."""
+    """Within a term the vote is given once, and only one leader is known."""
     _expect_step(before.voted_for in ("", after.voted_for), "vote", before, after)
     is_same = before.leader_id is None or after.leader_id is None or before.leader_id == after.leader_id
     _expect_step(is_same, "leader", before, after)

@@ -1,9 +1,9 @@
-"""A leader: replicates, counts, and knows whether it still leads.
+"""A leader: replicates entries, commits them, and knows whether it still leads.
 
-Counting: an entry is committed when a quorum of sound members holds it, flushed where the flush mode asks for it, and
-the entry counted is of the leader's own term (Raft 3.6.2); all before it is committed with it.
+Commit: an entry is committed when a quorum of sound members holds it (durable, under `durable_quorum`) and it is of the
+leader's own term (Raft 3.6.2). All entries before it are committed with it.
 
-Following: heartbeats are numbered rounds; the answer to a round proves that the follower followed when it began.
+Lease: heartbeats are numbered rounds. An answer to a round proves that the follower followed when the round began.
     check-quorum   no quorum answered a round begun within `election_max_ms`, an own stall forgiven: step down
     lease          a quorum of sound members answered a round begun within `election_min_ms`
     read index     a quorum of sound members answered a round begun after the read was asked for
@@ -25,21 +25,21 @@ from dledger.core.state import NodeState
 from dledger.core.state_parts import StateOut
 
 _REACH_ELECTIONS = 10
-"""A follower that has taken nothing for so many of the longest election times is out of reach."""
+"""A follower that has received nothing new for this many times `election_max_ms` counts as out of reach."""
 
 _SpanCache = dict[int, Span | None]
 
 
 class Leader:
-    """One term of leading.
+    """One term as the leader.
 
     Attributes:
-        term_start_index: index of the entry that opened the term. Once it is committed, so is everything that earlier
-            terms committed, and reads may be answered.
-        is_salvage: elected from members that may have forgotten entries; its own log is the truth from now on.
+        term_start_index: index of the entry that opened the term. Once it is committed, so are all entries of earlier
+            terms, and reads may be answered.
+        is_salvage: elected by members that may have forgotten entries; its own log counts as the truth from now on.
         may_miss_after: see `SoftState`.
         peers: progress of the other members.
-        prefer_due_ms: when this leader looks next for a member of greater priority.
+        prefer_due_ms: when this leader next looks for a member of greater priority.
     """
 
     __slots__ = (
@@ -74,21 +74,22 @@ class Leader:
 
     @property
     def is_writable(self) -> bool:
-        """Whether everything is committed that lay in the log when this leader last stopped taking proposals.
+        """Whether all entries are committed that were in the log when this leader last stopped accepting proposals.
 
-        Those above count queue offsets on from the committed end, so a leader that becomes writable (again) must have
-        no entry that is still undecided.
+        Queue offsets are counted from the committed end of the log, so a leader that becomes writable (again) must not
+        have an
+        entry whose fate is open.
         """
         return self._state.commit_index >= self._settle_index
 
     def settle(self) -> None:
-        """Stop being writable until everything that lies in the log now is committed."""
+        """Stop being writable until every entry that is in the log now is committed."""
         self._settle_index = self._state.terms.last_index
 
     # -- entries out
 
     def replicate(self) -> None:
-        """Send what every follower may be sent now."""
+        """Send each follower the entries that its window allows."""
         spans: _SpanCache = {}
         for peer, progress in self.peers.items():
             self._replicate_to(peer, progress, spans)
@@ -106,7 +107,7 @@ class Leader:
                 return
             span = self._span(first_index, spans) if is_news else None
             if is_news and span is None and progress.state is ProgressState.REPLICATE:
-                return  # the entry has rotted here and waits for a copy; the next heartbeat asks again
+                return  # the entry is damaged here and waits for a copy; the next heartbeat tries again
             self._send_append(peer, first_index - 1, span)
             last_index, size_bytes = (span.last_index, len(span.data)) if span is not None else (first_index - 1, 0)
             progress.sent(last_index, size_bytes)
@@ -119,7 +120,8 @@ class Leader:
     def _send_append(self, peer: str, prev_index: int, span: Span | None) -> None:
         state = self._state
         prev_term = state.terms.term_at(prev_index)
-        if prev_term is None:  # the follower's end was deleted here: say that this node leads, and claim nothing
+        # the entry before is deleted here: send a heartbeat that shows who leads and asserts nothing about the log
+        if prev_term is None:
             prev_index, prev_term = NO_INDEX, NO_TERM
         state.send(
             peer,
@@ -136,7 +138,7 @@ class Leader:
         )
 
     def _recover_index(self) -> int:
-        # up to the entry that opened its term a leader holds everything that was ever committed before it
+        # a leader's log holds, up to the entry that opened its term, everything that was ever committed before it
         return max(self._state.commit_index, self.term_start_index)
 
     def _begin_install(self, peer: str, progress: Progress) -> None:
@@ -164,14 +166,14 @@ class Leader:
             is_news = progress.accepted(response.received_index, response.durable_index, response.sequence)
             if is_news or progress.received_index == self._state.terms.last_index:
                 progress.moved_ms = self._state.now_ms
-            if is_news or is_sound_now:  # what it acknowledged while recovering counts from now on
+            if is_news or is_sound_now:  # entries that it acknowledged while recovering count from now on
                 self.advance_commit()
         elif not response.accepted and not progress.is_stale_reject(response.prev_index, response.received_index):
             self._go_back(progress, response)
         self._replicate_to(peer, progress, {})
 
     def on_install_response(self, peer: str, response: InstallResponse) -> None:
-        """The follower has a part of the state: send the next one. Or it has all, or needs none: ask what follows."""
+        """Send the next part of the state, or, when the follower has all or needs none, the entries that follow it."""
         progress = self.peers[peer]
         self._heard(progress, response.sequence, is_recovering=response.recovering)
         if progress.state_out is not None:
@@ -201,7 +203,7 @@ class Leader:
     # -- counting
 
     def advance_commit(self) -> None:
-        """Commit what a quorum counts, if the entry counted is of this term."""
+        """Raise the commit index to what a quorum holds, if that entry is of this term."""
         state = self._state
         index = self._quorum_index()
         if index > state.commit_index and state.terms.term_at(index) == state.term:
@@ -218,7 +220,7 @@ class Leader:
         return counted[-state.quorum]
 
     def copies(self, index: int) -> tuple[int, int]:
-        """On how many members, this one included, `index` lies now: (received, durable)."""
+        """Return how many members, this one included, have the entry `index`: (received, durable)."""
         received = 1 + sum(peer.received_index >= index for peer in self.peers.values())
         durable = (self._state.durable_index >= index) + sum(
             peer.durable_index >= index for peer in self.peers.values()
@@ -226,10 +228,11 @@ class Leader:
         return received, durable
 
     def needed_index(self) -> int:
-        """The first entry that a follower within reach lacks; the log's next one when none lacks any.
+        """The first entry that a reachable follower lacks; the log's next index when none lacks any.
 
-        Within reach is who has a link and took something of late: a member whose disk is full or has failed stays
-        connected, and must not fill the others' disks. It gets an install when it is well again.
+        A follower is reachable when it is connected and has received something lately. One whose disk is full or has
+        failed
+        stays connected, but must not make the others keep files until their disks are full; it gets an install later.
         """
         state = self._state
         oldest_ms = state.now_ms - _REACH_ELECTIONS * state.settings.election_max_ms
@@ -243,7 +246,7 @@ class Leader:
     # -- following
 
     def tick(self) -> bool:
-        """Send heartbeats when due. False: no quorum answers any more, this node must not go on leading."""
+        """Send heartbeats when they are due. False: no quorum answers any more, and this node must stop leading."""
         state = self._state
         if state.now_ms >= self._heartbeat_due_ms:
             self._heartbeat_due_ms = state.now_ms + state.settings.heartbeat_ms
@@ -253,36 +256,36 @@ class Leader:
         return state.now_ms - self._quorum_ms <= state.settings.election_max_ms
 
     def forgive(self, stall_ms: int) -> None:
-        """The own loop stood still: the followers' answers may lie unread, so they get time to be heard."""
+        """Give followers more time after a stall of this node, since their answers may not have been read yet."""
         state = self._state
         latest_ms = state.now_ms - state.settings.election_max_ms + state.grace_ms(stall_ms)
         self._quorum_ms = max(self._quorum_ms, latest_ms)
 
     def is_followed(self) -> bool:
-        """Whether a quorum answered of late: this node refuses votes against itself."""
+        """Whether a quorum answered lately: this node then refuses votes for others."""
         return self._state.now_ms - self._quorum_ms < self._state.settings.election_min_ms
 
     def has_lease(self) -> bool:
         """Whether a quorum of sound members followed within `election_min_ms`.
 
-        Not a proof: a follower whose connection to its leader broke votes at once. A read that must not be stale
-        takes `read_index`.
+        Not a proof: a follower whose connection to its leader broke votes at once. A read that must not be stale uses
+        `read_index`.
         """
         return self._state.now_ms - self._followed_ms(sound_only=True) < self._state.settings.election_min_ms
 
     def read_index(self, token: int) -> None:
-        """Begin a round for a read; its result comes when a quorum has answered the round."""
+        """Start a round for a read; its result follows when a quorum has answered the round."""
         self._heartbeat()
         self._reads.append((token, self._sequence))
         self._answer_reads()
 
     def drop_reads(self) -> None:
-        """This node leads no more: the reads that wait are told so."""
+        """End the waiting reads without an index, because this node stops leading."""
         self._state.reads += [ReadResult(token, None) for token, _ in self._reads]
         self._reads.clear()
 
     def link_changed(self, peer: str, *, is_up: bool) -> None:
-        """A connection broke, and what was under way with it; or a new one stands."""
+        """A connection broke, with everything in flight on it; or a new one was made."""
         progress = self.peers[peer]
         progress.reconnect()
         if is_up:

@@ -1,10 +1,10 @@
-"""One member's role, and everything that changes it: silence, votes, later terms.
+"""The role of one member, and everything that changes it: time-outs, votes, later terms.
 
-                     silence, lost link              quorum of pre-votes              quorum of votes, own one saved
-      FOLLOWER -----------------------> PRE_CANDIDATE -----------------> CANDIDATE ----------------> LEADER
-        ^  ^                                |                                |                         |
-        |  '--- leader heard, gave way -----'--------- refused, later term --'                         |
-        '----------- later term, quorum silent, disk stalled or failed, handed over ------------------'
+             silence, lost link              quorum of pre-votes              quorum of votes, own one saved
+    FOLLOWER -----------------------> PRE_CANDIDATE -----------------> CANDIDATE ----------------> LEADER
+     ^  ^                                |                                |                         |
+     |  '--- leader heard, gave way -----'--------- refused, later term --'                         |
+     '----------- later term, quorum silent, disk stalled or failed, handed over ------------------'
 
 Every transition is one of the four methods named after the role that begins. A TransferRequest skips the pre-vote.
 """
@@ -22,20 +22,20 @@ from dledger.core.voting import decide_vote
 
 
 class Member:
-    """One member of a group in its present role: all that elections decide. `Raft` brings it inputs and time.
+    """One member of a group in its present role. It decides elections; `Raft` passes it inputs and the time.
 
     Args:
-        state: what outlives a change of role; shared with `Raft`.
+        state: the state that outlives a change of role; shared with `Raft`.
 
     Attributes:
-        role: the present one.
-        follower: always there; meaningful while the role is FOLLOWER.
-        leader: there exactly while the role is LEADER.
-        ballot: there exactly while the role is PRE_CANDIDATE or CANDIDATE.
-        handover: there only while this node leads and hands over; no entry is proposed then.
-        clock: when this node asks for votes, unless it leads.
-        ignored_count: messages of strangers, of another leader of the term, or without sense.
-        allow_missing: an operator said that a member is gone for good; until a leader is heard, a quorum may salvage.
+        role: the present role.
+        follower: always set; meaningful while the role is FOLLOWER.
+        leader: set exactly while the role is LEADER.
+        ballot: set exactly while the role is PRE_CANDIDATE or CANDIDATE.
+        handover: set only while this node leads and hands over; no entry is proposed then.
+        clock: when this node starts an election, unless it leads.
+        ignored_count: messages ignored: of strangers, of another leader of the term, or invalid.
+        allow_missing: an operator said that a member is lost for good; until a leader is heard, a quorum may salvage.
     """
 
     def __init__(self, state: NodeState) -> None:
@@ -52,7 +52,7 @@ class Member:
 
     @property
     def leader_id(self) -> str | None:
-        """Who leads, as far as this node knows; None while nobody is known."""
+        """The leader as far as this node knows; None if none is known."""
         if self.role is RaftRole.LEADER:
             return self.settings.node_id
         return self.follower.leader_id if self.role is RaftRole.FOLLOWER else None
@@ -60,7 +60,7 @@ class Member:
     # -- who leads
 
     def follows(self, peer: str, leader_id: str, term: int) -> bool:
-        """Whether `peer` leads this node in `term`; it does from now on, if nobody did."""
+        """Whether `peer` leads this node in `term`. If no leader of the term was known, it does from now on."""
         if term < self.state.term or leader_id != peer or (term == self.state.term and self.leader is not None):
             self.ignored_count += 1
             return False
@@ -76,12 +76,15 @@ class Member:
 
     def _heard_leader(self, peer: str) -> None:
         self.follower.heard_ms = self.state.now_ms
-        self.state.lost_links.discard(peer)  # heard means: there is a connection
+        self.state.lost_links.discard(peer)  # a message from it proves that there is a connection
         self.clock.leader_heard()
         self.allow_missing = False
 
     def is_of_this_term(self, term: int) -> bool:
-        """Whether a message of `term` is of the present one; a later term is entered, and is present then."""
+        """Whether a message of `term` is of the present term.
+
+        A later term is entered first, and is then the present one.
+        """
         if term > self.state.term:
             self.become_follower(term, None)
         return term == self.state.term
@@ -94,7 +97,7 @@ class Member:
     # -- votes
 
     def on_vote_request(self, peer: str, request: VoteRequest) -> None:
-        """Answer a candidate; its term is entered unless this node has a leader."""
+        """Answer a candidate. Its term is entered unless this node has a leader."""
         state = self.state
         if request.candidate_id != peer:
             self.ignored_count += 1
@@ -113,43 +116,45 @@ class Member:
             term, is_granted, request.pre_vote, cause, terms.last_index, terms.last_term, state.recovering
         )
         if request.pre_vote:
-            state.messages.append((peer, response))  # a pre-vote binds nobody: nothing of it need be durable
+            # a pre-vote commits this node to nothing, so nothing has to be durable first
+            state.messages.append((peer, response))
         else:
             state.send(peer, response)
 
     def _make_way(self, request: VoteRequest) -> None:
-        """The candidate may win: vote, and do not campaign against it before it had its time."""
+        """Vote for the candidate, and start no election before it has had time to win."""
         if request.pre_vote:
             if self.role is RaftRole.PRE_CANDIDATE and self.settings.goes_before(request.candidate_id):
-                self.become_follower(self.state.term, None)  # two that ask at once must not split the votes
+                # otherwise two candidates at the same time would split the votes
+                self.become_follower(self.state.term, None)
             self.clock.make_way(self.settings.heartbeat_ms)
             return
         self.state.vote_for(request.candidate_id)
         self.clock.restart()
 
     def on_vote_response(self, peer: str, response: VoteResponse) -> None:
-        """Count an answer, if this node is asking; a later term ends the asking."""
+        """Count an answer if this node is a candidate. A later term ends the candidacy."""
         if response.term > self.state.term and not (response.pre_vote and response.granted):
             self.become_follower(response.term, None)
         elif self.ballot is not None:
             self.act_on(self.ballot.record(peer, response))
 
     def on_transfer_request(self, peer: str, request: TransferRequest) -> None:
-        """The leader hands over: ask for votes at once, without a pre-vote, unless this node is not fit to lead."""
+        """Campaign at once without a pre-vote, since the leader hands over, unless this node is not fit to lead."""
         is_fit = not self.state.recovering and not self.state.stalled
         is_waiting = self.role in (RaftRole.FOLLOWER, RaftRole.PRE_CANDIDATE)
         if request.term == self.state.term and request.leader_id == peer and is_fit and is_waiting:
             self._become_candidate(is_transfer=True)
 
     def campaign_if_fit(self) -> None:
-        """It is time to ask for votes; a node whose disk does not answer waits for the next time."""
+        """Start an election, since it is time. A node whose disk does not answer waits for the next time."""
         if self.state.stalled:
             self.clock.restart()
         else:
             self._become_pre_candidate()
 
     def act_on(self, outcome: Outcome) -> None:
-        """Do what the answers of the ballot come to by now."""
+        """Carry out the outcome of the ballot."""
         ballot = self.ballot
         assert ballot is not None
         if outcome is Outcome.LOST:
@@ -175,7 +180,7 @@ class Member:
     # -- roles: every transition is here
 
     def become_follower(self, term: int, leader_id: str | None) -> None:
-        """Follow `leader_id` (None: nobody yet) in `term`, which is not below the present one."""
+        """Follow `leader_id` (None: not known yet) in `term`, which is not below the present one."""
         if self.role is RaftRole.LEADER:
             self.clock.restart()
         elif self.role is not RaftRole.FOLLOWER:
@@ -213,7 +218,7 @@ class Member:
         self._leave_role()
         self.role = RaftRole.LEADER
         state.become_sound(self.settings.node_id)
-        # what lies behind the known commit index may be a tail that lost to entries which the others have forgotten
+        # entries behind the known commit index may have lost to others that a majority has since forgotten
         may_miss_after = state.commit_index if is_salvage and not is_new_group else None
         self.leader = Leader(state, is_salvage=is_salvage, may_miss_after=may_miss_after)
         self.allow_missing = False

@@ -1,14 +1,14 @@
-"""What Raft nodes say to each other: frozen values, no bytes of any wire.
+"""The messages between Raft nodes, as frozen values without a wire format.
 
-    candidate --VoteRequest--> everyone --VoteResponse--> candidate        (pre_vote: a trial that moves no term)
-    leader --AppendRequest--> follower --AppendResponse--> leader          (span None: heartbeat, probe, commit news)
+    candidate --VoteRequest--> everyone --VoteResponse--> candidate        (pre_vote: a trial that changes no term)
+    leader --AppendRequest--> follower --AppendResponse--> leader          (span None: heartbeat, probe, commit index)
     leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader      (part after part)
-    leader --TransferRequest--> the peer that shall campaign at once
+    leader --TransferRequest--> the peer that is to campaign at once
 
-Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the log's start.
-A log starts in term 0 or later (Java DLedger writes term 0); `NO_TERM` is the term of `NO_INDEX`.
-A message of a term older than the receiver's is answered with the receiver's term and nothing else.
-Every integer fits a signed 64-bit field.
+Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the start of the log.
+A log starts in term 0 or later (Java DLedger writes term 0); `NO_TERM` is the term of `NO_INDEX`. A message of a term
+older than the receiver's is answered with the receiver's term and nothing else. Every integer fits a signed 64-bit
+field.
 
 Source: the Raft dissertation, sections 3, 6.4 and 9.6; names after etcd raft and ra.
 """
@@ -21,11 +21,11 @@ NO_INDEX = -1
 NO_TERM = -1
 TERM_RUNS_MAX = 64
 TERM_LEAP_MAX = 1 << 32
-"""A message whose term is further ahead is refused: terms rise by one an election, and must not run out of 63 bits."""
+"""A message whose term is further ahead is ignored: a term rises by one at each election, and must fit 63 bits."""
 
 
 class TermRun(NamedTuple):
-    """Entries of one term lie side by side: this run starts at `first_index` and ends where the next run starts."""
+    """Consecutive entries of one term: the run starts at `first_index` and ends where the next run starts."""
 
     term: int
     first_index: int
@@ -33,10 +33,11 @@ class TermRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive entries of one term inside one mapped file, as the log's own bytes.
+    """Consecutive entries of one term inside one mapped file, as the bytes of the log.
 
-    Indexes are both included. `data` is `[start_position, end_position)` of the log, entry headers included. It may be
-    a view of the mapping: it is valid until the call that passed it returns, unless its owner says otherwise.
+    Both indexes are included. `data` is `[start_position, end_position)` of the log, entry headers included. It may be
+    a
+    view of the mapping, which is valid until the call that passed it returns, unless the caller says otherwise.
     """
 
     term: int
@@ -49,17 +50,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What a node must not forget. Durable before any answer that rests on it.
+    """The state that a node must not forget. It is durable before any answer that depends on it.
 
     Attributes:
-        term: the node's term.
-        voted_for: who was given the vote of `term`; "" when nobody was.
+        term: the node's term. It never falls.
+        voted_for: the candidate that got the vote of `term`; "" before. Within a term it is set once.
         recovering: this node may have forgotten what it promised (a new directory, or a machine's crash under
-            ASYNC_FLUSH). It neither votes nor counts until a leader has brought it up; only a salvage election, which
-            needs every member, may use its vote.
+            ASYNC_FLUSH). It neither votes nor counts until a leader has brought it up to date; only a salvage election,
+            which needs every member, may count its vote.
         forgot_votes: set only while `recovering`, in a directory that never held a term: this node may have voted in
             terms that it does not know. It stays recovering until it has heard every other member, since each candidate
-            that it may have voted for knows the term.
+            for which it may have voted knows the term.
     """
 
     term: int = 0
@@ -69,23 +70,25 @@ class HardState:
 
 
 class VoteCause(IntEnum):
-    """Why a vote was given or refused. The numbers are the wire's."""
+    """Why a vote was given or refused. The values are those on the wire."""
 
     GRANTED = 0
-    STALE_TERM = 1  # the candidate's term is behind
+    STALE_TERM = 1  # the candidate's term is lower
     STALE_LOG = 2  # the candidate's log is behind this node's
-    VOTED_OTHER = 3  # this term's vote is given
+    VOTED_OTHER = 3  # the vote of this term was given to another candidate
     HAS_LEADER = 4  # this node leads, or heard its leader within the lease
-    RECOVERING = 5  # this node may have forgotten entries; it votes in a salvage election only
+    RECOVERING = 5  # this node may have forgotten entries; it votes only in a salvage election
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """A candidate asks for a vote in `term` (for a pre-vote: the term it would campaign in).
+    """A candidate asks for a vote in `term`; in a pre-vote: the term in which it would campaign.
 
     `last_term` is the term of the last *entry*, never of the node. `transfer`: the leader asked for this campaign, so
-    its lease does not protect it. `salvage`: the candidate heard every member (or an operator's word), too few of them
-    sound for an ordinary quorum, and holds the longest log; it needs the votes of all of them.
+    its
+    lease does not prevent it. `salvage`: the candidate heard every member (or an operator allowed missing ones), too
+    few of
+    them are sound for an ordinary quorum, and its log is the longest; it needs the votes of all.
     """
 
     term: int
@@ -99,10 +102,11 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """Answer to a vote request.
+    """The answer to a vote request.
 
-    `term` is the request's term when granted, else the voter's own. The voter's last entry and `recovering` tell a
-    candidate what a salvage election needs to know.
+    `term` is the request's term if the vote is granted, else the voter's own. The voter's last entry and `recovering`
+    tell
+    the candidate what a salvage election needs to know.
     """
 
     term: int
@@ -116,13 +120,15 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Entries that follow `prev_index`, or none (`span` None).
+    """Entries that follow `prev_index`; a heartbeat or probe without entries (`span` None).
 
-    `commit_index` may lie above the span. `sequence` numbers the leader's heartbeat rounds and is echoed: an answer
-    proves that this node was followed when the round began (check-quorum, lease, read index).
-    `recover_index`: a recovering follower that holds the log up to it (flushed, under SYNC_FLUSH) is sound again. It is
-    the leader's commit position, or the entry that opened its term, whichever is greater: nothing that was committed
-    before this moment lies above.
+    `commit_index` may lie above the span. `sequence` is the number of the leader's heartbeat round and is echoed: the
+    answer
+    proves that this node was followed when the round began (check-quorum, lease, read index). `recover_index`: a
+    recovering
+    follower that holds the log up to it (durable, under SYNC_FLUSH) is sound again. It is the leader's commit index or
+    the
+    index of the entry that opened its term, whichever is greater: no entry above it was committed before this moment.
     """
 
     term: int
@@ -137,12 +143,15 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendResponse:
-    """Answer to one append request, or to several in a row (the newest `sequence`).
+    """The answer to one append request, or to several in a row (the newest `sequence`).
 
-    Accepted: this log equals the leader's up to `received_index`; up to `durable_index` (never above it) it is on disk.
-    Not accepted: `prev_index` (echoed) did not match; `received_index` is this log's last index and `term_runs` its
-    newest runs (at most `TERM_RUNS_MAX`, oldest first; all of them down to the run that holds its commit index, when
-    they fit), from which the leader finds the fork without asking again.
+    Accepted: this log equals the leader's up to `received_index`; up to `durable_index` (never above it) it is durable.
+
+    Not accepted: `prev_index` (echoed) did not match. `received_index` is then this log's last index, and `term_runs`
+    its
+    newest runs, at most `TERM_RUNS_MAX`, oldest first, down to the run that holds its commit index if they fit. From
+    these
+    the leader finds where the logs part without another round trip.
     """
 
     term: int
@@ -157,12 +166,15 @@ class AppendResponse:
 
 @dataclass(frozen=True, slots=True)
 class InstallRequest:
-    """Drop the log and start again at `first_index`, byte `start_position`, after an entry of `prev_term`.
+    """Replace the log by one that starts at `first_index`, position `start_position`, after an entry of `prev_term`.
 
-    The leader's state machine (opaque here) at some commit position at or past `first_index - 1` comes in parts, one
-    request each: `part` is `[part_start, part_start + len(part))` of its `state_size` bytes. The log is dropped with
-    the last one. `state_id` tells the states of one leader's term apart.
-    Spans from `first_index` on follow as ordinary append requests: the files' own bytes.
+    The leader's state machine (opaque bytes here) at some commit index of at least `first_index - 1` arrives in parts,
+    one
+    for each request: `part` is `[part_start, part_start + len(part))` of its `state_size` bytes. The log is dropped
+    with the
+    last part. `state_id` tells the states of one leader's term apart. The entries from `first_index` on follow in
+    ordinary
+    append requests.
     """
 
     term: int
@@ -179,9 +191,11 @@ class InstallRequest:
 
 @dataclass(frozen=True, slots=True)
 class InstallResponse:
-    """The log was reset (accepted; `last_index` is `first_index - 1`), or this log reaches further already.
+    """The answer to a part of an install.
 
-    Or (not accepted, `state_end` not `NO_INDEX`) the state is here up to byte `state_end`, and its next part is wanted.
+    Accepted: the log was replaced (`last_index` is `first_index - 1`), or this log already reaches further. Not
+    accepted,
+    `state_end` not `NO_INDEX`: the state is here up to byte `state_end`, and the next part is wanted.
     """
 
     term: int
@@ -201,9 +215,9 @@ class TransferRequest:
 
 
 def sender_term(message: "Message") -> int | None:
-    """The term that the sender was in when it made `message`; None when the message does not say.
+    """Return the sender's term at the time of `message`; None when the message does not tell it.
 
-    A pre-vote is asked for, and agreed to, in a term that the sender has not entered.
+    A pre-vote is requested, and granted, in a term that the sender has not entered.
     """
     if isinstance(message, VoteRequest) and message.pre_vote:
         return message.term - 1

@@ -1,13 +1,13 @@
-"""What a leader knows of one follower's log, and what it has under way to it.
+"""What a leader knows of one follower's log, and what is in flight to it.
 
-               answer accepts                     lost message, lost link, lost entries
-      PROBE ------------------> REPLICATE ------------------------------------------> PROBE
-        |   ^                                                                           |
-        |   '----- InstallResponse ----- INSTALL <---- needs entries below the oldest kept file
+              answer accepts                     lost message, lost link, lost entries
+    PROBE ------------------> REPLICATE ------------------------------------------> PROBE
+     |   ^                                                                           |
+     |   '----- InstallResponse ----- INSTALL <---- needs entries below the oldest kept file
 
-In PROBE one request is under way at a time; in REPLICATE spans are pipelined under a window of bytes.
+In PROBE one request is in flight at a time; in REPLICATE spans are pipelined up to a window of bytes.
 
-Source: etcd raft `tracker/progress.go` and `design.md`; `received` and `durable` are told apart here.
+Source: etcd raft `tracker/progress.go` and `design.md`; `received` and `durable` are separate here.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from dledger.core.state_parts import StateOut
 
 
 class ProgressState(Enum):
-    """How entries go to the follower."""
+    """How entries are sent to the follower."""
 
     PROBE = "probe"
     REPLICATE = "replicate"
@@ -26,21 +26,22 @@ class ProgressState(Enum):
 
 
 class Progress:
-    """One follower, as its leader sees it.
+    """One follower as its leader sees it.
 
-    Always `durable_index <= received_index < next_index <= last index of the leader + 1`.
+    Invariant: `durable_index <= received_index < next_index <= last index of the leader + 1`.
 
     Attributes:
         received_index: the follower's log equals the leader's up to here; `NO_INDEX` while nothing is known.
         durable_index: the follower has flushed its log up to here.
-        next_index: first entry that was not sent yet.
-        recovering: the follower may have forgotten entries, so it does not count; its indexes were forgotten when it
-            said so, and what it says since then is believed.
+        next_index: the first entry that was not sent yet.
+        recovering: the follower may have forgotten entries, so it does not count. Its indexes were set to `NO_INDEX`
+            when
+            it said so; what it has acknowledged since then is true.
         acked_sequence: newest heartbeat round that the follower answered; `acked_ms`: when that round began.
-        installed_ms: when the last install request went out.
+        installed_ms: when the last install request was sent.
         state_out: the state that is being installed; None in other states than INSTALL.
-        moved_ms: when it was last seen to hold more than before, or all there is.
-        inflight_bytes: sent and not answered yet, in REPLICATE.
+        moved_ms: when the follower last held more than before, or everything.
+        inflight_bytes: bytes sent and not answered yet, in REPLICATE.
     """
 
     __slots__ = (
@@ -79,13 +80,13 @@ class Progress:
         self._mark_index = NO_INDEX
 
     def may_send(self, window_bytes: int) -> bool:
-        """Whether another append request may go out now."""
+        """Whether another append request may be sent now."""
         if self.state is ProgressState.REPLICATE:
             return self.inflight_bytes < window_bytes
         return self.state is ProgressState.PROBE and not self._probe_sent
 
     def sent(self, last_index: int, size_bytes: int) -> None:
-        """An append request with entries up to `last_index` went out (`next_index - 1` when it had none)."""
+        """Note an append request with entries up to `last_index` (`next_index - 1` when it had none)."""
         if self.state is ProgressState.PROBE:
             self._probe_sent = True
             return
@@ -94,15 +95,18 @@ class Progress:
         self._inflight.append((last_index, size_bytes))
 
     def heartbeat(self, sequence: int) -> None:
-        """Round `sequence` begins: what went out before it must have arrived when the round after it is answered."""
+        """Note that round `sequence` begins.
+
+        What was sent before it has arrived, or is lost, when the next round is answered.
+        """
         self._probe_sent = False
         if self._mark_index <= self.received_index:
             self._mark_sequence, self._mark_index = sequence, self.next_index - 1
 
     def accepted(self, received_index: int, durable_index: int, sequence: int) -> bool:
-        """The follower's log equals ours up to `received_index`. Returns whether anything it holds is news.
+        """Note that the follower's log equals the leader's up to `received_index`; return whether that is news.
 
-        A durable index above that speaks of entries which the answer itself does not vouch for: they do not count.
+        A durable index above that concerns entries that the answer does not confirm as equal, so those do not count.
         """
         durable_index = min(durable_index, received_index)
         is_news = received_index > self.received_index or durable_index > self.durable_index
@@ -120,10 +124,11 @@ class Progress:
         return is_news
 
     def is_stale_reject(self, prev_index: int, last_index: int) -> bool:
-        """Whether a reject of `prev_index`, by a log that ends at `last_index`, asks for nothing.
+        """Whether a reject of `prev_index`, by a log that ends at `last_index`, is to be ignored.
 
-        While spans are pipelined a gap is no reason to go back: what is missing may be under way on a network that
-        reorders, and if it was lost the answers to the next heartbeats show it.
+        While spans are pipelined a gap is no reason to go back: the missing span may be in flight on a network that
+        reorders,
+        and if it was lost the answers to the next heartbeats show it.
         """
         if self.state is ProgressState.PROBE:
             return prev_index != self.next_index - 1
@@ -131,19 +136,19 @@ class Progress:
         return not lost_what_it_had
 
     def rejected(self, next_index: int, last_index: int) -> None:
-        """Its log ends at `last_index` and may part from ours at `next_index`: ask there."""
+        """Probe at `next_index`, where the follower's log, which ends at `last_index`, may part from the leader's."""
         self.received_index = min(self.received_index, last_index)
         self.durable_index = min(self.durable_index, last_index)
         self.probe(max(next_index, self.received_index + 1))
 
     def forget(self) -> None:
-        """It came back recovering: nothing it ever acknowledged counts."""
+        """The follower is recovering: nothing that it acknowledged before counts."""
         self.recovering = True
         self.received_index = self.durable_index = NO_INDEX
         self.probe(self.next_index)
 
     def probe(self, next_index: int) -> None:
-        """Ask for the entry before `next_index`, once, before anything else goes out."""
+        """Probe the entry before `next_index`, one request at a time, before more is sent."""
         self.state = ProgressState.PROBE
         self.state_out = None
         self.next_index = next_index
@@ -153,23 +158,23 @@ class Progress:
         self._mark_index = NO_INDEX
 
     def reconnect(self) -> None:
-        """The connection broke, or stands again: what was under way is lost."""
+        """A connection broke or was made: what was in flight is lost."""
         self.probe(self.next_index if self.received_index == NO_INDEX else self.received_index + 1)
 
     def install(self, state_out: StateOut) -> None:
-        """Its log begins anew, and `state_out` is sent first."""
+        """Send `state_out`, since the follower's log must start anew."""
         self.probe(self.next_index)
         self.state, self.state_out = ProgressState.INSTALL, state_out
 
     def installed(self, last_index: int, *, is_durable: bool) -> None:
-        """Its log equals ours up to `last_index` (because it begins there, or because it held that much already)."""
+        """Note that its log equals the leader's up to `last_index`: it starts there, or already held that much."""
         self.received_index = max(self.received_index, last_index)
         if is_durable:
             self.durable_index = max(self.durable_index, last_index)
         self.probe(self.received_index + 1)
 
     def _is_found(self, received_index: int) -> bool:
-        """Whether an answer shows where to go on: the probe matched, or an install whose answer was lost is done."""
+        """Whether an answer shows where to continue: the probe matched, or an install whose answer was lost is done."""
         return received_index >= self.next_index - (self.state is ProgressState.PROBE)
 
     def _has_lost(self, sequence: int) -> bool:

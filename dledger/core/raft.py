@@ -1,14 +1,14 @@
-"""Raft: one node's rules as a machine of values. Messages, ticks and proposals go in, a `Ready` comes out.
+"""The Raft rules of one node as a state machine: messages, ticks and proposals go in, a `Ready` comes out.
 
     propose, proposed     step(peer, message)     tick     peer_lost, peer_joined     persisted, durable, refused
-            '--------------------'----------------- Raft ------------'---------------------------'
-                                                     '--> ready() -> hard state, writes, messages, commit, role, reads
+           '--------------------'----------------- Raft ------------'---------------------------'
+                                                    '--> ready() -> hard state, writes, messages, commit, role, reads
 
-No clock, no randomness, no disk, no network in here: time comes with `tick`, jitter is a callable given at
-construction. Messages of the log are taken here, elections are `member`'s.
+It has no clock, randomness, disk or network: the time comes with `tick`, jitter is a function given at construction.
+Messages about the log are handled here, elections in `member`.
 
 Reading order: messages, ready, state, voting, ballot, follower, progress, leader, handover, member, then this file.
-Source: Raft dissertation (Ongaro 2014); the shape (step, tick, ready) is etcd raft's, the effects are ra's.
+Source: Raft dissertation (Ongaro 2014). Step, tick and ready are from etcd raft, the effects from ra.
 """
 
 from collections.abc import Callable
@@ -42,18 +42,20 @@ from dledger.core.state_parts import STATE_SIZE_MAX
 class Raft:
     """One member of a Raft group.
 
-    Call `ready()` after each input, carry it out from the top down, and report back with `persisted`, `proposed` and
-    `durable`. Inputs of peers are never trusted to be timely, ordered or unique; that they are authentic (from the
-    peer they name) is the transport's business.
+    Call `ready()` after each input, carry it out from the top down, and report with `persisted`, `proposed` and
+    `durable`.
+    Messages of peers may be late, reordered or repeated. That they are authentic (from the peer they name) is the duty
+    of
+    the transport.
 
     Args:
         settings: membership and timing.
-        hard_state: what `HardStateStore.load` gave.
-        source: the log, for its extent and for spans to send.
-        snapshot: the state machine's bytes, for a follower behind the oldest kept file.
+        hard_state: result of `HardStateStore.load`.
+        source: the log, for its extent and for the spans to send.
+        snapshot: returns the bytes of the state machine, for a follower behind the oldest kept file.
         jitter: `jitter(n)` is a random integer in `[0, n)`.
-        commit_index: an index known to be committed, from an earlier life; `NO_INDEX` when none is.
-        now_ms: the time of construction, of a clock that never goes back.
+        commit_index: an index known to be committed from before a restart; `NO_INDEX` if none is.
+        now_ms: the time of construction, on a clock that never falls.
     """
 
     def __init__(
@@ -104,16 +106,16 @@ class Raft:
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """Members whose answer an election still lacks; empty when none is held."""
+        """Members whose answer the running election needs; empty when none is running."""
         return self.member.ballot.missing() if self.member.ballot is not None else ()
 
     # -- inputs: proposals
 
     def propose(self, count: int) -> int:
-        """Claim the next `count` (1 or more) indexes for entries of this term; the caller writes them at once.
+        """Reserve the next `count` (1 or more) indexes for entries of this term; the caller writes them at once.
 
         Returns:
-            Index of the first. Follow with `proposed` when they lie in the log, or `withdraw` when they do not.
+            Index of the first. Follow with `proposed` when the entries are in the log, or `withdraw` when they are not.
 
         Raises:
             NotLeaderError: this node does not lead, or is handing over.
@@ -126,18 +128,21 @@ class Raft:
         return first_index
 
     def withdraw(self, first_index: int) -> None:
-        """Entries from `first_index` on were claimed but could not be written; nothing was sent of them."""
+        """Give back the reserved indexes from `first_index` on, which could not be written; nothing was sent of them."""
         self.state.terms.truncate_after(first_index - 1)
 
     def proposed(self) -> None:
-        """The claimed entries lie in the log: replicate them."""
+        """The reserved entries are in the log: replicate them."""
         if self.member.leader is not None:
             self.member.leader.replicate()
 
     # -- inputs: time, messages, links
 
     def tick(self, now_ms: int, stall_ms: int = 0) -> None:
-        """Time passed. `stall_ms` of it this node stood still and heard nobody: that is not the others' silence."""
+        """Advance the time.
+
+        For `stall_ms` of it this node was stalled and received nothing; that is not the others' silence.
+        """
         state = self.state
         state.now_ms = max(state.now_ms, now_ms)
         if self.is_halted:
@@ -154,10 +159,10 @@ class Raft:
             self.member.campaign_if_fit()
 
     def step(self, peer: str, message: Message) -> None:
-        """A message of a member arrived.
+        """Handle a message of a member.
 
         Raises:
-            InvariantError: a leader's log denies what is committed here.
+            InvariantError: a leader's log contradicts entries that are committed here.
             ImplausibleMessageError: its term is more than `TERM_LEAP_MAX` ahead.
         """
         if message.term - self.state.term > TERM_LEAP_MAX:
@@ -175,21 +180,22 @@ class Raft:
                 self.state.unheard.discard(peer)
 
     def peer_lost(self, peer: str) -> None:
-        """The connection to a member broke. If it led, ask for votes without waiting for the clock.
+        """Handle a lost connection to a member. If it led, start an election without waiting for the time-out.
 
-        A leader that has no connection to a quorum any more steps down at once: the others elect as quickly.
+        A leader without a connection to a quorum steps down at once, since the others elect a new one as quickly.
         """
         self._joined.discard(peer)
         self.state.lost_links.add(peer)
         if self.member.leader is not None and peer in self.member.leader.peers:
             self.member.leader.link_changed(peer, is_up=False)
             if len(self.settings.peers) - len(self.state.lost_links) < self.settings.quorum:
-                self.member.become_follower(self.state.term, None)  # the others have lost their leader, and know it
+                # the others have lost their leader and elect another one
+                self.member.become_follower(self.state.term, None)
         elif self.member.role is RaftRole.FOLLOWER and self.member.follower.leader_id == peer:
             self.member.clock.hasten(0, without=peer)
 
     def peer_joined(self, peer: str) -> None:
-        """A connection to a member stands (again)."""
+        """Handle a new connection to a member."""
         self._joined.add(peer)
         self.state.lost_links.discard(peer)
         if peer in self.state.unheard:
@@ -213,7 +219,7 @@ class Raft:
             self.member.act_on(ballot.outcome())
 
     def durable(self, index: int) -> None:
-        """The log is flushed up to `index` (of its present generation)."""
+        """The log, in its present generation, is flushed up to `index`."""
         state = self.state
         index = min(index, state.terms.last_index)
         if index <= state.durable_index or self.is_halted:
@@ -225,17 +231,18 @@ class Raft:
             self.member.follower.on_durable()
 
     def refused(self) -> None:
-        """The log had no room for a span: what the core took for written is not.
+        """The log had no room for a span: entries that the core took for written are not there.
 
-        The messages, the commit index and the soft state of the `Ready` that asked for it must not go out; the latter
-        two come again with the next one, as they are then.
+        The messages, the commit index and the soft state of the `Ready` with that span must not be used. The next
+        `Ready` has
+        the commit index and the soft state again, as they are then.
         """
         state, last_index = self.state, self.state.source.last_index
         state.terms.truncate_after(last_index)
         state.durable_index = min(state.durable_index, last_index)
         state.commit_index = min(state.commit_index, last_index)
         self._told_commit, self._told_soft = self._told_before
-        state.held.clear()  # it may hold the acknowledgement; who is not answered asks again
+        state.held.clear()  # it may contain the acknowledgement; the leader asks again if it gets no answer
         self.member.follower.on_refused()
 
     def trimmed(self) -> None:
@@ -246,24 +253,27 @@ class Raft:
             state.durable_index = max(state.durable_index, source.first_index - 1)
 
     def needed_index(self) -> int | None:
-        """The first entry that a follower within reach lacks; None while this node does not lead."""
+        """The first entry that a reachable follower lacks; None while this node does not lead."""
         return self.member.leader.needed_index() if self.member.leader is not None else None
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
-        """A flush does not return: do not lead as long as that is so, and name a successor."""
+        """A flush does not return: do not lead as long as that is so, and ask the best follower to campaign."""
         self.state.stalled = is_stalled
         if is_stalled:
             self.step_down()
 
     def halt(self) -> None:
-        """The disk failed, or the log is not to be trusted: name a successor, then neither ask nor answer any more."""
+        """Take no further part: the disk failed, or the log cannot be trusted.
+
+        The best follower is asked to campaign first.
+        """
         self.step_down()
         self.is_halted = True
 
     # -- inputs: an operator's word
 
     def step_down(self) -> None:
-        """Stop leading now; who holds most is told to campaign at once."""
+        """Stop leading now; the follower with the longest log is asked to campaign at once."""
         if self.member.leader is None:
             return
         successor = best_successor(self.state, self.member.leader)
@@ -272,17 +282,18 @@ class Raft:
         self.member.become_follower(self.state.term, None)
 
     def transfer(self, target: str | None = None) -> str:
-        """Hand leadership to `target`, or to the member that holds most.
+        """Transfer leadership to `target`, or to the follower with the longest log.
 
-        Proposals are refused until the hand-over is done; when it is given up, until everything proposed before it is
-        committed.
+        Proposals are refused until the transfer is done. If it is given up, they are refused until everything proposed
+        before
+        it is committed.
 
         Returns:
             The target.
 
         Raises:
             NotLeaderError: this node does not lead.
-            TransferRefusedError: nobody could take over, or `target` could not, or another transfer is under way.
+            TransferRefusedError: no member is able to take over, `target` is not, or another transfer is under way.
         """
         if self.member.leader is None:
             raise NotLeaderError(self.state.term, self.member.leader_id)
@@ -308,9 +319,9 @@ class Raft:
         self.member.leader.read_index(token)
 
     def allow_missing(self) -> None:
-        """An operator says that a member is gone for good: until a leader is heard, a quorum may salvage.
+        """Allow a salvage election by a quorum until a leader is heard: a member is lost for good, an operator says.
 
-        A node that forgot its votes does not wait for the term of that member any more.
+        A node that forgot its votes no longer waits for the term of that member.
         """
         self.member.allow_missing = True
         self.state.unheard.clear()
@@ -318,7 +329,7 @@ class Raft:
     # -- output
 
     def ready(self) -> Ready | None:
-        """What is to be done now; None when nothing is."""
+        """Return what is to be done now; None if nothing is."""
         state, told_before = self.state, (self._told_commit, self._told_soft)
         hard_state = self._hard_state_to_save()
         soft_state = self._soft_state_to_tell()
@@ -340,7 +351,7 @@ class Raft:
 
     def _soft_state_to_tell(self) -> SoftState | None:
         state, leader = self.state, self.member.leader
-        # asked after every input: a tuple is compared faster than a SoftState is made
+        # called after every input: comparing a tuple is faster than making a SoftState
         if leader is None:
             key: tuple[object, ...] = (self.member.role, state.term, self.member.follower.leader_id, state.recovering)
         else:
@@ -365,16 +376,16 @@ class Raft:
                 state = self.state
                 state.send(peer, InstallResponse(state.term, False, NO_INDEX, request.sequence, state.recovering))
         elif request.first_index < 1 or request.prev_term > request.term:
-            self.member.ignored_count += 1  # no log can begin there
+            self.member.ignored_count += 1  # a log cannot begin there
         elif request.part_start < 0 or not (
             request.part_start + len(request.part) <= request.state_size <= STATE_SIZE_MAX
         ):
-            self.member.ignored_count += 1  # no state is like that, or it is too large to be kept
+            self.member.ignored_count += 1  # the state has an impossible size, or is too large to keep
         else:
             self.member.follower.on_install(request)
 
     def _ask_for_term(self, peer: str) -> None:
-        """Ask for a pre-vote in a term below all others: the answer is never a yes, and tells the member's term."""
+        """Request a pre-vote in a term below all others. It is never granted, and the answer has the member's term."""
         terms = self.state.terms
         request = VoteRequest(NO_TERM, self.settings.node_id, terms.last_index, terms.last_term, pre_vote=True)
         self.state.messages.append((peer, request))

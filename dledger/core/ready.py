@@ -1,11 +1,11 @@
-"""What the core wants done: one batch of effects, carried out from the top down.
+"""The effects that the core asks for, carried out from the top down.
 
-1. hard_state   start to save it; tell `Raft.persisted` when it is durable. Messages that rest on it wait inside
-the core until then, so what is handed out may always go.
-2. writes       to the log, in order, at once; after a TermStart call `Raft.proposed`.
-3. messages     to the peers, in order.
-4. commit_index, soft_state, reads   to those above.
-Then ask the log to flush what is not durable, and tell `Raft.durable`.
+    1. hard_state   start to save it; call `Raft.persisted` when it is durable. Messages that depend on it are held
+                    back in the core until then, so the messages of a `Ready` may always be sent.
+    2. writes       to the log, in order, at once; after a TermStart call `Raft.proposed`.
+    3. messages     to the peers, in order.
+    4. commit_index, soft_state, reads   to the listeners.
+Then ask the log to flush what is not durable, and call `Raft.durable`.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class TermStart:
 
 @dataclass(frozen=True, slots=True)
 class AppendSpan:
-    """Write a leader's entries; those up to the log's last index are held already."""
+    """Append a leader's entries; those up to the log's last index are already held."""
 
     span: Span
 
@@ -38,7 +38,7 @@ class TruncateAfter:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Drop everything, start anew at `first_index`, and restore the state machine from `state`: all of it, or wait."""
+    """Drop everything, start again at `first_index` and restore the state machine from `state`, as one step."""
 
     first_index: int
     start_position: int
@@ -51,7 +51,10 @@ Write = TermStart | AppendSpan | TruncateAfter | ResetLog
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """A read index: who has applied up to `index` may answer. None: this node no longer leads; ask elsewhere."""
+    """The result of a read: a state machine that has applied up to `index` may answer it.
+
+    None: this node stopped leading.
+    """
 
     token: int
     index: int | None
@@ -59,7 +62,7 @@ class ReadResult:
 
 @dataclass(slots=True)
 class Ready:
-    """Effects of the inputs since the last batch. `commit_index` and `soft_state` are None when unchanged."""
+    """Effects of the inputs since the last `Ready`. `commit_index` and `soft_state` are None when unchanged."""
 
     hard_state: HardState | None
     writes: list[Write]

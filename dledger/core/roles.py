@@ -1,11 +1,11 @@
-"""What a node is at this moment. Nothing of it is stored."""
+"""The role of a node at this moment. Nothing of it is stored."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class RaftRole(StrEnum):
-    """Raft roles. A pre-candidate asks whether it could win; no term moves until a quorum says yes."""
+    """The roles of Raft. A pre-candidate asks whether it could win; no term changes until a quorum says yes."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre_candidate"
@@ -15,17 +15,19 @@ class RaftRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SoftState:
-    """What others of this process may act upon.
+    """The state on which other parts of this process may act.
 
     Attributes:
-        role: the present one.
-        term: the present one, durable.
-        leader_id: who leads; None while nobody is known to, this node's id when it leads.
-        writable: this node leads, the entry that opens its term is committed (and with it everything that earlier terms
-            committed), and it is not handing over. It turns true only when every entry of the log is committed.
+        role: the present role.
+        term: the present term, durable.
+        leader_id: the leader; None while none is known, this node's id when it leads.
+        writable: this node leads, the entry that opens its term is committed (and with it everything of earlier terms),
+            and it is not handing over. It turns true only when every entry of the log is committed.
         recovering: this node may have forgotten what it promised; see `HardState`.
-        may_miss_after: set when a salvage election made this leader: acknowledged entries behind this index, the commit
-            index it knew, may be gone or replaced by a tail that was never committed. It stays set as long as it leads.
+        may_miss_after: set when a salvage election made this node the leader: acknowledged entries above this index,
+            the
+            commit index that it knew, may be lost or replaced by entries that were never committed. It stays set while
+            this node leads.
     """
 
     role: RaftRole

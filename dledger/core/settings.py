@@ -1,4 +1,4 @@
-"""Settings of the Raft core: who the members are, and how long to wait. Checked when made."""
+"""Settings of the Raft core: the members and the time limits, checked at construction."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,21 +8,24 @@ from dledger.core.errors import MembershipError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSettings:
-    """Membership and timing of one node. All members should share everything but `node_id`.
+    """Membership and timing of one node. All members should have the same values but for `node_id`.
 
     Attributes:
         node_id: this node; one of `peers`.
-        peers: all members, this node included; fixed for the life of the process (joint consensus is not here yet).
-        priorities: larger leads rather; a member left out has 0. A leader hands over to a greater one that is level.
-        durable_quorum: count an entry for the quorum only when it is flushed (SYNC_FLUSH), else when it is received.
-        heartbeat_ms: how often a leader is heard; also the resolution of check-quorum and of loss detection.
-        election_min_ms: a leader silent for less is never voted against (the lease).
-        election_max_ms: a leader silent for longer is always given up; a leader without a quorum steps down then.
-        stagger_ms: who campaigns after a lost connection waits its rank times this, so that votes do not split.
+        peers: all members, this node included; fixed for the life of the process (no joint consensus yet).
+        priorities: members with a greater value are preferred as leaders; a member left out has 0. A leader hands over
+            to a member of greater priority that holds everything committed.
+        durable_quorum: an entry counts for the quorum when it is flushed (SYNC_FLUSH); else when it is received.
+        heartbeat_ms: time between heartbeats; also the resolution of check-quorum and of loss detection.
+        election_min_ms: a leader silent for less than this is never voted against (the lease).
+        election_max_ms: a leader silent for longer is always given up; a leader without a quorum for so long steps
+            down.
+        stagger_ms: after a lost connection a member waits its rank times this before it campaigns, so that votes do not
+            split.
         prefer_interval_ms: how often a leader looks for a member of greater priority.
         span_limit_bytes: largest span in one append request.
-        window_bytes: bytes under way to one follower before the leader waits for an answer.
-        tick_slack_ms: ticks further apart than this mean that the own loop was stalled for the rest.
+        window_bytes: most bytes in flight to one follower.
+        tick_slack_ms: the part of a time between two ticks that is longer than this is a stall of the own loop.
     """
 
     node_id: str
@@ -39,10 +42,10 @@ class RaftSettings:
     tick_slack_ms: int = 50
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the values.
 
         Raises:
-            MembershipError: empty or equal peers, this node not among them, a priority for a stranger.
+            MembershipError: empty or equal peers, this node not among them, a priority for an unknown peer.
             ValueError: times or sizes out of relation.
         """
         self._check_membership()
@@ -55,7 +58,7 @@ class RaftSettings:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The members but this node."""
+        """All members except this node."""
         return tuple(peer for peer in self.peers if peer != self.node_id)
 
     def priority(self, peer: str) -> int:
@@ -63,11 +66,11 @@ class RaftSettings:
         return self.priorities.get(peer, 0)
 
     def goes_before(self, peer: str) -> bool:
-        """Whether `peer` should rather campaign than this node, their logs being level."""
+        """Whether `peer` should campaign rather than this node when their logs are equal."""
         return (-self.priority(peer), peer) < (-self.priority(self.node_id), self.node_id)
 
     def rank(self, without: str | None) -> int:
-        """How many members other than `without` should campaign before this node."""
+        """Number of members, without `without`, that should campaign before this node."""
         return sum(self.goes_before(peer) for peer in self.others if peer != without)
 
     def _check_membership(self) -> None:

@@ -1,7 +1,7 @@
-"""What all roles of one node share: term, vote, the log's terms, what is durable, what is committed, what goes out.
+"""The state that all roles of a node share: term, vote, the log's terms, durable and commit index, pending output.
 
-messages   may go now
-held       rest on a term or a vote that is not durable yet; `persisted` lets them go, in order
+messages   may be sent now
+held       depend on a term or vote that is not durable yet; `persisted` releases them, in order
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from dledger.core.terms import TermRuns
 
 
 class LogSource(Protocol):
-    """The part of `dledger.ports.EntryStore` that the core reads; it writes through `Ready.writes` only."""
+    """The part of `dledger.ports.EntryStore` that the core reads; it writes only through `Ready.writes`."""
 
     @property
     def first_index(self) -> int: ...
@@ -32,27 +32,27 @@ class LogSource(Protocol):
 
 
 class NodeState:
-    """One node's state across its changes of role. Mutable, owned by `Raft`.
+    """The state of one node across its changes of role. Mutable, owned by `Raft`.
 
-    `dledger.core.invariants` checks what is said here of each field.
+    `dledger.core.invariants` checks the invariants that are stated here.
 
     Attributes:
         quorum: smallest majority of the members.
         now_ms: time of the last tick; never falls.
         term: never falls, and is never below the last entry's term.
-        voted_for: who was given the vote of `term`, "" before; within a term it is set once.
+        voted_for: the candidate that got the vote of `term`, "" before; within a term it is set once.
         recovering, forgot_votes: see `HardState`. A leader is not recovering.
-        saved: the hard state that is durable; `unsaved`: the one above differs from it, or its save is under way.
+        saved: the hard state that is durable. `unsaved`: the present one differs from it, or its save is under way.
         unheard: members whose term a node that forgot its votes has not heard yet; it stays recovering as long as there
             are any. Empty for every other node.
         terms: terms of the log's entries, entries of this turn included.
         durable_index: entries up to here are flushed; in `[terms.first_index - 1, terms.last_index]`.
-        commit_index: entries up to here can never vanish; in the same range, and it never falls.
-        lost_links: members to which no connection stands, as far as known.
-        stalled: the disk does not answer, so this node must not ask for votes.
-        messages: may go out now. `held`: rest on a hard state that is not durable yet; they follow when it is.
+        commit_index: entries up to here are committed; in the same range, and it never falls.
+        lost_links: members to which no connection is known to stand.
+        stalled: the disk does not answer, so this node must not campaign.
+        messages: may be sent now. `held`: depend on a hard state that is not durable yet, and follow when it is.
         writes, reads: for the next `Ready`.
-        snapshot: the state machine's bytes, for a follower that starts anew.
+        snapshot: returns the bytes of the state machine, for a follower that needs an install.
         jitter: `jitter(n)` is a random integer in `[0, n)`.
     """
 
@@ -103,7 +103,7 @@ class NodeState:
         self.recovering = hard_state.recovering
         self.forgot_votes = hard_state.forgot_votes
         self.unheard = set(settings.others) if hard_state.forgot_votes else set()
-        # a crash between the flush of entries and that of a new term leaves entries ahead: no vote was given in theirs
+        # a crash between the flush of entries and the save of their term leaves such entries; no vote was given in it
         is_behind = self.terms.last_term > hard_state.term
         self.term = self.terms.last_term if is_behind else hard_state.term
         self.voted_for = "" if is_behind else hard_state.voted_for
@@ -117,47 +117,49 @@ class NodeState:
 
     @property
     def hard_state(self) -> HardState:
-        """As it should be on disk."""
+        """The hard state as it should be on disk."""
         return HardState(self.term, self.voted_for, self.recovering, self.forgot_votes)
 
     @property
     def counted_index(self) -> int:
-        """Up to where this node's own log counts for the quorum."""
+        """Last index up to which this node's own log counts for the quorum."""
         return self.durable_index if self.settings.durable_quorum else self.terms.last_index
 
     def grace_ms(self, stall_ms: int) -> int:
-        """How long others are waited for after this node stood still for `stall_ms`, at least.
+        """How long others are waited for, at least, after this node was stalled for `stall_ms`.
 
-        Three heartbeats suffice, however long the stall was: what was sent meanwhile waits in the socket, and who stood
-        still with this node (one machine) speaks at once. More would let a busy loop hide a dead leader.
+        Three heartbeats suffice for a stall of any length: messages sent during it wait in the socket, and members that
+        stalled
+        together with this node (one machine) send at once. A longer time would let a busy loop hide a dead leader.
         """
         return min(stall_ms, 3 * self.settings.heartbeat_ms)
 
     def send(self, peer: str, message: Message) -> None:
-        """Queue a message; it waits as long as the hard state it rests on is not durable."""
+        """Queue a message; it is held while the hard state that it depends on is not durable."""
         (self.held if self.unsaved else self.messages).append((peer, message))
 
     def enter_term(self, term: int) -> None:
-        """Move to a later term, with its vote still to give."""
+        """Move to a later term, in which no vote is given yet."""
         assert term > self.term, (term, self.term)
         self.term, self.voted_for, self.unsaved = term, "", True
 
     @property
     def knows_its_votes(self) -> bool:
-        """Whether this node gave no vote in a term above its own."""
+        """Whether this node has given no vote in a term above its own."""
         return not self.unheard
 
     def vote_for(self, peer: str) -> None:
-        """Give this term's one vote."""
+        """Give the vote of this term."""
         assert self.voted_for in ("", peer), (self.term, self.voted_for, peer)
         if self.voted_for != peer:
             self.voted_for, self.unsaved = peer, True
 
     def become_sound(self, leader_id: str | None) -> None:
-        """`leader_id` brought this node up, or (this node itself) a salvage election made its log the truth.
+        """End recovering: `leader_id` brought this node up to date, or a salvage election elected this node itself.
 
-        A vote of this term that was forgotten was not for another leader, so none may be given to one now. In no later
-        term can there be a forgotten vote: this node heard every member whose candidacy it may have voted for.
+        A forgotten vote of this term cannot have been for another leader, so the vote now counts as given to this one.
+        There is
+        no forgotten vote in a later term, since this node has heard every member for which it may have voted.
         """
         if self.recovering:
             self.recovering, self.forgot_votes, self.unsaved = False, False, True
@@ -165,7 +167,7 @@ class NodeState:
             self.voted_for = self.voted_for or leader_id or ""
 
     def persisted(self, hard_state: HardState) -> None:
-        """`hard_state` is durable; if nothing changed since, what was held may go."""
+        """`hard_state` is durable; if it is still the present one, the held messages may be sent."""
         self.saved = hard_state
         if hard_state == self.hard_state:
             self.unsaved = False
@@ -173,7 +175,7 @@ class NodeState:
             self.held.clear()
 
     def withdraw_vote_requests(self) -> None:
-        """The candidacy is over before anybody could be asked."""
+        """Drop the vote requests that are still held, since the candidacy has ended."""
         self.held = [(peer, message) for peer, message in self.held if not isinstance(message, VoteRequest)]
 
     def commit_to(self, index: int) -> None:

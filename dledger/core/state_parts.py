@@ -1,26 +1,26 @@
-"""The state machine's bytes on their way to a follower that starts anew: one part under way at a time.
+"""The state machine's bytes on their way to a follower that needs an install, one part in flight at a time.
 
     leader    StateOut  --part(offset)--> InstallRequest            follower   InstallRequest --take--> StateIn
                         <--state_end---- InstallResponse <--------------------'
 
-A part that is lost is asked for again; a follower that forgot what it had says 0, and all is sent again. A part holds
-no more than a span, so that heartbeats are never long behind it.
+A lost part is sent again. A follower that forgot what it had answers 0, and everything is sent again. A part is no
+larger than a span, so that heartbeats are not delayed for long.
 """
 
 from dledger.core.messages import InstallRequest
 
 STATE_SIZE_MAX = 1 << 30
-"""Bytes of the largest state that a follower takes."""
+"""Largest state in bytes that a follower accepts."""
 
 
 class StateOut:
-    """A leader's picture of its state machine, and how much of it one follower has.
+    """A leader's snapshot of its state machine, and how much of it one follower has.
 
     Attributes:
-        state_id: unlike that of other pictures of this leader's term.
-        first_index, start_position, prev_term: where the log begins that goes with it.
+        state_id: differs from that of other snapshots of this leader's term.
+        first_index, start_position, prev_term: where the log begins that belongs to it.
         data: the whole state.
-        end: so many bytes are known to have arrived.
+        end: number of bytes known to have arrived.
     """
 
     __slots__ = ("data", "end", "first_index", "prev_term", "start_position", "state_id")
@@ -34,7 +34,7 @@ class StateOut:
         self.end = 0
 
     def request(self, term: int, leader_id: str, size_limit_bytes: int, sequence: int) -> InstallRequest:
-        """The part behind what has arrived."""
+        """Return the request with the part behind the bytes that have arrived."""
         part = self.data[self.end : self.end + size_limit_bytes]
         return InstallRequest(
             term,
@@ -50,7 +50,7 @@ class StateOut:
         )
 
     def arrived(self, state_end: int) -> bool:
-        """The follower has `state_end` bytes; whether that is news, so that the next part is to be sent."""
+        """Note that the follower has `state_end` bytes; return whether that is news, so that the next part is due."""
         is_news = state_end != self.end and state_end <= len(self.data)
         if is_news:
             self.end = state_end
@@ -58,10 +58,10 @@ class StateOut:
 
 
 class StateIn:
-    """What a follower has of one state.
+    """The part of a state that a follower has received.
 
     Attributes:
-        state_id: the leader's.
+        state_id: the leader's id of the state.
         data: the bytes so far.
     """
 
@@ -72,7 +72,7 @@ class StateIn:
         self.data = bytearray()
 
     def take(self, request: InstallRequest) -> bool:
-        """Take in a part that continues what is here; whether the state is whole now."""
+        """Add a part if it continues the bytes so far; return whether the state is whole now."""
         if request.part_start == len(self.data):
             self.data += request.part
         return len(self.data) == request.state_size

@@ -1,9 +1,9 @@
-"""The terms of a log's entries, run by run: all that Raft's rules ask of a log, without its bytes.
+"""The terms of a log's entries as runs: all that the Raft rules need to know of a log, without its bytes.
 
     index    0 1 2 3 4 5 6 7 8          first_index 0, last_index 8
     term     1 1 1 1 2 2 2 5 5          runs (1, 0) (2, 4) (5, 7)
 
-Terms never fall along a log, so a run is found by bisection, and nearly always it is the last one.
+Terms never fall along a log, so a run is found by bisection; nearly always it is the last one.
 """
 
 from bisect import bisect_right
@@ -13,9 +13,14 @@ from dledger.core.messages import NO_TERM, TERM_RUNS_MAX, TermRun
 
 
 class TermRuns:
-    """Terms of entries `first_index .. last_index`, and of the entry before them.
+    """Terms of the entries `first_index .. last_index`, and of the entry before them.
 
-    `prev_term` is the term of `first_index - 1`, `NO_TERM` when there is none or when it is not known any more.
+    Attributes:
+        first_index, last_index: both included; `last_index` is `first_index - 1` when the log is empty.
+        prev_term: term of `first_index - 1`; `NO_TERM` when there is none or it is not known any more.
+
+    Invariants: the runs are in order, with strictly rising terms and first indexes. The first run of a log with entries
+    starts at `first_index`, the last one contains `last_index`. An empty log has no run.
     """
 
     __slots__ = ("_firsts", "_terms", "first_index", "last_index", "prev_term")
@@ -29,7 +34,7 @@ class TermRuns:
 
     @property
     def last_term(self) -> int:
-        """Term of the last entry, or of the one before the first when the log is empty."""
+        """Term of the last entry; of the entry before the first one when the log is empty."""
         return self._terms[-1] if self._terms else self.prev_term
 
     def term_at(self, index: int) -> int | None:
@@ -42,11 +47,14 @@ class TermRuns:
         return self._terms[bisect_right(firsts, index) - 1] if firsts else None
 
     def holds(self, index: int, term: int) -> bool:
-        """Whether the entry `index` is kept, and of `term`: then this log equals, up to it, any other that holds it."""
+        """Whether the log has the entry `index` with that `term`.
+
+        It then equals, up to it, every other log that has it.
+        """
         return self.first_index <= index and self.term_at(index) == term
 
     def extend(self, term: int, last_index: int) -> None:
-        """Entries up to `last_index` follow, all of `term`, which is not below the last one's."""
+        """Append entries up to `last_index`, all of `term`, which is not below the last entry's term."""
         assert term >= self.last_term, (term, self.last_term)
         assert last_index > self.last_index, (last_index, self.last_index)
         if not self._terms or self._terms[-1] != term:
@@ -55,7 +63,7 @@ class TermRuns:
         self.last_index = last_index
 
     def truncate_after(self, last_index: int) -> None:
-        """Forget the entries above `last_index`, which is at least `first_index - 1`."""
+        """Remove the entries above `last_index`, which is at least `first_index - 1`."""
         assert self.first_index - 1 <= last_index, (self.first_index, last_index)
         self.last_index = min(self.last_index, last_index)
         while self._firsts and self._firsts[-1] > last_index:
@@ -63,13 +71,13 @@ class TermRuns:
             self._terms.pop()
 
     def reset(self, first_index: int, prev_term: int) -> None:
-        """Forget everything; the next entry is `first_index`."""
+        """Remove all entries; the next one is `first_index`."""
         self.first_index, self.last_index, self.prev_term = first_index, first_index - 1, prev_term
         self._terms.clear()
         self._firsts.clear()
 
     def trim(self, first_index: int, prev_term: int) -> None:
-        """The entries before `first_index` were deleted."""
+        """Remove the entries before `first_index`, which were deleted."""
         assert self.first_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
         while len(self._firsts) > 1 and self._firsts[1] <= first_index:
             del self._firsts[0], self._terms[0]
@@ -81,7 +89,7 @@ class TermRuns:
         self.first_index, self.prev_term = first_index, prev_term
 
     def first_conflict(self, first_index: int, last_index: int, term: int) -> int | None:
-        """The first held index in `[first_index, last_index]` whose term is not `term`; None when all agree."""
+        """Return the first index held in `[first_index, last_index]` whose term is not `term`; None if all agree."""
         last_held = min(last_index, self.last_index)
         if first_index > last_held:
             return None
@@ -93,7 +101,7 @@ class TermRuns:
         return None
 
     def runs_from(self, index: int) -> tuple[TermRun, ...]:
-        """The newest runs, at most `TERM_RUNS_MAX`, back to the one that holds `index`; the base counts as a run."""
+        """Return the newest runs, at most `TERM_RUNS_MAX`, back to the one with `index`; the base counts as a run."""
         runs = [TermRun(term, first) for term, first in zip(self._terms, self._firsts)]
         if self.prev_term != NO_TERM:
             runs.insert(0, TermRun(self.prev_term, self.first_index - 1))
@@ -101,11 +109,12 @@ class TermRuns:
         return tuple(runs[max(start, len(runs) - TERM_RUNS_MAX) :])
 
     def fork(self, runs: Sequence[TermRun], last_index: int) -> int:
-        """Where another log, known by its newest runs and its last index, may part from this one.
+        """Return where another log, known by its newest runs and its last index, may part from this one.
 
         Returns:
-            The greatest index at which both logs have the same term (then they are equal up to it, Raft's log
-            matching); below both of the logs' known parts, the index before the known part.
+            The greatest index at which both logs have the same term, so that they are equal up to it (log matching); or
+            the
+            index before the known part, if the two logs differ everywhere in their known parts.
         """
         index = min(self.last_index, last_index)
         remaining = len(runs)

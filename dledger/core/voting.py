@@ -1,4 +1,4 @@
-"""May this node vote for that candidate? The whole rule, as a function.
+"""The vote rule as a function: whether this node may vote for a candidate.
 
 Source: Raft dissertation 3.4 (one vote a term), 3.6.1 (up-to-date logs), 9.6 (pre-vote), 4.2.3 (disruptive servers).
 """
@@ -8,15 +8,16 @@ from dledger.core.state import NodeState
 
 
 def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_index: int) -> bool:
-    """Whether a log that ends in an entry `(last_term, last_index)` holds all that the other could have committed."""
+    """Whether a log that ends in `(last_term, last_index)` holds all that the other log could have committed."""
     return (last_term, last_index) >= (own_last_term, own_last_index)
 
 
 def decide_vote(state: NodeState, request: VoteRequest, *, has_leader: bool) -> VoteCause:
-    """Answer to `request`; nothing is changed. A real request's term is at most the node's when this is asked.
+    """Return the answer to `request`; nothing is changed. The term of a real request is at most the node's.
 
-    `has_leader`: this node leads with a quorum, or heard its leader within the lease over a link that still stands. A
-    candidate that the leader itself named (`transfer`) is not held back by it.
+    `has_leader`: this node leads with a quorum, or heard its leader within the lease over a connection that still
+    stands.
+    That does not refuse a candidate that the leader itself named (`transfer`).
     """
     if request.term < state.term:
         return VoteCause.STALE_TERM
