@@ -37,8 +37,7 @@ class LogEvents:
         soft: the soft state that the node reported last.
         refusal: why every append is refused, whatever the role; None when the role decides.
         confirm_offset: end of the last committed entry, or the start of the first damaged entry before it. It never
-            falls
-            except by `on_reset`.
+            falls except by `on_reset`.
     """
 
     node: RaftNode

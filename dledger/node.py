@@ -108,8 +108,7 @@ class RaftNode:
 
         Returns:
             (index of the first, term). Call `proposed` once afterwards, also for several proposals in one turn of the
-            loop;
-            or `withdraw` when the entries could not be written.
+            loop; or `withdraw` when the entries could not be written.
 
         Raises:
             NotLeaderError: this node does not lead; nothing was changed.
@@ -208,8 +207,7 @@ class RaftNode:
         """Call `done(index)` once it is sure that this node led at the time of the call.
 
         A state machine that has applied up to `index` contains everything that was acknowledged before the call.
-        `done(None)`
-        is called if the node stops leading.
+        `done(None)` is called if the node stops leading.
 
         Raises:
             NotLeaderError: this node does not lead.

@@ -76,9 +76,8 @@ class EntryStore(Protocol):
         """Drop the entries above `last_index`, which is never below the commit index. Durable on return.
 
         The dropped bytes are zeroed up to their old end before anything is written there. Otherwise an old entry could
-        appear
-        behind newer ones after a crash, with a term that looks plausible. Recovery zeroes behind the end for the same
-        reason.
+        appear behind newer ones after a crash, with a term that looks plausible. Recovery zeroes behind the end for the
+        same reason.
         """
 
     def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
@@ -107,8 +106,7 @@ class HardStateStore(Protocol):
 
         `recovering` is True for a directory that never held a state, and for one whose log may have lost acknowledged
         entries (ASYNC_FLUSH and another boot id without a clean stop; a damaged entry below the commit index). It stays
-        True
-        over any number of restarts, until a `save` of `recovering=False` is durable.
+        True over any number of restarts, until a `save` of `recovering=False` is durable.
         """
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
@@ -125,10 +123,8 @@ class Transport(Protocol):
         """Queue a message; without a connection it is dropped silently.
 
         A span's `data` is copied or sent before this returns. Messages sent over an earlier connection of a peer are
-        never
-        delivered after the first one of the next connection, nor to another process of this node than the one they were
-        sent
-        to.
+        never delivered after the first one of the next connection, nor to another process of this node than the one
+        they were sent to.
         """
 
 

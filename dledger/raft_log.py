@@ -307,7 +307,7 @@ class RaftLog:
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
         yield from metrics_of(self._node.status())
-        explanation = "Connections at the Raft port refused (secret, cluster, group, ...) or closed for what was said."
+        explanation = "Connections at the Raft port refused (secret, cluster, group, ...) or closed for an error."
         yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self._transport.refused_count)])
 
     # ---- for tests and the pulse of the group

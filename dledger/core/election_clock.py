@@ -16,8 +16,7 @@ class ElectionClock:
     """The election deadline of a follower or candidate.
 
     Invariants: `deadline_ms` is on the clock of `tick`. Unless a connection broke, peers just connected or an election
-    was
-    lost, it is at least `election_min_ms` after the leader was last heard, so no election starts within a leader's
+    was lost, it is at least `election_min_ms` after the leader was last heard, so no election starts within a leader's
     lease.
     """
 
@@ -56,7 +55,7 @@ class ElectionClock:
         self.deadline_ms = self._state.now_ms + wait_ms + self._state.jitter(wait_ms)
 
     def hasten(self, wait_ms: int, without: str | None) -> None:
-        """Start an election after `wait_ms` and this node's turn among the members but `without`, if that is earlier."""
+        """Start an election after `wait_ms` plus this node's turn among the members but `without`, if sooner."""
         state, stagger_ms = self._state, self._state.settings.stagger_ms
         turn_ms = state.settings.rank(without) * stagger_ms + stagger_ms // 3 + state.jitter(stagger_ms // 2 + 1)
         self.deadline_ms = min(self.deadline_ms, state.now_ms + wait_ms + turn_ms)

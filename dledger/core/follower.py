@@ -85,8 +85,7 @@ class Follower:
         """Replace the log by one that starts where the leader's does, unless it already reaches that far.
 
         The state arrives in parts, which are collected; the log is replaced when the last one is there. A log that
-        reaches
-        that far must be equal up to there to be kept.
+        reaches that far must be equal up to there to be kept.
         """
         state = self._state
         known = max(state.commit_index, self.matched_index)

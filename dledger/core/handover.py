@@ -4,8 +4,7 @@
                 '-- deadline: the leader continues, and is writable once all its entries are committed
 
 The peer is the one asked for. A leader that must stop leading chooses the peer with the longest log; a leader that
-looks
-for a member of greater priority chooses one that holds everything committed.
+looks for a member of greater priority chooses one that holds everything committed.
 """
 
 from dledger.core.errors import TransferRefusedError

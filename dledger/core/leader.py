@@ -77,8 +77,7 @@ class Leader:
         """Whether all entries are committed that were in the log when this leader last stopped accepting proposals.
 
         Queue offsets are counted from the committed end of the log, so a leader that becomes writable (again) must not
-        have an
-        entry whose fate is open.
+        have an entry whose fate is open.
         """
         return self._state.commit_index >= self._settle_index
 
@@ -231,8 +230,8 @@ class Leader:
         """The first entry that a reachable follower lacks; the log's next index when none lacks any.
 
         A follower is reachable when it is connected and has received something lately. One whose disk is full or has
-        failed
-        stays connected, but must not make the others keep files until their disks are full; it gets an install later.
+        failed stays connected, but must not make the others keep files until their disks are full; it gets an install
+        later.
         """
         state = self._state
         oldest_ms = state.now_ms - _REACH_ELECTIONS * state.settings.election_max_ms

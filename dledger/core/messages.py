@@ -5,8 +5,8 @@
     leader --InstallRequest--> follower behind the oldest kept file --InstallResponse--> leader      (part after part)
     leader --TransferRequest--> the peer that is to campaign at once
 
-Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the start of the log.
-A log starts in term 0 or later (Java DLedger writes term 0); `NO_TERM` is the term of `NO_INDEX`. A message of a term
+Indexes count entries from 0; `NO_INDEX` is the index before the first. Positions are bytes from the start of the log. A
+log starts in term 0 or later (Java DLedger writes term 0); `NO_TERM` is the term of `NO_INDEX`. A message of a term
 older than the receiver's is answered with the receiver's term and nothing else. Every integer fits a signed 64-bit
 field.
 
@@ -36,8 +36,7 @@ class Span:
     """Consecutive entries of one term inside one mapped file, as the bytes of the log.
 
     Both indexes are included. `data` is `[start_position, end_position)` of the log, entry headers included. It may be
-    a
-    view of the mapping, which is valid until the call that passed it returns, unless the caller says otherwise.
+    a view of the mapping, which is valid until the call that passed it returns, unless the caller says otherwise.
     """
 
     term: int
@@ -85,10 +84,8 @@ class VoteRequest:
     """A candidate asks for a vote in `term`; in a pre-vote: the term in which it would campaign.
 
     `last_term` is the term of the last *entry*, never of the node. `transfer`: the leader asked for this campaign, so
-    its
-    lease does not prevent it. `salvage`: the candidate heard every member (or an operator allowed missing ones), too
-    few of
-    them are sound for an ordinary quorum, and its log is the longest; it needs the votes of all.
+    its lease does not prevent it. `salvage`: the candidate heard every member (or an operator allowed missing ones),
+    too few of them are sound for an ordinary quorum, and its log is the longest; it needs the votes of all.
     """
 
     term: int
@@ -105,8 +102,7 @@ class VoteResponse:
     """The answer to a vote request.
 
     `term` is the request's term if the vote is granted, else the voter's own. The voter's last entry and `recovering`
-    tell
-    the candidate what a salvage election needs to know.
+    tell the candidate what a salvage election needs to know.
     """
 
     term: int
@@ -123,12 +119,10 @@ class AppendRequest:
     """Entries that follow `prev_index`; a heartbeat or probe without entries (`span` None).
 
     `commit_index` may lie above the span. `sequence` is the number of the leader's heartbeat round and is echoed: the
-    answer
-    proves that this node was followed when the round began (check-quorum, lease, read index). `recover_index`: a
-    recovering
-    follower that holds the log up to it (durable, under SYNC_FLUSH) is sound again. It is the leader's commit index or
-    the
-    index of the entry that opened its term, whichever is greater: no entry above it was committed before this moment.
+    answer proves that this node was followed when the round began (check-quorum, lease, read index). `recover_index`: a
+    recovering follower that holds the log up to it (durable, under SYNC_FLUSH) is sound again. It is the leader's
+    commit index or the index of the entry that opened its term, whichever is greater: no entry above it was committed
+    before this moment.
     """
 
     term: int
@@ -148,10 +142,8 @@ class AppendResponse:
     Accepted: this log equals the leader's up to `received_index`; up to `durable_index` (never above it) it is durable.
 
     Not accepted: `prev_index` (echoed) did not match. `received_index` is then this log's last index, and `term_runs`
-    its
-    newest runs, at most `TERM_RUNS_MAX`, oldest first, down to the run that holds its commit index if they fit. From
-    these
-    the leader finds where the logs part without another round trip.
+    its newest runs, at most `TERM_RUNS_MAX`, oldest first, down to the run that holds its commit index if they fit.
+    From these the leader finds where the logs part without another round trip.
     """
 
     term: int
@@ -169,12 +161,9 @@ class InstallRequest:
     """Replace the log by one that starts at `first_index`, position `start_position`, after an entry of `prev_term`.
 
     The leader's state machine (opaque bytes here) at some commit index of at least `first_index - 1` arrives in parts,
-    one
-    for each request: `part` is `[part_start, part_start + len(part))` of its `state_size` bytes. The log is dropped
-    with the
-    last part. `state_id` tells the states of one leader's term apart. The entries from `first_index` on follow in
-    ordinary
-    append requests.
+    one for each request: `part` is `[part_start, part_start + len(part))` of its `state_size` bytes. The log is dropped
+    with the last part. `state_id` tells the states of one leader's term apart. The entries from `first_index` on follow
+    in ordinary append requests.
     """
 
     term: int
@@ -194,8 +183,7 @@ class InstallResponse:
     """The answer to a part of an install.
 
     Accepted: the log was replaced (`last_index` is `first_index - 1`), or this log already reaches further. Not
-    accepted,
-    `state_end` not `NO_INDEX`: the state is here up to byte `state_end`, and the next part is wanted.
+    accepted, `state_end` not `NO_INDEX`: the state is here up to byte `state_end`, and the next part is wanted.
     """
 
     term: int

@@ -35,8 +35,7 @@ class Progress:
         durable_index: the follower has flushed its log up to here.
         next_index: the first entry that was not sent yet.
         recovering: the follower may have forgotten entries, so it does not count. Its indexes were set to `NO_INDEX`
-            when
-            it said so; what it has acknowledged since then is true.
+            when it said so; what it has acknowledged since then is true.
         acked_sequence: newest heartbeat round that the follower answered; `acked_ms`: when that round began.
         installed_ms: when the last install request was sent.
         state_out: the state that is being installed; None in other states than INSTALL.
@@ -127,8 +126,7 @@ class Progress:
         """Whether a reject of `prev_index`, by a log that ends at `last_index`, is to be ignored.
 
         While spans are pipelined a gap is no reason to go back: the missing span may be in flight on a network that
-        reorders,
-        and if it was lost the answers to the next heartbeats show it.
+        reorders, and if it was lost the answers to the next heartbeats show it.
         """
         if self.state is ProgressState.PROBE:
             return prev_index != self.next_index - 1

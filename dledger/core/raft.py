@@ -43,10 +43,8 @@ class Raft:
     """One member of a Raft group.
 
     Call `ready()` after each input, carry it out from the top down, and report with `persisted`, `proposed` and
-    `durable`.
-    Messages of peers may be late, reordered or repeated. That they are authentic (from the peer they name) is the duty
-    of
-    the transport.
+    `durable`. Messages of peers may be late, reordered or repeated. That they are authentic (from the peer they name)
+    is the duty of the transport.
 
     Args:
         settings: membership and timing.
@@ -128,7 +126,7 @@ class Raft:
         return first_index
 
     def withdraw(self, first_index: int) -> None:
-        """Give back the reserved indexes from `first_index` on, which could not be written; nothing was sent of them."""
+        """Give back the reserved indexes from `first_index` on, which were not written or sent."""
         self.state.terms.truncate_after(first_index - 1)
 
     def proposed(self) -> None:
@@ -234,8 +232,7 @@ class Raft:
         """The log had no room for a span: entries that the core took for written are not there.
 
         The messages, the commit index and the soft state of the `Ready` with that span must not be used. The next
-        `Ready` has
-        the commit index and the soft state again, as they are then.
+        `Ready` has the commit index and the soft state again, as they are then.
         """
         state, last_index = self.state, self.state.source.last_index
         state.terms.truncate_after(last_index)
@@ -285,8 +282,7 @@ class Raft:
         """Transfer leadership to `target`, or to the follower with the longest log.
 
         Proposals are refused until the transfer is done. If it is given up, they are refused until everything proposed
-        before
-        it is committed.
+        before it is committed.
 
         Returns:
             The target.

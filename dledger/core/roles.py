@@ -25,9 +25,8 @@ class SoftState:
             and it is not handing over. It turns true only when every entry of the log is committed.
         recovering: this node may have forgotten what it promised; see `HardState`.
         may_miss_after: set when a salvage election made this node the leader: acknowledged entries above this index,
-            the
-            commit index that it knew, may be lost or replaced by entries that were never committed. It stays set while
-            this node leads.
+            the commit index that it knew, may be lost or replaced by entries that were never committed. It stays set
+            while this node leads.
     """
 
     role: RaftRole

@@ -129,8 +129,8 @@ class NodeState:
         """How long others are waited for, at least, after this node was stalled for `stall_ms`.
 
         Three heartbeats suffice for a stall of any length: messages sent during it wait in the socket, and members that
-        stalled
-        together with this node (one machine) send at once. A longer time would let a busy loop hide a dead leader.
+        stalled together with this node (one machine) send at once. A longer time would let a busy loop hide a dead
+        leader.
         """
         return min(stall_ms, 3 * self.settings.heartbeat_ms)
 
@@ -158,8 +158,7 @@ class NodeState:
         """End recovering: `leader_id` brought this node up to date, or a salvage election elected this node itself.
 
         A forgotten vote of this term cannot have been for another leader, so the vote now counts as given to this one.
-        There is
-        no forgotten vote in a later term, since this node has heard every member for which it may have voted.
+        There is no forgotten vote in a later term, since this node has heard every member for which it may have voted.
         """
         if self.recovering:
             self.recovering, self.forgot_votes, self.unsaved = False, False, True

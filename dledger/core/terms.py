@@ -113,8 +113,7 @@ class TermRuns:
 
         Returns:
             The greatest index at which both logs have the same term, so that they are equal up to it (log matching); or
-            the
-            index before the known part, if the two logs differ everywhere in their known parts.
+            the index before the known part, if the two logs differ everywhere in their known parts.
         """
         index = min(self.last_index, last_index)
         remaining = len(runs)

@@ -16,8 +16,7 @@ def decide_vote(state: NodeState, request: VoteRequest, *, has_leader: bool) -> 
     """Return the answer to `request`; nothing is changed. The term of a real request is at most the node's.
 
     `has_leader`: this node leads with a quorum, or heard its leader within the lease over a connection that still
-    stands.
-    That does not refuse a candidate that the leader itself named (`transfer`).
+    stands. That does not refuse a candidate that the leader itself named (`transfer`).
     """
     if request.term < state.term:
         return VoteCause.STALE_TERM

@@ -1,1 +1,1 @@
-"""The Raft log in DLedger's file format, and the small files beside it."""
+"""The Raft log in DLedger's file format, and the small state files of a node."""

@@ -1,11 +1,14 @@
-"""The `checkpoint` file: how far this node knew its log to be committed when it last wrote that down.
+"""The `checkpoint` file: how far this node knew its log to be committed when it last wrote the file.
 
     committedIndex=203      entries up to here are committed and durable on this node
     endIndex=203            last entry at that time
     durablePosition=110593  ours: end of what was durable; recovery trusts the files before it, scans after it
 
-A missing or unreadable file costs nothing but time: the committed index is learned again from the leader. Java's keys
-stay Java's (`DLedgerMmapFileStore`, keys of `DLedgerServer`); Java ignores ours.
+Invariants: `committedIndex` never exceeds the true commit index, and everything below `durablePosition` is durable
+before the file is written.
+
+Without the file, or with a damaged one, recovery only takes longer: the leader tells the commit index again. The first
+two keys are Java's (`DLedgerMmapFileStore`, keys of `DLedgerServer`); Java ignores the third and drops it.
 """
 
 from dataclasses import dataclass
@@ -21,10 +24,10 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitCheckpoint:
-    """What a node knew of itself; -1 where it knew nothing.
+    """What a node wrote about its log; -1 for a value that is not known.
 
     Attributes:
-        committed_index: last entry known committed and durable here.
+        committed_index: last entry known to be committed, and durable on this node.
         end_index: last entry of the log.
         durable_position: absolute end of the durable data; -1 in files that Java wrote.
     """
@@ -34,16 +37,16 @@ class CommitCheckpoint:
     durable_position: int = NONE
 
     @property
-    def is_java_s(self) -> bool:
-        """A file is there that Java's DLedger wrote: it drops our member, and it was the last to write the log."""
+    def is_written_by_java(self) -> bool:
+        """Whether Java's DLedger wrote the file, and so wrote to the log last: it drops `durablePosition`."""
         return self.committed_index != NONE and self.durable_position == NONE
 
 
 def load_checkpoint(directory: Path) -> CommitCheckpoint:
-    """Read `directory/checkpoint`; all -1 when there is none.
+    """Read `directory/checkpoint`; all values are -1 if there is none.
 
     Raises:
-        StoreFormatError: it is there and cannot be parsed.
+        StoreFormatError: the file cannot be parsed.
     """
     path = directory / FILE_NAME
     try:

@@ -3,19 +3,22 @@
     data file   | header 48 | record ... | header 48 | record ... | -1 | left | zeros |
     index file  | unit 32   | unit 32    | ...                        at index * 32
 
-| offset | type | field | |
-|---|---|---|---|
-| 0 | i32 | magic | 1; -1 starts the filler at a file's end; 2 and 3 are DLedger 0.4's and refused |
-| 4 | i32 | size | 48 + body size |
-| 8 | i64 | index | from 0, +1 each |
-| 16 | i64 | term | |
-| 24 | i64 | position | absolute, in the data file list |
-| 32, 36 | i32 | channel, chain CRC | 0 |
-| 40 | u32 | body CRC | CRC-32 of the body; Java leaves 0, then the record's own body CRC is what there is |
-| 44 | i32 | body size | |
+    | offset | type | field | |
+    |---|---|---|---|
+    | 0 | i32 | magic | 1; -1 starts the filler at a file's end; 2 and 3 are DLedger 0.4's and refused |
+    | 4 | i32 | size | 48 + body size |
+    | 8 | i64 | index | from 0, +1 each |
+    | 16 | i64 | term | never falls from one entry to the next |
+    | 24 | i64 | position | absolute, in the data file list; the end of the entry before, or the start of a file |
+    | 32, 36 | i32 | channel, chain CRC | 0 |
+    | 40 | u32 | body CRC | CRC-32 of the body; Java leaves 0, then the record's own body CRC is what there is |
+    | 44 | i32 | body size | |
 
 Index unit: magic i32, position i64, size i32, index i64, term i64. An entry needs `size + 8` bytes left in its file;
 otherwise the rest of the file is filler: i32 -1, i32 bytes left, zeros. All integers are big-endian.
+
+Invariants: an entry never spans two files. Behind the last entry of the log are zeros up to the end of the files,
+except for the time between the write of a filler and of the next entry.
 
 Source: openmessaging/dledger 0.3.1.2 `entry/DLedgerEntryCoder.java`, `store/file/DLedgerMmapFileStore.java`.
 """
@@ -43,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class EntryHeader(NamedTuple):
-    """A header as it lies in the file; nothing of it is checked."""
+    """An entry header as read from the file, unchecked."""
 
     magic: int
     size: int
@@ -57,26 +60,26 @@ class EntryHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, offset: int) -> EntryHeader:
-    """The 48 bytes at `offset`, which the caller knows to be there."""
+    """Read the header at `offset`; the caller has checked that 48 bytes are there."""
     return EntryHeader._make(HEADER.unpack_from(buffer, offset))
 
 
 def encode_entry(index: int, term: int, position: int, body: Buffer, *, body_crc: int | None = None) -> bytes:
-    """A whole entry. `body_crc` None computes it; 0 writes it as Java does."""
+    """Return a whole entry. `body_crc` None: computed; 0: written as 0, as Java does."""
     crc = crc32(body) if body_crc is None else body_crc
     size = HEADER_SIZE + len(body)
     return HEADER.pack(MAGIC, size, index, term, position, 0, 0, crc, len(body)) + bytes(body)
 
 
 def encode_index_unit(header: EntryHeader) -> bytes:
-    """The index unit of an entry."""
+    """Return the index unit of an entry."""
     return INDEX_UNIT.pack(header.magic, header.position, header.size, header.entry_index, header.term)
 
 
 def header_fault(header: EntryHeader, position: int, limit: int) -> str | None:
-    """Why `header`, read at absolute `position`, is no entry's; None if it may be one's.
+    """Return why `header`, read at absolute `position`, cannot be that of an entry; None if it can.
 
-    `limit` is the number of bytes from there to the file's end.
+    `limit` is the number of bytes from there to the end of the file.
     """
     if header.magic != MAGIC:
         return f"magic is {header.magic}, expected {MAGIC}"
@@ -90,13 +93,13 @@ def header_fault(header: EntryHeader, position: int, limit: int) -> str | None:
 
 
 def body_fault(buffer: Buffer, offset: int, header: EntryHeader, *, records: bool) -> str | None:
-    """Why the body of the entry at `offset` is damaged; None if it is whole.
+    """Return why the body of the entry at `offset` is damaged; None if it is whole.
 
     Args:
-        buffer: where the entry lies.
+        buffer: contains the entry.
         offset: of its header in `buffer`.
-        header: that header, already found plausible.
-        records: bodies are RocketMQ records, so that one without an entry CRC is checked by its own.
+        header: that header, which `header_fault` has passed.
+        records: bodies are RocketMQ records, so that one without an entry CRC is checked by its own CRC.
     """
     start = offset + HEADER_SIZE
     end = offset + header.size
@@ -113,13 +116,13 @@ def body_fault(buffer: Buffer, offset: int, header: EntryHeader, *, records: boo
 
 
 def check_span(data: Buffer, first_index: int, last_index: int, term: int, start_position: int) -> bytearray:
-    """Check the chain of headers in `data`; the index units of its entries, side by side.
+    """Check the chain of headers in `data`; return the index units of its entries, one after the other.
 
-    Every entry must be of `term`, indexes and positions must run on without a gap, and the last entry must end where
-    `data` ends. The bodies are the caller's business: on the wire one CRC covers the whole span.
+    Every entry must be of `term`, indexes and positions must continue without a gap, and the last entry must end where
+    `data` ends. Bodies are not checked: on the wire one CRC covers the whole span.
 
     Raises:
-        EntryFormatError: at the first header that does not continue the chain, or when `data` has bytes left over.
+        EntryFormatError: at the first header that does not continue the chain, or when bytes are left over.
     """
     end = len(data)
     if not 0 <= last_index - first_index < end // HEADER_SIZE:

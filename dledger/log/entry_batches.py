@@ -1,4 +1,4 @@
-"""Records of a Raft log by the thousand, for the recovery of its queues; the rules are those of `walk_records`."""
+"""Reads records of a Raft log in batches of thousands, for the recovery of its queues, as `walk_records` would."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ _WINDOW_BYTES = 4 << 20
 
 
 class EntryBatches(RecordSource):
-    """A Raft log.
+    """The records of a Raft log.
 
     Args:
-        data: its files.
+        data: its data files.
     """
 
     def __init__(self, data: MappedFileQueue) -> None:
         self._data = data
 
     def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
-        """See `RecordSource.batches`; bodies are not looked at, as whoever reads them has their CRCs checked.
+        """See `RecordSource.batches`. Bodies are not checked here; a reader of a record has its CRC checked.
 
         Raises:
-            CorruptRecordError: no entry where one must be, or its record cannot be taken apart.
+            CorruptRecordError: an entry is missing where one must be, or its record's fields cannot be read.
             DiskReadError: the disk cannot read it.
         """
         position: int | None = entry_position(self._data, start)
@@ -50,12 +50,12 @@ class EntryBatches(RecordSource):
 
 @dataclass(slots=True)
 class _Chain:
-    """Entries, one behind the other.
+    """Consecutive entries.
 
     Attributes:
         starts, ends: of their records, in the file.
-        goes_on_at: absolute position of the next one; None where no further one is asked for.
-        fault: what is there instead.
+        goes_on_at: absolute position of the next entry; None when none follows before the limit.
+        fault: what was found instead of an entry.
     """
 
     starts: list[int]
@@ -65,7 +65,7 @@ class _Chain:
 
 
 def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
-    """The entries from `offset` on that end by `limit`, some MiB of them.
+    """Return the entries from `offset` on that end by `limit`, some MiB of them.
 
     Raises:
         DiskReadError: the disk cannot read it.
@@ -106,7 +106,7 @@ def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
 
 
 def _parsable(file: MappedFile, batch: RecordBatch) -> int:
-    """How many of the first records can be taken apart; rare ones are tried."""
+    """Return how many of the first records have readable fields; unusual records are decoded to find out."""
     for row in np.flatnonzero(~batch.common).tolist():
         start, end = int(batch.starts[row]), int(batch.ends[row])
         try:

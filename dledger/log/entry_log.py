@@ -1,11 +1,11 @@
-"""The Raft log on mapped files: `data/` holds the entries, `index/` says where each lies.
+"""The Raft log on mapped files: `data/` has the entries, `index/` the position of each.
 
     data/   | header | record | header | record | ... | filler |      the commit log itself: nothing is written twice
-    index/  | unit | unit | unit ...                                  derived; made anew from the data when in doubt
+    index/  | unit | unit | unit ...                                  derived; rebuilt from the data when in doubt
     start   first index kept, its position, the term before it        written before files are dropped
 
-A leader appends drafts, a follower its leader's bytes, at the same positions; replication and reads take views of the
-mapping. Appends are visible at once, durable when the flusher says so. Owned by the event loop's thread.
+A leader appends drafts, a follower copies its leader's bytes to the same positions; replication and reads use views of
+the mapping. Appended entries are visible at once and durable when the flusher reports it. Owned by the loop's thread.
 
 Source: openmessaging/dledger 0.3.1.2 `store/file/DLedgerMmapFileStore.java`.
 """
@@ -32,15 +32,15 @@ _log = logging.getLogger(__name__)
 
 
 class FlushRequests(Protocol):
-    """What the log needs of a flusher: `store.log.flusher.Flusher`."""
+    """The part of a flusher that the log uses: `store.log.flusher.Flusher`."""
 
     def request(self, offset: int, done: Callable[[int], None]) -> None:
-        """Call `done(flushed_offset)` once everything below `offset` is durable."""
+        """Call `done(flushed_offset)` later, once everything below `offset` is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenFiles:
-    """Files that are the log's no more and still lie on the disk, oldest first."""
+    """Files that no longer belong to the log and still have to be deleted, oldest first."""
 
     data: list[MappedFile]
     index: list[MappedFile]
@@ -49,16 +49,19 @@ class TakenFiles:
 class EntryLog:
     """`dledger.ports.EntryStore` on disk.
 
+    Invariants: `first_index - 1 <= durable_index <= last_index`. Every entry `first_index .. last_index` has an index
+    unit with the same position, size and term. The term runs cover exactly these entries.
+
     Args:
-        directory: the node's Raft directory, where `start` is kept.
-        opened: what `open_log` found.
-        store_host: this node's address as records carry it: 8 or 20 bytes.
+        directory: the node's Raft directory, which has the `start` file.
+        opened: result of `open_log`.
+        store_host: this node's address for the store host field of records: 8 or 20 bytes.
         term_start: makes the record that opens a term.
 
     Attributes:
         data: the data files, for the flusher.
         units: the index.
-        care: which entries are damaged.
+        care: knows the damaged entries.
     """
 
     def __init__(
@@ -79,13 +82,14 @@ class EntryLog:
         self._term_runs = list(opened.term_runs)
         self._last_index = self._flushed_index = opened.found.last_index
         self._generation = 0
-        self._marks: deque[tuple[int, int]] = deque()  # (end position, last index) of what is not durable yet
+        # (end position, last index) of entries that are not durable yet, in rising order
+        self._marks: deque[tuple[int, int]] = deque()
         self._flusher: FlushRequests | None = None
         self._checked: tuple[Span, bytearray] | None = None
         self._writer = LogWriter(opened.data, opened.units, store_host)
 
     def attach(self, flusher: FlushRequests) -> None:
-        """Flushes are asked of `flusher` from here on."""
+        """Use `flusher` for flushes from now on."""
         self._flusher = flusher
 
     # ---- where things are
@@ -108,7 +112,7 @@ class EntryLog:
 
     @property
     def durable_index(self) -> int:
-        """Newest entry that a flush covers; a damaged entry, and what follows it, does not count as held."""
+        """Newest entry that a flush covers. A damaged entry, and all entries after it, do not count as held."""
         damaged = self.care.first_blocking
         return self._flushed_index if damaged is None else min(self._flushed_index, damaged - 1)
 
@@ -122,24 +126,27 @@ class EntryLog:
 
     @property
     def max_position(self) -> int:
-        """Absolute end of the last entry, or of the filler behind it."""
+        """Absolute end of the last entry, or of the filler after it."""
         return self.data.max_offset
 
     def term_at(self, index: int) -> int:
-        """Term of an entry, or of the one before the first; `NO_TERM` for any other."""
+        """Term of an entry, or of the entry before the first; `NO_TERM` for any other index."""
         if self.first_index <= index <= self._last_index:
             return self._term_runs[self._run_of(index)].term
         return self.prev_term if index == self.first_index - 1 else NO_TERM
 
     def end_position(self, index: int) -> int:
-        """Absolute end of the entry `index`; where the log starts, for an index before the first."""
+        """Absolute end of the entry `index`; the start of the log for an index before the first."""
         if index < self.first_index:
             return self.first_position
         position, size, _ = self.units[index]
         return position + size
 
     def read(self, first_index: int, size_limit_bytes: int) -> Span | None:
-        """Entries from `first_index` on, of one term and file; at least one; None past the end or at a damaged one."""
+        """Return entries from `first_index` on, of one term and file; at least one.
+
+        None past the end or at a damaged one.
+        """
         if first_index > self._last_index:
             return None
         run = self._run_of(first_index)
@@ -161,7 +168,7 @@ class EntryLog:
     # ---- the leader writes
 
     def append_drafts(self, drafts: Sequence[RecordDraft], term: int, now_ms: int) -> None:
-        """Encode the drafts behind the last entry, all or none, and stamp their time and physical offsets.
+        """Encode the drafts behind the last entry, all or none, and set their times and physical offsets.
 
         Raises:
             RecordTooLargeError: one of them fits into no file.
@@ -171,7 +178,7 @@ class EntryLog:
         self._grow(term, self._last_index + len(drafts))
 
     def append_term_start(self, index: int, term: int) -> None:
-        """As a new leader, write the entry that opens `term` at `index`.
+        """Write the entry that opens `term` at `index`, as the leader of that term.
 
         Raises:
             DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
@@ -184,7 +191,7 @@ class EntryLog:
             raise DiskFullError(error.file, self.data.file_size) from error
 
     def _grow(self, term: int, last_index: int) -> None:
-        """Entries up to `last_index`, the new ones of `term`, are in the files: let them be seen."""
+        """Make the entries up to `last_index` visible; the new ones, of `term`, are in the files."""
         runs = self._term_runs
         if not runs or runs[-1].term != term:
             runs.append(TermRun(term, self._last_index + 1))
@@ -194,19 +201,19 @@ class EntryLog:
     # ---- a follower copies
 
     def check(self, span: Span) -> None:
-        """Check a peer's span before the core hears of it; what was computed is kept for `append_span`.
+        """Check a peer's span before the core sees it; the index units computed are kept for `append_span`.
 
         Raises:
-            EntryFormatError: its headers are no chain of entries of its term.
+            EntryFormatError: its headers are not a chain of entries of its term.
         """
         units = check_span(span.data, span.first_index, span.last_index, span.term, span.start_position)
         self._checked = (span, units)
 
     def append_span(self, span: Span) -> None:
-        """Copy a leader's entries to the same position; those held already are skipped.
+        """Copy a leader's entries to the same position; entries already held are skipped.
 
         Raises:
-            EntryFormatError: it does not join the log: the leader's files have another size.
+            EntryFormatError: the span does not join the log, because the leader's files have another size.
             DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
         """
         if span.last_index <= self._last_index:
@@ -226,7 +233,7 @@ class EntryLog:
     # ---- durable
 
     def request_flush(self, done: Callable[[int, int], None]) -> None:
-        """Make what is written durable; then call `done(durable_index, generation at this call)`."""
+        """Make durable what is written, then call `done(durable_index, generation at this call)` later."""
         assert self._flusher is not None, "attach() comes first"
         generation = self._generation
 
@@ -237,7 +244,7 @@ class EntryLog:
         self._flusher.request(self.data.max_offset, flushed)
 
     def note_flushed(self, offset: int) -> None:
-        """Everything below `offset` is durable."""
+        """Note that everything below `offset` is durable."""
         marks = self._marks
         while marks and marks[0][0] <= offset:
             self._flushed_index = marks.popleft()[1]
@@ -245,12 +252,13 @@ class EntryLog:
     # ---- dropping
 
     def truncate_after(self, last_index: int) -> None:
-        """Drop the entries above `last_index`. Durable on return.
+        """Drop the entries above `last_index`. Durable on return, also the zeros in their place.
 
-        A power cut must not bring an old entry back behind a new one of the same size: nothing chains them.
+        Otherwise a power cut could bring an old entry back behind a new one of the same size: entries are not chained
+        by CRC.
 
         Raises:
-            DiskFailedError: the disk refused the sync; it is not to be trusted any more.
+            DiskFailedError: the sync failed; the disk cannot be trusted any more.
         """
         if last_index >= self._last_index:
             return
@@ -270,12 +278,12 @@ class EntryLog:
     def begin_install(self, first_index: int, start_position: int, prev_term: int) -> None:
         """Drop everything; the next entry is `first_index` at `start_position`. Durable on return.
 
-        Until `finish_install` a start of this directory drops what it finds and says so in `OpenedLog`. May be called
-        again when it, or what comes between the two, has failed.
+        Until `finish_install` a start of this directory drops what it finds and reports it in `OpenedLog`. May be
+        called again when it, or a step between the two, has failed.
 
         Raises:
             DiskFullError, AllocationPendingError: no room yet.
-            DiskFailedError: the disk refused.
+            DiskFailedError: the disk failed.
         """
         self._generation += 1
         self._start = LogStart(first_index, start_position, prev_term, installing=True)
@@ -288,22 +296,23 @@ class EntryLog:
         self._last_index = self._flushed_index = first_index - 1
 
     def finish_install(self) -> None:
-        """The state machine holds what the install brought: the log can be used. Durable on return.
+        """The state machine has been restored from the install: the log can be used. Durable on return.
 
         Raises:
             DiskFullError: no room yet.
-            DiskFailedError: the disk refused.
+            DiskFailedError: the disk failed.
         """
         start = replace(self._start, installing=False)
         save_start(self._directory, start)
         self._start = start
 
     def take_before(self, position: int) -> TakenFiles | None:
-        """Drop the data files that end at or before `position`, never the last one; None when there is none.
+        """Remove the data files that end at or before `position`, but never the last one; None if there is none.
 
-        They are gone from the log, and its new start is durable; the caller deletes them (`MappedFileQueue.remove`),
-        and has made sure that everything in them is committed and needed no more. On a full disk the new start is not
-        written, since deleting is what makes room: a start of the directory then takes it from the oldest file left.
+        The log's new start is durable on return, and the caller deletes the files (`MappedFileQueue.remove`). The
+        caller has made sure that all entries in them are committed and no longer needed. On a full disk the new start
+        is not written, since deleting is what makes room: the next start of the directory then takes it from the oldest
+        file left.
 
         Raises:
             DiskFailedError: the new start cannot be written; nothing was dropped.
@@ -326,17 +335,17 @@ class EntryLog:
         return TakenFiles(self.data.take_before(kept.start_offset), self.units.take_before(first))
 
     def look(self) -> None:
-        """Call every few seconds: see `MappedFileQueue.look`."""
+        """Call it every few seconds: see `MappedFileQueue.look`."""
         self.data.look()
         self.units.look()
 
     def close(self) -> None:
-        """Close the files; flushing is the flusher's business."""
+        """Close the files without flushing them; the flusher does that."""
         self.data.close()
         self.units.close()
 
     def _run_of(self, index: int) -> int:
-        """Which of `term_runs` holds the entry `index`."""
+        """Return the index in `term_runs` of the run that holds the entry `index`."""
         runs = self._term_runs
         if runs[-1].first_index <= index:
             return len(runs) - 1

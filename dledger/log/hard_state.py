@@ -1,12 +1,14 @@
-"""The `currterm` file: term and vote, durable before any answer that rests on them.
+"""The `currterm` file: term and vote, durable before any answer that depends on them.
 
     voteLeader=n1        "" when no vote was given in the term
     currTerm=2
     recovering=true      ours, absent when false: this node may have forgotten what it promised
     forgotVotes=true     ours, only with `recovering`: it may have voted in terms that it does not know
 
-A save runs in a thread of its own, because a sync takes long and the loop must go on hearing heartbeats. Java's keys
-stay Java's and Java skips ours (`MemberState.java`); unlike Java the file is synced, and its `.bak` is not needed.
+Invariants: the term never falls, and within a term the vote is set once. `forgotVotes` stands only with `recovering`.
+
+Saves run in a thread, because a sync takes long and the loop must keep receiving heartbeats. The first two keys are
+Java's, which ignores ours (`MemberState.java`). Unlike Java's the file is synced, so it needs no `.bak`.
 """
 
 import logging
@@ -29,10 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 def read_hard_state(directory: Path) -> HardState | None:
-    """What `directory/currterm` says; None when there is no such file.
+    """Read `directory/currterm`; None if there is no such file.
 
     Raises:
-        StoreFormatError: it is there and cannot be parsed. A guess could give a second vote in one term.
+        StoreFormatError: the file cannot be parsed. A guess could lead to a second vote in one term.
     """
     path = directory / FILE_NAME
     try:
@@ -62,11 +64,11 @@ def write_hard_state(directory: Path, state: HardState) -> None:
 
 
 def settle_hard_state(directory: Path, *, last_term: int, doubt: str | None) -> None:
-    """Make sure that `directory/currterm` exists and says `recovering` when there is a doubt. Durable on return.
+    """Make sure that `directory/currterm` exists, and says `recovering` if there is a doubt. Durable on return.
 
     Args:
         directory: the node's Raft directory.
-        last_term: term of the log's last entry: where to go on when no term was ever written down; -1 for none.
+        last_term: term of the log's last entry, used when no term was ever saved; -1 for none.
         doubt: why this node may have forgotten what it acknowledged; None when it has not.
 
     Raises:
@@ -82,14 +84,14 @@ def settle_hard_state(directory: Path, *, last_term: int, doubt: str | None) -> 
 
 
 class HardStateFile:
-    """`dledger.ports.HardStateStore` on a directory for which `settle_hard_state` was called.
+    """`dledger.ports.HardStateStore` in a directory for which `settle_hard_state` was called.
 
-    A save that finds no room is tried again every `RETRY_S` until there is some: the node neither votes nor campaigns
-    meanwhile. Any other error of the disk is final.
+    A save that finds no room is tried again every `RETRY_S` until there is room; the node does not vote or campaign
+    until then. Any other disk error is final.
 
     Args:
         directory: the node's Raft directory.
-        loop: where `done` is called.
+        loop: the event loop on which `done` is called.
         on_failed: called on the loop, once, when a save failed; no later save is tried.
     """
 
@@ -109,7 +111,7 @@ class HardStateFile:
         self._thread.start()
 
     def load(self) -> HardState:
-        """The last durable state.
+        """Return the last durable state.
 
         Raises:
             StoreFormatError: the file cannot be read, or is missing.
@@ -120,11 +122,11 @@ class HardStateFile:
         return found
 
     def save(self, state: HardState, done: Callable[[], None]) -> None:
-        """Make `state` durable; then call `done` on the loop."""
+        """Make `state` durable, then call `done` on the loop."""
         self._queue.put((state, done))
 
     def close(self) -> None:
-        """Finish the saves that wait, if there is room for them; stop the thread."""
+        """Finish the saves that wait, if there is room for them, and stop the thread."""
         self._is_closing.set()
         self._queue.put(None)
         self._thread.join()
@@ -142,10 +144,10 @@ class HardStateFile:
             self._call(done)
 
     def _write(self, state: HardState) -> bool:
-        """Write, as often as it takes until there is room; False if `close` came first.
+        """Write, again and again until there is room; False if `close` was called before that.
 
         Raises:
-            DiskFailedError: the disk refused.
+            DiskFailedError: the disk failed.
         """
         is_told = False
         while True:

@@ -1,13 +1,13 @@
-"""Whose data directory this is, and how its last owner stopped.
+"""Which node a data directory belongs to, and how the last process that used it ended.
 
     <storeBaseDir>/dledger-n0/
         identity      format version, cluster, group, node id, incarnation: written once, when the directory is made
-        running       boot id and pid: there while a process has the log open, gone after a clean stop
-        peers         incarnation last seen of each peer
+        running       boot id and pid: there while a process has the log open, removed by a clean stop
+        peers         the incarnation last seen of each peer
         members       ids of the group's members: see `dledger.log.membership`
 
-The incarnation is drawn when the directory is made. A node that comes back with another one has lost its disk, and
-with it votes and acknowledgements; a node that comes back with another address and the same incarnation is itself.
+The incarnation is random, drawn when the directory is made. A node that comes back with another one has lost its disk,
+and with it its votes and acknowledgements. A node with the same incarnation at another address is the same node.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ class PreviousStop(enum.Enum):
     """How the last process that had this directory open ended."""
 
     CLEAN = "clean"
-    PROCESS_CRASH = "process crash"  # same boot: the page cache was kept
-    MACHINE_CRASH = "machine crash"  # another boot: what was not flushed may be gone
-    DISK_FAILURE = "disk failure"  # the disk refused a write or a sync: likewise
+    PROCESS_CRASH = "process crash"  # the machine did not restart: the page cache was kept
+    MACHINE_CRASH = "machine crash"  # the machine restarted: what was not flushed may be lost
+    DISK_FAILURE = "disk failure"  # a write or a sync failed: what was not flushed may be lost
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who owns a data directory."""
+    """The node to which a data directory belongs."""
 
     cluster: str
     group: str
@@ -50,12 +50,12 @@ class Identity:
 
 
 def directory_of(store_dir: Path, node_id: str) -> Path:
-    """Where a node keeps its Raft log, as Java's DLedger does."""
+    """Return the directory of a node's Raft log, which is where Java's DLedger keeps it."""
     return store_dir / f"dledger-{node_id}"
 
 
 def make_directory(store_dir: Path, node_id: str) -> Path:
-    """The node's Raft directory, made when missing.
+    """Return the node's Raft directory; it is made if missing.
 
     Raises:
         WrongDirectoryError: the store belongs to another node.
@@ -70,10 +70,13 @@ def make_directory(store_dir: Path, node_id: str) -> Path:
 
 
 def open_identity(directory: Path, cluster: str, group: str, node_id: str) -> tuple[Identity, bool]:
-    """Read the identity of a locked directory, or make it when the directory is new or Java's; whether it was made.
+    """Read the identity of a locked directory, or create it in a directory that is new or Java's.
+
+    Returns:
+        The identity, and whether it was created.
 
     Raises:
-        WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
+        WrongDirectoryError: the directory belongs to another node, group or cluster, or has a newer format.
         StoreFormatError: the identity file cannot be parsed.
         DiskFullError, DiskFailedError: it could not be written.
     """
@@ -119,7 +122,7 @@ class RunningMarker:
 
     Args:
         directory: the node's Raft directory.
-        boot_id: of this boot of the machine; None asks the kernel.
+        boot_id: id of this boot of the machine; None reads the kernel's.
     """
 
     def __init__(self, directory: Path, boot_id: str | None = None) -> None:
@@ -130,12 +133,12 @@ class RunningMarker:
             try:
                 found = _load_json(self._path)
             except StoreFormatError:
-                found = {}  # a crash of the machine came before the marker itself was whole
+                found = {}  # the machine crashed before the marker itself was written
         self.previous_stop = PreviousStop.CLEAN
         if found is not None:
             self.previous_stop = self._how_it_ended(found)
         self.was_async = found is not None and found.get("flush mode") != FlushMode.SYNC.value
-        """Whether the run that crashed acknowledged before it flushed, or did not say."""
+        """Whether the run that crashed used ASYNC_FLUSH, or did not say which flush mode it used."""
         self._fields: dict[str, Any] = {}
 
     def _how_it_ended(self, found: dict[str, Any]) -> PreviousStop:
@@ -145,7 +148,7 @@ class RunningMarker:
         return PreviousStop.PROCESS_CRASH if is_same_boot else PreviousStop.MACHINE_CRASH
 
     def set(self, mode: FlushMode) -> None:
-        """The log is open from here on. Durable on return.
+        """Note that the log is open from here on. Durable on return.
 
         Raises:
             DiskFullError, DiskFailedError: as `write_durably`.
@@ -154,17 +157,17 @@ class RunningMarker:
         write_durably(self._path, json.dumps(self._fields).encode() + b"\n")
 
     def note_disk_failure(self) -> None:
-        """The disk refused something: say so to the next start, if the disk takes that."""
+        """Note for the next start that a write or sync failed, if that can still be written."""
         with contextlib.suppress(StoreError):
             write_durably(self._path, json.dumps({**self._fields, "disk failed": True}).encode() + b"\n")
 
     def clear(self) -> None:
-        """Everything is flushed and nothing more will be written."""
+        """Note a clean stop: everything is flushed, and nothing more will be written."""
         remove_durably(self._path)
 
 
 class KnownPeers:
-    """The `peers` file: which incarnation of each peer this node has talked to."""
+    """The `peers` file: the last incarnation of each peer to which this node was connected."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "peers"
@@ -174,19 +177,19 @@ class KnownPeers:
 
     @property
     def incarnations(self) -> Mapping[str, str]:
-        """Node id to incarnation."""
+        """Incarnation by node id."""
         return self._incarnations
 
     def learn(self, node_id: str, incarnation: str) -> bool:
-        """Remember `incarnation`; whether the node was known under another, so that its disk is a new one."""
+        """Remember `incarnation`; return whether the node had another one before, so that its disk is a new one."""
         before = self._incarnations.get(node_id)
         self._incarnations[node_id] = incarnation
         return before is not None and before != incarnation
 
     def picture(self) -> bytes:
-        """What is known now, for `save`."""
+        """The content to save: what is known now."""
         return json.dumps(self._incarnations, sort_keys=True, indent=1).encode() + b"\n"
 
     def save(self, picture: bytes) -> None:
-        """Make what was learned durable. Blocks on the disk: for a thread, one at a time."""
+        """Write `picture`; durable on return. Blocks on the disk: call it from a thread, one call at a time."""
         write_durably(self._path, picture)

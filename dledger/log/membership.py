@@ -1,7 +1,7 @@
-"""The `members` file: the ids of `dLegerPeers` under which this directory was last opened, one line `n0;n1;n2`.
+"""The `members` file: the ids of `dLegerPeers` with which this directory was last opened, as one line `n0;n1;n2`.
 
-Two majorities of different memberships need not have a member in common: after a change, what the old group
-acknowledged may lie on members that the new one does not ask. So a node whose membership changed is recovering (see
+Two majorities of different memberships need not share a member: after a change, entries that the old group acknowledged
+may be only on members that the new majority does not include. So a node whose membership changed is recovering (see
 `HardState`): the new group elects its first leader only when every member answers, and takes the longest log of all.
 Java has no such file.
 """
@@ -17,16 +17,16 @@ FILE_NAME = "members"
 
 
 def members_text(node_ids: Iterable[str]) -> str:
-    """The membership as text: equal for equal sets of members, in whatever order they are given."""
+    """Return the membership as text: equal for equal sets of members, whatever their order."""
     return ";".join(sorted(node_ids))
 
 
 def note_members(directory: Path, node_ids: Iterable[str]) -> str | None:
-    """Note the membership; durable on return. A node whose membership changed is recovering before that is noted.
+    """Save the membership; durable on return. If it has changed, the hard state is made recovering before that.
 
     Returns:
-        Why this node may not trust what it knows: the membership has changed, or the file is damaged, which counts as
-        a change; None otherwise, and in a directory that has no such file yet.
+        Why this node may have forgotten what it acknowledged: the membership has changed, or the file is damaged, which
+            counts as a change. None otherwise, and in a directory that has no such file yet.
 
     Raises:
         StoreFormatError: the hard state cannot be read.

@@ -1,4 +1,4 @@
-"""Opens an entry log: loads its files, finishes what a crash cut short, chooses where to scan from, and scans.
+"""Opens an entry log: loads its files, finishes what a crash interrupted, and scans the end of the log.
 
     load files -> finish a reset or deletion -> scan from the checkpoint, or as far back as Java does -> cut -> sync
 
@@ -25,7 +25,7 @@ _JAVA_FILES_BACK = 3
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """Files and what lies in them.
+    """The files of a log and what was found in them.
 
     Attributes:
         verified_from: entries from there on were checked against their CRCs.
@@ -52,23 +52,23 @@ def open_log(
     intact: bool,
     records: bool = True,
 ) -> OpenedLog:
-    """Open `directory/data` and `directory/index`; on return what was found is durable and the bad tail is gone.
+    """Open `directory/data` and `directory/index`. On return the entries found are durable, and a bad tail is cut.
 
     Args:
-        directory: made when missing.
+        directory: made if missing.
         data_file_size: bytes of each data file, as configured.
         index_file_size: bytes of each index file, as configured.
-        allocator: makes files ahead; None makes them when needed.
-        checkpoint: what this node last wrote down of itself.
-        intact: no machine crash lay between, so that files hold all that was written.
-        records: entry bodies are RocketMQ records, to be checked as such where Java left no entry CRC.
+        allocator: makes files ahead; None: they are made when needed.
+        checkpoint: the checkpoint that this node wrote last.
+        intact: the machine did not crash since, so the files contain all that was written.
+        records: entry bodies are RocketMQ records, checked as such where Java left no entry CRC.
 
     Raises:
         StoreFormatError: files of other lengths or names, gaps, or a newer format; nothing was changed.
-        DiskFullError, DiskFailedError: the disk refused.
+        DiskFullError, DiskFailedError: the disk is full or failed.
     """
     data = MappedFileQueue(directory / "data", data_file_size, allocator, ahead_max=1)
-    scattered = Mappings(reads_ahead=False)  # a store into a fresh page would wait for what is read around it
+    scattered = Mappings(reads_ahead=False)  # a store into a fresh page would wait for the pages read around it
     index = MappedFileQueue(directory / "index", index_file_size, allocator, mappings=scattered, ahead_max=1)
     data.load()
     index.load()
@@ -88,8 +88,8 @@ def open_log(
     found = scan.run(begin.position, begin.entry_index, begin.prev_term)
     data.truncate_to(found.end_position)
     units.truncate_after(found.last_index)
-    if not checkpoint.is_java_s:
-        # what lies behind the committed entry may be younger than the checkpoint, after a truncation
+    if not checkpoint.is_written_by_java:
+        # after a truncation, entries behind the committed one may be newer than the checkpoint
         committed = units.find(checkpoint.committed_index) if checkpoint.durable_position >= 0 else None
         data.rewrite(begin.position if committed is None else min(committed[0], checkpoint.durable_position))
     _sync(data, start.start_position if checkpoint.durable_position < 0 else begin.position)
@@ -100,7 +100,7 @@ def open_log(
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """Where a scan starts: a position, the entry that lies there, and a term it is not below."""
+    """Where a scan starts: a position, the index of the entry there, and a term that it is not below."""
 
     position: int
     entry_index: int
@@ -108,14 +108,14 @@ class _Begin:
 
 
 def _settle_start(directory: Path, data: MappedFileQueue, units: UnitIndex) -> LogStart:
-    """Where the log starts, after finishing a deletion that was under way and dropping an unfinished install."""
+    """Return where the log starts, after finishing an interrupted deletion and dropping an unfinished install."""
     start = load_start(directory)
     if start is not None and start.installing:
         data.reset_to(0)
         units.reset(0)
         return replace(EMPTY_LOG, installing=True)
     if start is None or (data.files and start.start_position < data.min_offset):
-        return _infer_start(data)  # Java's directory, or somebody deleted files since
+        return _infer_start(data)  # a directory of Java's, or files were deleted by hand
     if not data.files or start.start_position >= data.max_offset:
         data.reset_to(start.start_position)
         units.reset(start.first_index)
@@ -135,7 +135,7 @@ def _infer_start(data: MappedFileQueue) -> LogStart:
 
 
 def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, checkpoint: CommitCheckpoint) -> _Begin:
-    """The committed entry of our own checkpoint if it is whole, else the start of the third last file that is."""
+    """Return the committed entry of our own checkpoint if it is whole, else the start of the third last whole file."""
     if checkpoint.durable_position >= 0 and checkpoint.committed_index >= start.first_index:
         unit = units.find(checkpoint.committed_index)
         file = None if unit is None else data.file_at(unit[0])
@@ -152,7 +152,7 @@ def _choose_begin(data: MappedFileQueue, units: UnitIndex, start: LogStart, chec
 
 
 def _whole_entry(file: MappedFile, position: int, units: UnitIndex) -> _Begin | None:
-    """The entry at `position`, if its header, its body and its index unit agree."""
+    """Return the entry at `position`, if its header, its body and its index unit agree."""
     offset = position - file.start_offset
     if offset + HEADER_SIZE > file.size_bytes:
         return None
@@ -167,7 +167,7 @@ def _whole_entry(file: MappedFile, position: int, units: UnitIndex) -> _Begin | 
 
 
 def _term_runs(units: UnitIndex, first_index: int, end_index: int) -> list[TermRun] | None:
-    """Runs of the entries `[first_index, end_index)` by the index alone; None when a unit is missing."""
+    """Return the runs of the entries `[first_index, end_index)` from the index alone; None when a unit is missing."""
     runs: list[TermRun] = []
     at = first_index
     while at < end_index:

@@ -1,4 +1,4 @@
-"""What a Raft node keeps on disk, opened in the one order that is safe, and whether it may have forgotten something.
+"""Opens all files of a Raft node in a safe order, and finds out whether the node may have forgotten something.
 
 lock -> identity (whose is it?) -> running marker (how did it end?) -> checkpoint -> entries and index -> marker set
 """
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class RaftFiles:
-    """Open files of one node. `doubt`: why it may have forgotten what it acknowledged; None when it has not."""
+    """The open files of one node. `doubt`: why it may have forgotten what it acknowledged; None when it has not."""
 
     identity: Identity
     known_peers: KnownPeers
@@ -36,7 +36,7 @@ class RaftFiles:
     _lock: LockFile
 
     def close(self, *, is_clean: bool) -> None:
-        """Let go of everything; `is_clean`: all that was acknowledged is durable."""
+        """Close all files. `is_clean`: everything that was acknowledged is durable."""
         self.opened.data.close()
         self.opened.units.close()
         self.allocator.close()
@@ -49,17 +49,17 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
     """Open the node's directory. Blocks on the disk.
 
     Raises:
-        WrongDirectoryError: it is another node's, group's or cluster's, or of a newer format.
-        StoreLockedError: another process has it.
-        StoreFormatError: files that are not ours, or newer, or of a wrong length.
-        DiskFullError, DiskFailedError: the disk refused.
+        WrongDirectoryError: it belongs to another node, group or cluster, or has a newer format.
+        StoreLockedError: another process has it open.
+        StoreFormatError: files of an unknown format, or of a wrong length.
+        DiskFullError, DiskFailedError: the disk is full or failed.
     """
     directory = make_directory(config.store_dir, config.self_id)
     lock = LockFile(directory)
-    allocator = FileAllocator(wait_s=config.election_min_ms / 4000)  # who waits on the loop sends no heartbeats
+    allocator = FileAllocator(wait_s=config.election_min_ms / 4000)  # a longer wait on the loop would delay heartbeats
     try:
         identity, is_new = open_identity(directory, config.cluster, config.group, config.self_id)
-        read_hard_state(directory)  # a damaged one is refused before anything is changed
+        read_hard_state(directory)  # a damaged hard state is refused before anything is changed
         marker = RunningMarker(directory, boot_id)
         checkpoint = _checkpoint(directory)
         opened = open_log(
@@ -70,12 +70,13 @@ def open_files(config: RaftConfig, boot_id: str | None = None) -> RaftFiles:
             checkpoint=checkpoint,
             intact=marker.previous_stop is not PreviousStop.MACHINE_CRASH,
         )
-        is_foreign = is_new or checkpoint.is_java_s
+        is_foreign = is_new or checkpoint.is_written_by_java
         doubt = _doubt(marker, opened, is_foreign=is_foreign and opened.found.last_index >= opened.start.first_index)
         doubt = note_members(directory, [peer.node_id for peer in config.peers]) or doubt
         _report(opened, marker, doubt)
         last_term = opened.term_runs[-1].term if opened.term_runs else NO_TERM
-        settle_hard_state(directory, last_term=last_term, doubt=doubt)  # before what the doubt rests on is removed
+        # before the files that prove the doubt are replaced
+        settle_hard_state(directory, last_term=last_term, doubt=doubt)
         if opened.install_unfinished:
             save_start(directory, opened.start)
         marker.set(config.flush_mode)

@@ -1,7 +1,7 @@
-"""Records out of the entry log: one by its physical offset, or one after the other, without a copy.
+"""Reads records from the entry log without a copy: one by its physical offset, or one after the other.
 
-physical offset of a record = position of its entry + 48; the next entry starts where the record ends, or in the
-next file behind the filler
+The physical offset of a record is the position of its entry + 48. The next entry starts where the record ends, or,
+behind a filler, in the next file.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from store.files.mapped_file_queue import MappedFileQueue
 def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[int, memoryview]]:
     """Yield `(physical_offset, record)` of each record at or after `start` that ends by `end`.
 
-    `start` is a record's start, a record's end, or where a file's first entry is.
+    `start` is the start or end of a record, or the position of a file's first entry.
 
     Raises:
-        CorruptRecordError: what must be an entry's header is none.
+        CorruptRecordError: there is no entry header where one must be.
         DiskReadError: the disk cannot read it.
     """
     unpack = FILLER.unpack_from
@@ -48,7 +48,10 @@ def walk_records(data: MappedFileQueue, start: int, end: int) -> Iterator[tuple[
 
 
 def entry_position(data: MappedFileQueue, start: int) -> int:
-    """Where the entry at or behind `start` lies: a record starts with its size, then a magic no entry has there."""
+    """Return the position of the entry at or behind `start`.
+
+    A record starts with its size, then a magic that no entry has at that place.
+    """
     file = data.file_at(start)
     if file is None or file.end_offset - start < FILLER_SIZE:
         return start

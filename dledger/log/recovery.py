@@ -1,14 +1,15 @@
-"""Finds out what an entry log holds after a restart: a scan, its verdict on each bad place, and the index made anew.
+"""Recovers an entry log after a restart: scans it, decides about each bad place, and rebuilds the index.
 
     trusted (older files)          scanned, CRC checked                      the end
     |=============================|====================X=================C=====x.....
-                                    damaged, index unit or header      committed  bad tail: cut
-                                    still says what lay there: kept,
-                                    to be fetched from a peer
+                                   damaged, index unit or header      committed  bad tail: cut
+                                   still says what lay there: kept,
+                                   to be fetched from a peer
 
-A bad entry *behind* what may be committed is a torn write and is cut, with everything after it. A bad entry *inside*
-is never cut while its place can be told: it stays as a `Damage`. If its place cannot be told, the log ends before it
-and `Recovered.lost` says so; the node must then not vote or count until a leader has brought it up.
+A bad entry *behind* what may be committed is a torn write and is cut, with everything after it. A bad entry *before*
+that is never cut if its index, term and size can be found out: it stays as a `Damage`. If they cannot, the log ends
+before it and `Recovered.lost` names the entries; the node must then neither vote nor count until a leader has brought
+it up to date.
 
 Source: openmessaging/dledger 0.3.1.2 `DLedgerMmapFileStore.java` (recover), which checks no body and cuts everything.
 """
@@ -45,7 +46,7 @@ _WINDOW_BYTES = 4 << 20
 class Damage:
     """A bad entry whose place and term are known, so that a peer's copy can be put there.
 
-    `file` and `file_offset` are where an operator looks; `position` is absolute. `size_bytes` has the header in it.
+    `file` and `file_offset` are for operators; `position` is absolute. `size_bytes` includes the header.
     """
 
     index: int
@@ -62,7 +63,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a scan found.
+    """The result of a scan.
 
     Attributes:
         last_index: newest entry kept, damaged or not; one before the scan's first when there is none.
@@ -70,7 +71,7 @@ class Recovered:
         term_runs: of the scanned entries.
         damages: in rising order of index.
         cut: the bad place at which the log was ended, or None when it ends in zeros.
-        lost: entries `[first, last]` that were committed or acknowledged and are not here any more, or None.
+        lost: entries `[first, last]` that were committed or acknowledged and are lost on this node, or None.
     """
 
     last_index: int
@@ -82,12 +83,12 @@ class Recovered:
 
 
 class LogScan:
-    """One scan, from an entry to the log's end. Writes index units, changes no data.
+    """One scan, from an entry to the end of the log. It writes index units and does not change data.
 
     Args:
-        data, units: loaded; units are written as entries are found.
-        committed_index: entries up to here are known committed; -1 when unknown.
-        intact: the page cache was not lost, so what is bad before a good entry was not torn but has rotted.
+        data, units: loaded files; units are written as entries are found.
+        committed_index: entries up to here are known to be committed; -1 when unknown.
+        intact: the page cache was not lost, so a bad entry before a good one is not torn but was damaged later.
         records: entry bodies are RocketMQ records.
     """
 
@@ -101,7 +102,7 @@ class LogScan:
         self._records = records
 
     def run(self, start_position: int, first_index: int, prev_term: int) -> Recovered:
-        """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must lie.
+        """Scan from `start_position`, where the entry `first_index`, of `prev_term` or later, must be.
 
         Raises:
             StoreFormatError: an entry of a newer DLedger, which this program cannot keep.
@@ -118,10 +119,10 @@ class LogScan:
         return found
 
     def _scan_file(self, file: MappedFile, offset: int, found: Recovered) -> bool:
-        """Take in the entries of one file from `offset` on; whether the log may go on in the next one.
+        """Add the entries of one file from `offset` on; return whether the log may continue in the next file.
 
-        A filler does not move `found.end_position`: without an entry behind it in the next file, the log ends where
-        the filler starts. The crash came between the two writes, and the leader may put other entries there.
+        A filler does not move `found.end_position`: if no entry follows in the next file, the log ends where the filler
+        starts. The crash came between the two writes, and the leader may put other entries there.
         """
         view = file.view
         while True:
@@ -176,9 +177,9 @@ class LogScan:
         found.end_position = position + size
 
     def _take_run(self, file: MappedFile, offset: int, found: Recovered) -> int:
-        """Take in good entries of the present term from `offset` on; where the first other is.
+        """Add good entries of the present term from `offset` on; return the offset of the first other one.
 
-        What is not plainly good, and what lies at the edge of a window, is for `_scan_file` to look at.
+        Entries that need a closer look, and those at the edge of a window, are left to `_scan_file`.
         """
         window_end = min(offset + _WINDOW_BYTES, file.size_bytes)
         index = found.last_index + 1
@@ -205,7 +206,7 @@ class LogScan:
         return offset
 
     def _judge(self, file: MappedFile, offset: int, header: EntryHeader, fault: str, found: Recovered) -> int:
-        """What becomes of a bad place: the size of the damaged entry that is kept there, or 0 for the log's end."""
+        """Return the size of the damaged entry that is kept at a bad place, or 0 if the log ends there."""
         index = found.last_index + 1
         position = file.start_offset + offset
         guess = self._guess(file, offset, header, index)
@@ -222,7 +223,7 @@ class LogScan:
         return 0
 
     def _guess(self, file: MappedFile, offset: int, header: EntryHeader, index: int) -> tuple[int, int] | None:
-        """Term and size of the bad entry at `offset`: by its own header, its index unit, or the unit behind it."""
+        """Return term and size of the bad entry at `offset`, by its own header, its index unit or the next unit."""
         position = file.start_offset + offset
         room = file.size_bytes - offset - FILLER_SIZE
         is_plausible = header_fault(header, position, room + FILLER_SIZE) is None and header.entry_index == index
@@ -237,7 +238,7 @@ class LogScan:
         return None
 
     def _goes_on(self, file: MappedFile, offset: int, index: int) -> bool:
-        """Whether a good header of entry `index` lies at `offset`."""
+        """Whether a good header of entry `index` is at `offset`."""
         if offset + HEADER_SIZE > file.size_bytes:
             return False
         file.ensure_readable(offset, offset + HEADER_SIZE)
@@ -249,7 +250,7 @@ class LogScan:
 
 
 def _is_readable(file: MappedFile, start: int, end: int) -> bool:
-    """Whether the disk can read all of it; else each entry is asked for on its own."""
+    """Whether the disk can read all of it; if not, each entry is read on its own."""
     try:
         file.ensure_readable(start, end)
     except DiskReadError:

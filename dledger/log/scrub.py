@@ -1,10 +1,10 @@
-"""Keeps old entries honest: verifies what was not written by this process, and puts a peer's copy where one has rotted.
+"""Verifies entries that this process did not write, and replaces damaged ones by a peer's copy.
 
     scrub -->  entry, entry, entry, X ...          X is a Damage: not sent, not served, reported with file and offset
                                     '-- a peer's bytes of the same (index, term) are written to the same place
 
-Two logs that hold an entry of one index and term hold the same bytes there (Raft's log matching), so any peer's copy
-that passes its CRC will do; no leader is needed.
+Two logs that have an entry of the same index and term have the same bytes there (log matching). So a copy from any peer
+that passes its CRC can be used, not only the leader's.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,14 @@ class LogCare:
 
     Args:
         data, units: of the log.
-        damages: what recovery found.
+        damages: those that recovery found.
         records: entry bodies are RocketMQ records.
         verified_from: entries from there on were checked, or written, by this process.
 
     Attributes:
-        verified_position: what lies from there on may be served without asking `is_sound`: it was checked, or written,
-            by this process, and none of it is damaged.
-        on_damage: told of each damage that is found.
+        verified_position: entries from there on may be served without `is_sound`: they were checked, or written, by
+            this process, and none of them is damaged.
+        on_damage: called with each damage that is found.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class LogCare:
 
     @property
     def damages(self) -> list[Damage]:
-        """Entries that wait for a peer's copy, in rising order."""
+        """Damaged entries that wait for a peer's copy, in rising order."""
         return [self._damages[index] for index in sorted(self._damages)]
 
     @property
     def first_blocking(self) -> int | None:
-        """The lowest that recovery found: this node neither counts nor serves what follows it until it is repaired.
+        """The lowest damage that recovery found: until it is repaired this node neither counts nor serves what follows.
 
-        One that rots later does not block: everything behind it is served already, and counted.
+        Damage found later does not block: everything behind it was already served and counted.
         """
         return min(self._blocking) if self._blocking else None
 
@@ -66,7 +66,7 @@ class LogCare:
         return index in self._damages
 
     def sound_until(self, first: int, last: int) -> int:
-        """The last entry of `first .. last` before the first damaged one; `first - 1` when that is the first."""
+        """Return the last entry of `first .. last` before the first damaged one; `first - 1` when that is the first."""
         for index in range(first, min(last + 1, self._verified_from)):
             self.is_sound(index)
         if self._damages:
@@ -75,7 +75,7 @@ class LogCare:
         return last
 
     def scrub(self, first_index: int, size_limit_bytes: int) -> bool:
-        """Verify about `size_limit_bytes` more of what was there at start; whether everything is verified now."""
+        """Verify about `size_limit_bytes` more of the entries present at the start; return whether all are verified."""
         index = max(self._scrubbed_to + 1, first_index)
         left = size_limit_bytes
         while index < self._verified_from and left > 0:
@@ -92,15 +92,15 @@ class LogCare:
 
     @property
     def scrubbed_position(self) -> int:
-        """Absolute position of the entry that `scrub` looked at last; 0 before the first."""
+        """Absolute position of the entry that `scrub` verified last; 0 before the first."""
         unit = self._units.find(self._scrubbed_to)
         return 0 if unit is None else unit[0]
 
     def write_copy(self, index: int, term: int, entry: memoryview) -> MappedFile:
-        """Put a peer's copy of the damaged entry `index` in place; the file to sync before `clear`.
+        """Write a peer's copy of the damaged entry `index` in place; return the file to sync before `clear`.
 
         Raises:
-            EntryFormatError: the copy is not that entry, or is damaged itself; nothing was changed.
+            EntryFormatError: the copy is another entry, or is damaged itself; nothing was changed.
         """
         damage = self._damages.get(index)
         if damage is None or damage.term != term or damage.size_bytes != len(entry):
@@ -122,30 +122,30 @@ class LogCare:
         return file
 
     def clear(self, index: int) -> None:
-        """The copy of `index` is durable."""
+        """Note that the copy of `index` is durable."""
         self._damages.pop(index, None)
         self._blocking.discard(index)
         self._find_verified()
 
     def forget_after(self, last_index: int) -> None:
-        """The log was cut there."""
+        """Forget damages above `last_index`, where the log was cut."""
         self._keep(lambda index: index <= last_index)
         if self._verified_from > last_index:
             self._verified_from, self._checked_position = last_index + 1, self._data.max_offset
         self._find_verified()
 
     def forget_before(self, first_index: int) -> None:
-        """Older entries were deleted."""
+        """Forget damages below `first_index`, which were deleted."""
         self._keep(lambda index: index >= first_index)
 
     def is_sound(self, index: int) -> bool:
-        """Verify an entry that was there at start, now that it is asked for."""
+        """Verify an entry that was there at the start, now that it is read."""
         if index < self._verified_from and index not in self._damages:
             self._verify(index)
         return index not in self._damages
 
     def examine(self, first_index: int, last_index: int) -> None:
-        """Verify entries again: the disk could not read one of them."""
+        """Verify entries again, since the disk could not read one of them."""
         for index in range(first_index, last_index + 1):
             if index not in self._damages:
                 self._verify(index)
@@ -178,7 +178,7 @@ class LogCare:
                 self.on_damage(damage)
 
     def _fault(self, file: MappedFile, index: int, position: int, size: int, term: int) -> str | None:
-        """What is wrong with an entry, if anything; one that the disk cannot read is as damaged as a torn one."""
+        """Return what is wrong with an entry, if anything. One that the disk cannot read counts as damaged."""
         offset = position - file.start_offset
         try:
             file.ensure_readable(offset, offset + size)

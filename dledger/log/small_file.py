@@ -1,4 +1,4 @@
-"""Small files that must survive a power cut whole: written aside, synced, renamed, and the directory synced.
+"""Replaces small files so that they survive a power cut whole: written aside, synced, renamed, the directory synced.
 
     name.tmp --write, fsync--> name.tmp --rename--> name --fsync of the directory--> durable
 
@@ -19,8 +19,8 @@ def write_durably(path: Path, content: bytes) -> None:
     """Replace `path` by `content`; on return it is durable.
 
     Raises:
-        DiskFullError: no space; the old content stands.
-        DiskFailedError: any other error of the disk; old or new content stands, which of them is not known.
+        DiskFullError: no space; the old content is unchanged.
+        DiskFailedError: any other disk error; whether the file has the old or the new content is not known.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -37,10 +37,10 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove `path` if it is there; on return its absence is durable.
+    """Remove `path` if it exists; on return its absence is durable.
 
     Raises:
-        DiskFailedError: the disk refused.
+        DiskFailedError: the disk failed.
     """
     try:
         path.unlink(missing_ok=True)

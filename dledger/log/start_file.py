@@ -6,10 +6,11 @@
     resetting=true          an install was begun and is not finished; absent otherwise
 
 Invariants, from the moment at which the file is durable:
-- Every entry below `firstIndex` was committed.
-- Whatever lies before `startPosition` is left over from a deletion that a crash cut short.
-- While `resetting` stands, neither the entries nor the state machine's files can be used: the entries of before may be
-  half deleted, the tables half replaced. The next start drops all entries and needs a leader that brings the node up.
+    - Every entry below `firstIndex` was committed.
+    - Data before `startPosition` is left over from a deletion that a crash interrupted.
+    - While `resetting` stands, neither the entries nor the state machine's files can be used: the old entries may be
+      half deleted, the tables half replaced. The next start drops all entries and needs a leader that brings the node
+      up to date.
 
 Java has no such file, and a log without one begins where its first data file does.
 """
@@ -42,7 +43,7 @@ EMPTY_LOG = LogStart(0, 0, NO_TERM)
 
 
 def load_start(directory: Path) -> LogStart | None:
-    """What `directory/start` says; None when there is none.
+    """Read `directory/start`; None if there is none.
 
     Raises:
         StoreFormatError: it cannot be parsed.

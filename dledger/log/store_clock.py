@@ -1,4 +1,4 @@
-"""Store times of a Raft log: the machine's clock, held where it stands over small steps back."""
+"""The store times of a Raft log: the machine's clock without small steps back."""
 
 import logging
 from collections.abc import Callable
@@ -14,15 +14,15 @@ _log = logging.getLogger(__name__)
 
 
 class StoreClock:
-    """Gives the store time of the next records, ms since the epoch.
+    """Gives the store time of the next records, in ms since the epoch.
 
-    Times do not go back while the machine's clock is at most `HOLD_MS` behind the last time given: corrections of that
-    size, and the difference of two leaders' clocks, are not seen by readers. A clock further behind means that the last
-    time came from a clock that had jumped ahead. It is followed back at once: otherwise every record would get one time
-    until the clock has caught up, and delayed messages would be late by as much.
+    Invariant: times do not fall while the machine's clock is at most `HOLD_MS` behind the last time given. So readers
+    do not see corrections of that size, or the difference between two leaders' clocks. A clock further behind means
+    that the last time came from a clock that had jumped ahead; it is followed back at once. Otherwise every record
+    would get the same time until the clock has caught up, and delayed messages would be late by as much.
 
     Args:
-        clock: of the machine.
+        clock: the machine's clock, in ms.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -30,7 +30,7 @@ class StoreClock:
         self._last_ms = 0
 
     def now_ms(self) -> int:
-        """The machine's time, or the last one given when that is a little later."""
+        """Return the machine's time, or the last one given if that is a little later."""
         now_ms = self._clock()
         behind_ms = self._last_ms - now_ms
         if 0 < behind_ms <= HOLD_MS:

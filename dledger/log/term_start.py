@@ -1,6 +1,6 @@
-"""The record that opens a leader's term: a rolled-back message of a system topic, so that it enters no queue.
+"""The record that opens a leader's term: a rolled-back message of a system topic, so that no queue contains it.
 
-Java's DLedger 0.3 knows no empty entry, and its broker passes over a record of this transaction type as we do.
+Java's DLedger 0.3 has no empty entry. Its broker enters a record of this transaction type into no queue either.
 """
 
 import json
@@ -13,7 +13,7 @@ TOPIC = b"rmq_sys_ledgermq_term"
 
 
 def term_start_draft(term: int, node_id: str, store_host: bytes, now_ms: int) -> RecordDraft:
-    """The draft; `store_host` stands for both hosts."""
+    """Return the draft of the record; `store_host` is used as both of its hosts."""
     draft = RecordDraft()
     draft.topic = TOPIC
     draft.queue_id = 0

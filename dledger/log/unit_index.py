@@ -1,6 +1,7 @@
-"""The index files: at `entry index * 32` lies the unit that says where the entry is, how long, and of which term.
+"""The index files: the unit at `entry index * 32` has the position, size and term of the entry.
 
-Derived data: recovery makes it anew from the entries, so it is synced lazily and never waited for.
+Invariant: every unit can be computed from the entries. So units are synced in the background, and recovery rebuilds
+those behind the checkpoint.
 """
 
 from dledger.log.entry import INDEX_UNIT, INDEX_UNIT_SIZE, MAGIC
@@ -10,7 +11,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 
 
 class UnitIndex:
-    """Index units on a queue of mapped files.
+    """The index units on a queue of mapped files.
 
     Args:
         queue: loaded; it may be empty.
@@ -21,11 +22,11 @@ class UnitIndex:
 
     @property
     def files(self) -> MappedFileQueue:
-        """The files it stands on."""
+        """The files that hold the units."""
         return self._queue
 
     def find(self, entry_index: int) -> tuple[int, int, int] | None:
-        """`(position, size, term)` of an entry; None where no unit was written, or a rotten one lies."""
+        """Return `(position, size, term)` of an entry; None where no unit was written, or a damaged one."""
         offset = entry_index * INDEX_UNIT_SIZE
         file = self._queue.file_at(offset)
         if file is None:
@@ -34,10 +35,10 @@ class UnitIndex:
         return (position, size, term) if magic == MAGIC and found == entry_index else None
 
     def __getitem__(self, entry_index: int) -> tuple[int, int, int]:
-        """As `find`, for an entry that is kept.
+        """Return what `find` returns, for an entry that is kept.
 
         Raises:
-            StoreFormatError: the file has rotted there; a restart makes it anew.
+            StoreFormatError: the unit is damaged; a restart rebuilds it.
         """
         unit = self.find(entry_index)
         if unit is None:
@@ -45,7 +46,7 @@ class UnitIndex:
         return unit
 
     def last_ending_by(self, first: int, last: int, position: int) -> int:
-        """The last of the entries `first .. last` that ends at or before `position`; `first` in any case."""
+        """Return the last of the entries `first .. last` that ends at or before `position`; at least `first`."""
         start, size, _ = self[last]
         if start + size <= position:
             return last
@@ -73,7 +74,7 @@ class UnitIndex:
         self._queue.ensure_room(count * INDEX_UNIT_SIZE)
 
     def slot(self, entry_index: int) -> tuple[MappedFile, int]:
-        """The file and the position in it where the next unit, that of `entry_index`, goes. Prepared for."""
+        """Return the file and the position in it of the next unit, that of `entry_index`. Call `prepare` first."""
         offset = entry_index * INDEX_UNIT_SIZE
         file = self._queue.file_at(offset) or self._queue.roll()
         return file, offset - file.start_offset
@@ -85,7 +86,7 @@ class UnitIndex:
         file.write_position = max(file.write_position, at + INDEX_UNIT_SIZE)
 
     def copy(self, entry_index: int, units: memoryview) -> None:
-        """Write encoded units, `entry_index` first. Prepared for."""
+        """Write encoded units, that of `entry_index` first. Call `prepare` first."""
         while units:
             file, at = self.slot(entry_index)
             size = min(len(units), file.size_bytes - at)
@@ -99,11 +100,11 @@ class UnitIndex:
         self._queue.truncate_to((entry_index + 1) * INDEX_UNIT_SIZE)
 
     def reset(self, first_index: int) -> None:
-        """Drop all; the next unit is that of `first_index`."""
+        """Drop all units; the next one is that of `first_index`."""
         self._queue.reset_to(first_index * INDEX_UNIT_SIZE)
 
     def take_before(self, first_index: int) -> list[MappedFile]:
-        """Let go of the files that hold only units below `first_index`, never the last one."""
+        """Remove and return the files that hold only units below `first_index`, never the last one."""
         return self._queue.take_before(first_index * INDEX_UNIT_SIZE)
 
     def unsynced(self) -> list[MappedFile]:
@@ -111,7 +112,7 @@ class UnitIndex:
         return self._queue.unflushed(self._queue.flushed_offset, self._queue.max_offset)
 
     def synced_up_to(self, entry_index: int) -> None:
-        """The units up to `entry_index` are durable."""
+        """Note that the units up to `entry_index` are durable."""
         self._queue.flushed_offset = max(self._queue.flushed_offset, (entry_index + 1) * INDEX_UNIT_SIZE)
 
     def look(self) -> None:

@@ -1,10 +1,10 @@
-"""Puts entries at the end of the data files: a leader's drafts, encoded, or a leader's bytes, as they came.
+"""Writes entries at the end of the data files: a leader's drafts, encoded, or the bytes that a leader sent.
 
-    drafts --encode--> buffer, used again and again --one write a batch--> data file       index units alongside
-    span's bytes ------------------------------------one write----------->                  as `check_span` made them
+    drafts --encode--> reused buffer --one write a batch--> data file                 index units alongside
+    span's bytes ------------------------one write-------->                           as `check_span` made them
 
-A write of a batch costs half of what the page faults of storing it into fresh mapped pages would; both are the same
-pages of the page cache, and readers take views of the mapping.
+Writing a batch costs half as much as the page faults of storing it into fresh mapped pages. Both go to the same pages
+of the page cache, and readers use views of the mapping.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ _SCRATCH_BYTES = 1 << 20
 
 
 class LogWriter:
-    """Writes behind the last entry. Knows files, not what the log has promised.
+    """Writes behind the last entry. It knows files, and nothing of what is durable or committed.
 
     Args:
         data, units: of the log.
-        store_host: this node's address as records carry it: 8 or 20 bytes.
+        store_host: this node's address for the store host field of records: 8 or 20 bytes.
     """
 
     def __init__(self, data: MappedFileQueue, units: UnitIndex, store_host: bytes) -> None:
@@ -39,7 +39,7 @@ class LogWriter:
         self._scratch_view = memoryview(self._scratch)
 
     def append_drafts(self, drafts: Sequence[RecordDraft], first_index: int, term: int, now_ms: int) -> None:
-        """Encode and write the drafts, all or none, and stamp their time and physical offsets.
+        """Encode and write the drafts, all or none, and set their times and physical offsets.
 
         Raises:
             RecordTooLargeError: one of them fits into no file.
@@ -57,7 +57,7 @@ class LogWriter:
         """Write the bytes of `span` from absolute `start` on, which are the entries from `first_index` on.
 
         Raises:
-            EntryFormatError: it does not join the log: the leader's files have another size.
+            EntryFormatError: the span does not join the log, because the leader's files have another size.
             DiskFullError, DiskFailedError: no room, or not in time; nothing was changed.
         """
         end = self._data.max_offset
@@ -72,14 +72,14 @@ class LogWriter:
         self._units.copy(first_index, units)
 
     def _undo(self, end: int) -> None:
-        """Nothing at or behind `end` counts: some of it, or a filler, went into a file that was left behind."""
+        """Set the end back to `end`: part of a batch, or a filler, was written behind it before the write failed."""
         if self._data.max_offset != end:
             self._data.truncate_to(end)
 
     def _encode(
         self, drafts: Sequence[RecordDraft], index: int, term: int, now_ms: int, file: MappedFile, size_bytes: int
     ) -> None:
-        """Encode prepared drafts, one after the other, and write them once for each file they go to."""
+        """Encode prepared drafts one after the other, with one write for each file."""
         units, at = self._units.slot(index)
         unit_buffer = units.buffer
         store_host, pack_header, pack_unit = self._store_host, HEADER.pack_into, INDEX_UNIT.pack_into
@@ -111,7 +111,7 @@ class LogWriter:
         file.write(view[:position])
 
     def _prepare(self, drafts: Sequence[RecordDraft]) -> tuple[MappedFile, int]:
-        """The file for the first draft, with room behind it for all of them; and their size with headers."""
+        """Return the file for the first draft, with room for all of them, and their total size with headers."""
         size_bytes = sum([draft.size for draft in drafts]) + len(drafts) * HEADER_SIZE
         file = self._data.last()
         self._units.prepare(len(drafts))
@@ -133,14 +133,14 @@ class LogWriter:
         return file or self._data.roll(), size_bytes
 
     def _room(self, size_bytes: int) -> tuple[bytearray, memoryview]:
-        """A buffer to encode in: the one that is kept, unless the batch is larger."""
+        """Return a buffer for encoding: the reused one, unless the batch is larger."""
         if size_bytes <= len(self._scratch):
             return self._scratch, self._scratch_view
         buffer = bytearray(size_bytes)
         return buffer, memoryview(buffer)
 
     def _next_file(self, file: MappedFile, data: memoryview) -> MappedFile:
-        """Write `data` at the end of `file`, fill the rest, and go on in the next one, which is prepared."""
+        """Write `data` at the end of `file`, fill the rest, and return the next file, which is prepared."""
         if data:
             file.write(data)
         left = file.size_bytes - file.write_position
@@ -149,7 +149,7 @@ class LogWriter:
         return self._data.roll()
 
     def _file_for(self, span: Span, start: int) -> MappedFile:
-        """The file that takes the bytes of `span` from `start` on: the last one, or the next."""
+        """Return the file that takes the bytes of `span` from `start` on: the last one, or the next."""
         file = self._data.last()
         if file is not None and start == self._data.max_offset < file.end_offset:
             if span.end_position + FILLER_SIZE > file.end_offset:
@@ -164,7 +164,7 @@ class LogWriter:
 
 
 def misfit(span: Span, data: MappedFileQueue) -> EntryFormatError:
-    """What is wrong with a span that does not join the log."""
+    """Return the error for a span that does not join the log."""
     return EntryFormatError(
         span.start_position,
         f"entries {span.first_index} to {span.last_index}, up to {span.end_position}, do not join a log that ends at "

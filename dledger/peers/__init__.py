@@ -1,1 +1,1 @@
-"""Connections between the members of a Raft group, and the frames on them."""
+"""Connections between the members of a Raft group, and the frames that are sent on them."""

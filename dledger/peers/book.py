@@ -1,4 +1,4 @@
-"""What this node knows of its peers from their hellos: who is connected, their client addresses and incarnations."""
+"""What this node knows of its peers from their hellos: who is connected, client addresses and incarnations."""
 
 import asyncio
 import logging
@@ -11,12 +11,12 @@ _log = logging.getLogger(__name__)
 
 
 class PeerBook:
-    """Addresses and incarnations by node id.
+    """Client addresses and incarnations by node id.
 
     Args:
-        known: what was learned in earlier lives.
+        known: incarnations from before the last restart.
         self_id: this node.
-        client_address: where clients find this node.
+        client_address: address at which clients find this node.
     """
 
     def __init__(self, known: KnownPeers, self_id: str, client_address: str) -> None:
@@ -26,12 +26,12 @@ class PeerBook:
         self.joined: set[str] = set()
 
     def hint(self, node_id: str | None) -> LeaderHint | None:
-        """The address that clients are sent to for a node; None while the node has not told it."""
+        """Return where clients find a node; None while the node has not sent its address."""
         address = None if node_id is None else self._addresses.get(node_id)
         return None if node_id is None or address is None else LeaderHint(node_id, address)
 
     def greet(self, peer_id: str, hello: Hello) -> bool:
-        """Remember what a hello says. Returns whether `save` must be called."""
+        """Take over what a hello says; return whether `save` must be called."""
         self.joined.add(peer_id)
         self._addresses[peer_id] = hello.client_address
         if self._known.incarnations.get(peer_id) == hello.incarnation:
@@ -41,10 +41,10 @@ class PeerBook:
         return True
 
     async def save(self) -> None:
-        """Make what was learned durable.
+        """Save the incarnations; durable on return.
 
         Raises:
-            DiskFullError, DiskFailedError: the disk refused.
+            DiskFullError, DiskFailedError: the disk is full or failed.
         """
         async with self._saving:
             await asyncio.get_running_loop().run_in_executor(None, self._known.save, self._known.picture())

@@ -1,13 +1,15 @@
-"""Frames between peers: remoting frames of private codes, read into one buffer of our own and handed on as views of it.
+"""Frames between peers: remoting frames with private codes, read into one buffer and passed on as views of it.
 
     | length i32 | type 0, header length i32 | JSON header | body: crc u32, meta, data |
 
-    get_buffer() -> view[end:]      the kernel writes here
-    [ consumed | frame | frame | half a fr.. ]
-               start                         end
+        get_buffer() -> view[end:]      the kernel writes here
+        [ consumed | frame | frame | half a fr.. ]
+                  start                         end
 
-A frame's body is a memoryview that is valid during the call only: the log copies it into its mapping, nobody keeps it.
-Measured against `data_received`: a third of the CPU for frames of 64 KiB, since nothing is joined.
+Invariant: `start` is the start of a frame, and `[start, end)` has the bytes received and not yet passed on.
+
+The body of a frame is a memoryview that is valid only during the call: the log copies it into its mapping. For frames
+of 64 KiB this takes a third of the CPU time of `data_received`, since no bytes are joined.
 """
 
 import asyncio
@@ -26,20 +28,20 @@ _HEADER_LIMIT: Final = 1 << 12
 
 
 class FrameHandler(Protocol):
-    """What a stream of frames feeds."""
+    """Receives the frames of one connection."""
 
     def on_open(self, transport: asyncio.Transport) -> None:
-        """The connection stands."""
+        """The connection was made."""
 
     def on_frame(self, code: int, body: memoryview) -> None:
-        """One whole frame; `body` is valid until this returns. May raise `PeerProtocolError`, which closes."""
+        """Handle one whole frame; `body` is valid until this returns. A `PeerProtocolError` closes the connection."""
 
     def on_closed(self, error: Exception | None) -> None:
-        """Called once, with the protocol error that closed it, or None for the network's end."""
+        """Called once: with the protocol error that closed the connection, or None when the network closed it."""
 
 
 def frame_header(code: int, *, is_response: bool = False) -> bytes:
-    """The remoting header of a private code; one-way unless it answers."""
+    """Return the remoting header of a private code; one-way unless `is_response`."""
     flag = 1 if is_response else 2
     return (
         f'{{"code":{code},"flag":{flag},"language":"PYTHON","opaque":0,"serializeTypeCurrentRPC":"JSON","version":479}}'
@@ -47,16 +49,16 @@ def frame_header(code: int, *, is_response: bool = False) -> bytes:
 
 
 def frame_prefix(header: bytes, body_size: int) -> bytes:
-    """Length, header length and header of a frame whose body of `body_size` bytes is sent behind."""
+    """Return length, header length and header of a frame whose body of `body_size` bytes is sent after them."""
     return _PREFIX.pack(4 + len(header) + body_size, len(header)) + header
 
 
 class FrameStream(asyncio.BufferedProtocol):
-    """Cuts a connection's bytes into frames.
+    """Splits the bytes of a connection into frames.
 
     Args:
-        handler: gets each frame, and the end.
-        frame_limit: largest frame accepted, length field included.
+        handler: gets each frame, and the end of the connection.
+        frame_limit: largest frame accepted, in bytes, length field included.
     """
 
     def __init__(self, handler: FrameHandler, frame_limit: int) -> None:
@@ -92,7 +94,7 @@ class FrameStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._transport = None
-        self._view = memoryview(b"")  # the rest of this object waits for the garbage collector
+        self._view = memoryview(b"")  # frees the buffer now; this object itself waits for the garbage collector
         self._handler.on_closed(self._error)
 
     def _cut_frames(self) -> None:
@@ -117,11 +119,11 @@ class FrameStream(asyncio.BufferedProtocol):
         self._make_room(start, needed)
 
     def _make_room(self, start: int, needed: int) -> None:
-        """Keep the partial frame at `start`, with room behind it for the `needed` bytes of the whole frame."""
+        """Keep the partial frame at `start`, in a place where all its `needed` bytes fit."""
         left = self._end - start
         if left == 0:
             self._start = self._end = 0
-            size = min(self.frame_limit, _INITIAL_SIZE)  # the limit rises once the peer is known
+            size = min(self.frame_limit, _INITIAL_SIZE)  # the limit rises once the handshake is done
             if len(self._view) != size:
                 self._view = memoryview(bytearray(size))
             return
@@ -138,7 +140,7 @@ class FrameStream(asyncio.BufferedProtocol):
         code = self._codes.get(header)
         if code is None:
             code = _parse_code(header)
-            if len(self._codes) < 64:  # ours are a handful; a stranger's may all differ
+            if len(self._codes) < 64:  # bounded: an unknown sender may use a new header in each frame
                 self._codes[header] = code
         return code
 

@@ -1,13 +1,13 @@
-"""The handshake of a connection between peers: who speaks, to whom, and what both must agree on.
+"""The handshake of a connection between peers: who the two ends are, and the settings that must be equal.
 
     listener --challenge: nonce--> dialer --Hello, proof--> listener --Hello, proof--> dialer
-                                                                     or --refusal: field--> dialer
+                                                            or --refusal: field--> dialer
 
-The listener says nothing of itself before it knows the dialer, and a refusal names the field, not what was expected.
+The listener reveals nothing about itself before it knows the dialer; a refusal names the field, not the expected value.
 Proofs are empty where no secret is configured, see `ledgermq.remoting.proof`.
 
-A peer is known by cluster, group, node id and incarnation. Its address may change. A new incarnation is the same node
-with an empty disk: it is logged, and Raft handles it by itself (`HardState.recovering`).
+A peer is identified by cluster, group, node id and incarnation; its address may change. The same node with a new
+incarnation has lost its disk: this is logged, and `HardState.recovering` makes it safe.
 """
 
 import json
@@ -25,19 +25,19 @@ _NONCE: Final = re.compile(f"[0-9a-f]{{{2 * NONCE_SIZE}}}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What a node says of itself.
+    """What a node tells about itself in the handshake.
 
     Attributes:
-        version: of this protocol.
-        cluster, group, node_id: who speaks.
-        members: ids of all members of the speaker's group, as `dledger.log.membership.members_text` writes them: nodes
-            that disagree would count different majorities.
-        to: node id that the speaker believes to talk to.
-        nonce: that the speaker drew for this connection, hexadecimal; the other end's proof covers it.
-        incarnation: drawn when the speaker's data directory was made.
-        session: drawn when the speaker's process started.
-        client_address: `host:port` that clients are sent to when the speaker leads.
-        data_file_size: positions are the same on all nodes only if their files are.
+        version: version of this protocol.
+        cluster, group, node_id: identity of the sender.
+        members: ids of all members of the sender's group, as `dledger.log.membership.members_text` writes them. Nodes
+            with different members would count different majorities.
+        to: node id of the node that the sender believes to be at the other end.
+        nonce: drawn by the sender for this connection, hexadecimal; the other end's proof covers it.
+        incarnation: drawn when the sender's data directory was made.
+        session: drawn when the sender's process started.
+        client_address: `host:port` to which clients are sent while the sender leads.
+        data_file_size: positions are equal on all nodes only if their files have the same size.
     """
 
     version: int
@@ -57,10 +57,10 @@ class Hello:
         return json.dumps(asdict(self)).encode()
 
     def check(self, other: "Hello", address: str, expected_ids: frozenset[str]) -> None:
-        """Whether `other`, which speaks from `address`, may be one of `expected_ids` in this node's group.
+        """Check that `other`, which connects from `address`, is one of `expected_ids` in this node's group.
 
         Raises:
-            StrangerError: naming the first field that differs.
+            StrangerError: names the first field that differs.
         """
         for field, label in _MUST_AGREE.items():
             actual, expected = getattr(other, field), getattr(self, field)
@@ -82,10 +82,10 @@ _MUST_AGREE: Final = {
 
 
 def decode_hello(data: bytes) -> Hello:
-    """A hello from its frame.
+    """Decode a hello from the data of its frame.
 
     Raises:
-        PeerProtocolError: it is none.
+        PeerProtocolError: it is not a hello.
     """
     try:
         parsed: Any = json.loads(data)
@@ -94,7 +94,8 @@ def decode_hello(data: bytes) -> Hello:
     if not isinstance(parsed, dict):
         raise PeerProtocolError(f"hello is a {type(parsed).__name__}, expected an object")
     if parsed.get("version") != PROTOCOL_VERSION:
-        parsed = {"members": "", "nonce": bytes(NONCE_SIZE).hex(), **parsed}  # unknown to version 1, which is refused
+        # version 1, which is refused later, has neither field
+        parsed = {"members": "", "nonce": bytes(NONCE_SIZE).hex(), **parsed}
     values: dict[str, Any] = {}
     for field in fields(Hello):
         value = parsed.get(field.name)

@@ -1,4 +1,4 @@
-"""Hands messages of peers, and changes of their connections, to the node and to those beside it that follow them.
+"""Passes messages of peers, and changes of their connections, to the node and to the objects beside it.
 
 a peer's span --> chain of headers, CRC --> node          copies for damaged entries --> `CopyFetcher`
 joined, lost  --> who is connected, copies asked for, node, the role's listeners
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class PeerInbox:
-    """The transport's `PeerListener`.
+    """The `PeerListener` of the transport.
 
     Args:
-        log: whose entries spans must go on.
-        peers: who is connected.
-        events: told when a hint may have changed.
-        on_disk_failed: told why this node can take no part any more.
+        log: the log that spans must continue.
+        peers: records who is connected.
+        events: called when the address of the leader may have changed.
+        on_disk_failed: called when this node can take no further part, with the reason.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class PeerInbox:
         self._on_disk_failed = on_disk_failed
 
     def attach(self, node: RaftNode, copies: CopyFetcher, pulse: Pulse) -> None:
-        """Who gets the messages was made; comes before the transport starts."""
+        """Set the receivers of messages; called before the transport starts."""
         self._node = node
         self._copies = copies
         self._pulse = pulse
 
     def on_message(self, peer_id: str, message: PeerMessage) -> None:
-        """A peer's message, whole; a span is checked before the core hears of it.
+        """Handle a whole message of a peer; a span is checked before the core gets it.
 
         Raises:
-            PeerProtocolError: the span is no chain of entries, or no member of a sound group says that.
+            PeerProtocolError: the span is not a chain of entries, or the message is implausible.
         """
         if isinstance(message, CopyRequest):
             self._copies.on_request(peer_id, message)
@@ -69,11 +69,11 @@ class PeerInbox:
                 self._node.on_message(peer_id, message)
             except ImplausibleMessageError as error:
                 raise PeerProtocolError(str(error)) from error
-            except EntryFormatError as error:  # the log and the core disagree: neither is to be believed
+            except EntryFormatError as error:  # the log and the core disagree, so neither can be trusted
                 self._node.on_disk_failed(error)
 
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
-        """Connections stand both ways."""
+        """Handle that connections to the peer stand in both directions."""
         if self._peers.greet(peer_id, hello):
             self._pulse.spawn(self._save_peers())
         self._copies.ask(peer_id)
@@ -81,12 +81,12 @@ class PeerInbox:
         self._events.tell_role()
 
     def on_peer_lost(self, peer_id: str) -> None:
-        """A connection broke."""
+        """Handle that one of the two connections to the peer has closed."""
         self._peers.joined.discard(peer_id)
         self._node.on_peer_lost(peer_id)
 
     async def _save_peers(self) -> None:
-        """Save what was learned of the peers; a full disk is waited out."""
+        """Save the incarnations of the peers; on a full disk try again every `RETRY_S` seconds."""
         while True:
             try:
                 await self._peers.save()

@@ -1,8 +1,10 @@
-"""The two connections between this node and one peer. Each node dials one, and only the dialer sends messages on it.
+"""The two connections between this node and a peer.
 
-Dialed     made by this node: waits for a challenge, sends a hello, waits for the peer's hello, then only writes
-Accepted   made by the peer: challenges it, waits for its hello, answers it, then only reads
-Link       owns one of each, dials again whenever the dialed one is down; the peer is *joined* while both stand
+Each end dials one of them, and only the dialer sends messages on it.
+
+    Dialed     made by this node: waits for a challenge, sends a hello, waits for the peer's hello, then only writes
+    Accepted   made by the peer: challenges it, waits for its hello, answers it, then only reads
+    Link       owns one of each, dials again whenever the dialed one is down; the peer is *joined* while both stand
 """
 
 import asyncio
@@ -38,42 +40,43 @@ _log = logging.getLogger(__name__)
 
 
 class LinkOwner(Protocol):
-    """What a link needs of the transport."""
+    """The part of the transport that a link uses."""
 
     hello: Hello
     secrets: Secrets
-    live: "set[Dialed | Accepted]"  # open connections, whoever is behind them
+    live: "set[Dialed | Accepted]"  # all open connections, known or not
     is_closing: bool
 
-    def complain(self, error: PeerError) -> None:
-        """Count what a peer did wrong, and log it once for each text."""
+    def report_error(self, error: PeerError) -> None:
+        """Count an error of a peer, and log it once for each text."""
 
-    def complain_of_stranger(self, error: PeerError) -> None:
-        """Count what somebody did wrong who dialed this node and is not known; log it now and then."""
+    def report_stranger(self, error: PeerError) -> None:
+        """Count an error of an unknown sender that connected to this node; log it from time to time."""
 
     def admit(self, accepted: "Accepted") -> None:
-        """Somebody has connected and is not known yet."""
+        """Handle a new connection, whose sender is not known yet."""
 
     def welcome(self, accepted: "Accepted", other: Hello) -> "Link":
-        """The link that an accepted connection belongs to, after its hello. Raises `StrangerError`."""
+        """Return the link of an accepted connection after its hello. Raises `StrangerError`."""
 
     def forget(self, accepted: "Accepted") -> None:
-        """A connection closed before it was known who made it."""
+        """Handle that a connection closed before its sender was known."""
 
     def deliver(self, peer_id: str, code: int, body: memoryview) -> None:
-        """One frame of a peer."""
+        """Handle a frame of a peer."""
 
     def joined(self, peer_id: str, hello: Hello) -> None:
-        """Both connections stand."""
+        """Handle that both connections to a peer stand."""
 
     def lost(self, peer_id: str) -> None:
-        """One of them does not any more."""
+        """Handle that one of them has closed."""
 
 
 class Link:
     """Both connections to one peer.
 
-    At most one connection of each kind counts: a newer accepted one replaces the older, whose frames are dropped.
+    At most one connection of each kind is used: a newer accepted one replaces the older one, whose frames are then
+    dropped.
 
     Attributes:
         is_open: the dialed connection stands and its hello was answered, so messages may be written.
@@ -121,21 +124,21 @@ class Link:
             self.dialed_closed(dialed)
 
     def accepted_from(self, accepted: "Accepted", hello: Hello) -> None:
-        """The peer has connected and said hello: this connection replaces the older one, if there is one."""
+        """Use a connection on which the peer has sent its hello, in place of the older one, if there is one."""
         older, self._accepted = self._accepted, accepted
         if older is not None:
             older.abort()
         if self._dialed is not None and self._dialed.session not in (None, hello.session):
-            self._dialed.abort()  # it leads to a process that is gone
+            self._dialed.abort()  # it leads to a process that has ended
             self.dialed_closed(self._dialed)
         if self._is_joined:
-            self._is_joined = False  # what was under way over the older one is lost
+            self._is_joined = False  # messages in flight over the older one are lost
             self._owner.lost(self._address.node_id)
         self._hello = hello
         self._wake.set()
-        asyncio.get_running_loop().call_soon(self._check_joined)  # its hello is answered first
+        asyncio.get_running_loop().call_soon(self._check_joined)  # after the answer to its hello has been written
 
-    def hears(self, accepted: "Accepted") -> bool:
+    def is_latest(self, accepted: "Accepted") -> bool:
         """Whether this is the peer's latest connection; frames of an earlier one are dropped."""
         return accepted is self._accepted
 
@@ -171,35 +174,35 @@ class Link:
             back_off_s = _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)]
             failures += 1
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(back_off_s):  # `wait_for` of Python 3.11 can swallow a cancellation
+                async with asyncio.timeout(back_off_s):  # `wait_for` of Python 3.11 can lose a cancellation
                     await self._wake.wait()
 
     async def _dial(self) -> "Dialed | None":
-        """A connection whose hello was answered; None when the peer cannot be reached or was refused."""
+        """Return a connection whose hello was answered; None when the peer cannot be reached or refused."""
         dialed = Dialed(self, self._owner, self._address)
         answer: Hello | None = None
         try:
-            answer = await self._shake_hands(dialed)
+            answer = await self._handshake(dialed)
         except PeerError as error:
-            self._owner.complain(error)
+            self._owner.report_error(error)
         except (OSError, TimeoutError) as error:
             _log.debug("peer %s cannot be reached: %s", self._address, error)
         finally:
             if answer is None:
                 dialed.abort()
-        if answer is None or dialed.transport is None:  # it may have closed behind its hello
+        if answer is None or dialed.transport is None:  # it may have closed right after its hello
             return None
         self._dialed, self.is_open, self.seals = dialed, True, dialed.seals
         dialed.session = answer.session
         self._check_joined()
         return dialed
 
-    async def _shake_hands(self, dialed: "Dialed") -> Hello:
+    async def _handshake(self, dialed: "Dialed") -> Hello:
         """Connect, send this node's hello, and return the peer's.
 
         Raises:
             UnprovenError, StrangerError, RefusedError: one of the two refuses the other.
-            PeerProtocolError: the answer is no hello.
+            PeerProtocolError: the answer is not a hello.
             OSError, TimeoutError: the peer cannot be reached, or does not answer in time.
         """
         loop = asyncio.get_running_loop()
@@ -214,7 +217,8 @@ class Dialed:
     """A connection that this node made. After the handshake this node only writes on it.
 
     Attributes:
-        answer: the peer's hello, proven; an exception when one refused the other, or the connection closed first.
+        answer: the peer's hello, with a valid proof; an exception if one end refused the other, or the connection
+            closed.
         session: of the peer's process, from its hello; None before.
         seals: of the frames that this node sends behind the handshake; None before it, or where nothing is proven.
         closed: set when the connection is gone.
@@ -239,7 +243,7 @@ class Dialed:
             self.transport.abort()
 
     def close(self) -> None:
-        """Send what waits, then close."""
+        """Close after sending what is queued."""
         if self.transport is not None:
             self.transport.close()
 
@@ -253,16 +257,16 @@ class Dialed:
             raise PeerProtocolError(
                 f"peer {self._address} sent code {code} after the handshake, where only this node may send"
             )
-        proof, said = (bytes(part) for part in unseal(code, body))
+        proof, data = (bytes(part) for part in unseal(code, body))
         if code == CHALLENGE and not self._is_challenged:
-            self._say_hello(said)
+            self._send_hello(data)
         elif code == HELLO and self._is_challenged:
-            if is_proven(self._secret, LISTENER, self._nonce, said, proof):
-                self.answer.set_result(decode_hello(said))
+            if is_proven(self._secret, LISTENER, self._nonce, data, proof):
+                self.answer.set_result(decode_hello(data))
             else:
                 self._fail(UnprovenError(str(self._address)))
         elif code == REFUSAL and self._is_challenged:
-            self._fail(RefusedError(str(self._address), said[:80].decode(errors="replace")))
+            self._fail(RefusedError(str(self._address), data[:80].decode(errors="replace")))
         else:
             raise PeerProtocolError(f"peer {self._address} sent code {code}, which is out of order in a handshake")
 
@@ -270,13 +274,13 @@ class Dialed:
         self.transport = None
         self._owner.live.discard(self)
         if isinstance(error, PeerError):
-            self._owner.complain(error)
+            self._owner.report_error(error)
         if not self.answer.done():
             self._fail(error or ConnectionResetError("closed before its hello"))
         self._link.dialed_closed(self)
         self.closed.set()
 
-    def _say_hello(self, challenge: bytes) -> None:
+    def _send_hello(self, challenge: bytes) -> None:
         assert self.transport is not None
         if len(challenge) != NONCE_SIZE:
             raise PeerProtocolError(
@@ -285,19 +289,19 @@ class Dialed:
         self._is_challenged = True
         if self._secret:
             self.seals = FrameSeal(self._secret, self._nonce, challenge)
-        said = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
-        self.transport.write(seal(HELLO, said, prove(self._secret, DIALER, challenge, said)))
+        hello = replace(self._owner.hello, to=self._address.node_id, nonce=self._nonce.hex()).encode()
+        self.transport.write(seal(HELLO, hello, prove(self._secret, DIALER, challenge, hello)))
 
     def _fail(self, error: Exception) -> None:
         self.answer.set_exception(error)
-        self.answer.exception()  # whoever dialed may have given up waiting
+        self.answer.exception()  # the task that dialed may have given up
 
 
 class Accepted:
-    """A connection that somebody made to this node; it is closed unless its first frame is the hello of a member.
+    """A connection made to this node; it is closed unless its first frame is the hello of a member.
 
     Attributes:
-        host: of the other end.
+        host: address of the other end.
     """
 
     def __init__(self, owner: LinkOwner) -> None:
@@ -329,16 +333,16 @@ class Accepted:
 
     def on_frame(self, code: int, body: memoryview) -> None:
         if self._link is not None:
-            if self._link.hears(self):
+            if self._link.is_latest(self):
                 whole = body if self._seals is None else open_sealed(code, body, self._seals)
                 self._owner.deliver(self._peer_id, code, whole)
             return
         if self._transport is None or self._transport.is_closing():
-            return  # refused, or given up: what else it sent is not looked at
+            return  # refused or timed out: further frames are ignored
         if code != HELLO:
             raise PeerProtocolError(f"sent code {code} before a hello")
-        proof, said = unseal(code, body)
-        self._greet(bytes(said), bytes(proof))
+        proof, data = unseal(code, body)
+        self._answer_hello(bytes(data), bytes(proof))
 
     def on_closed(self, error: Exception | None) -> None:
         self._timer.cancel()
@@ -347,43 +351,43 @@ class Accepted:
         if self._link is None:
             self._owner.forget(self)
             if error is not None:
-                self._owner.complain_of_stranger(PeerProtocolError(f"{self.host}: {error}"))
+                self._owner.report_stranger(PeerProtocolError(f"{self.host}: {error}"))
             return
         if error is not None:
-            self._owner.complain(PeerProtocolError(f"{self.host}: {error}"))
+            self._owner.report_error(PeerProtocolError(f"{self.host}: {error}"))
         self._link.accepted_closed(self)
 
-    def _greet(self, said: bytes, proof: bytes) -> None:
+    def _answer_hello(self, hello: bytes, proof: bytes) -> None:
         assert self._transport is not None
         self._timer.cancel()
         owner = self._owner
         try:
-            secret = proving_secret(owner.secrets, DIALER, self._nonce, said, proof)
+            secret = proving_secret(owner.secrets, DIALER, self._nonce, hello, proof)
             if secret is None:
                 raise UnprovenError(self.host)
-            other = decode_hello(said)
+            other = decode_hello(hello)
             self._link = owner.welcome(self, other)
         except (UnprovenError, StrangerError) as error:
             self._transport.write(seal(REFUSAL, error.field.encode(), is_response=True))
-            owner.complain_of_stranger(error)
+            owner.report_stranger(error)
             self._transport.close()
             return
         self._peer_id = other.node_id
         self.stream.frame_limit = _FRAME_LIMIT
-        said = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
+        own_hello = replace(owner.hello, to=other.node_id, nonce=self._nonce.hex()).encode()
         dialer_nonce = bytes.fromhex(other.nonce)
         if secret:
             self._seals = FrameSeal(secret, dialer_nonce, self._nonce)
-        own_proof = prove(secret, LISTENER, dialer_nonce, said)
-        self._transport.write(seal(HELLO, said, own_proof, is_response=True))
+        own_proof = prove(secret, LISTENER, dialer_nonce, own_hello)
+        self._transport.write(seal(HELLO, own_hello, own_proof, is_response=True))
 
     def _time_out(self) -> None:
-        self._owner.complain_of_stranger(PeerProtocolError(f"{self.host} sent no hello within {_HANDSHAKE_S} s"))
+        self._owner.report_stranger(PeerProtocolError(f"{self.host} sent no hello within {_HANDSHAKE_S} s"))
         self.abort()
 
 
 def _watch(transport: asyncio.Transport) -> None:
-    """Let the kernel notice a peer whose machine is gone: unanswered bytes, or silence while nothing is sent."""
+    """Let the kernel detect that the peer's machine is gone: by unacknowledged bytes, or keepalive probes."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return

@@ -1,12 +1,12 @@
-"""Connections between the members of a group: one that this node dials to each peer, one that each peer dials to it.
+"""Connections between the members of a group: this node dials one to each peer, and each peer dials one to this node.
 
-    this node --dialed: everything it says to n1--> n1        n1 --dialed: everything it says--> this node
-              <-- challenge, hello, nothing else                 (accepted here by the listener)
+    this node --dialed: all its messages to n1--> n1          n1 --dialed: all its messages--> this node
+              <-- challenge, hello, nothing else              (accepted here by the listener)
 
-A peer is joined while both stand, lost as soon as one closes: a process killed closes both at once, so its peers need
-no time-out to notice. Frames go out as they are handed over; the loop joins those of one turn into one system call,
-and a span's bytes go from the mapping to the kernel. A peer that does not read is cut off when `queue_limit_bytes`
-wait for it; it is dialed again after 50 ms, 100 ms, ... 1 s, or at once when it dials this node.
+A peer is joined while both stand, and lost as soon as one closes: the end of a process closes both at once, so its
+peers need no time-out to notice it. Frames are written at once; the loop joins those of one turn into one system call,
+and a span's bytes go from the mapping to the kernel. A connection is closed when more than `queue_limit_bytes` wait for
+the peer to read; it is dialed again after 50 ms, 100 ms, ... 1 s, or at once when the peer dials this node.
 """
 
 import asyncio
@@ -26,37 +26,37 @@ from ledgermq.remoting.seldom import SeldomLog
 
 _UNKNOWN_MAX: Final = 64
 _UNKNOWN_PER_HOST_MAX: Final = 16
-_COMPLAINTS_MAX: Final = 1000
+_REPORTED_MAX: Final = 1000
 _CLOSE_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class PeerListener(Protocol):
-    """Who hears what peers say. Called on the loop's thread."""
+    """Receives the messages of peers. Called on the loop's thread."""
 
     def on_message(self, peer_id: str, message: PeerMessage) -> None:
-        """A whole message; what it views is valid until this returns. May raise `PeerError`, which closes."""
+        """Handle a whole message; its views are valid until this returns. A `PeerError` closes the connection."""
 
     def on_peer_joined(self, peer_id: str, hello: Hello) -> None:
-        """Connections stand both ways."""
+        """Handle that connections to the peer stand in both directions."""
 
     def on_peer_lost(self, peer_id: str) -> None:
-        """One of them does not any more."""
+        """Handle that one of them has closed."""
 
 
 class Transport:
     """`dledger.ports.Transport` over TCP.
 
     Args:
-        hello: what this node says of itself; `to` is filled in.
-        peers: the other members and where they listen.
+        hello: this node's hello; `to` is filled in.
+        peers: the other members and their addresses.
         listener: gets messages and changes of connections.
-        queue_limit_bytes: what may wait for one peer.
-        secrets: that members prove to each other to hold; none: they prove nothing.
+        queue_limit_bytes: most bytes that may wait for one peer to read.
+        secrets: secrets one of which members prove to have; none: no proof is asked for.
 
     Attributes:
-        refused_count: connections refused, or closed for what was said on them.
+        refused_count: connections refused, or closed because of an error of the other end.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Transport:
         self.live: set[Dialed | Accepted] = set()
         self.is_closing = False
         self._server: asyncio.Server | None = None
-        self._unknown: dict[Accepted, None] = {}  # accepted and not known yet, the oldest first
-        self._complained: set[str] = set()
+        self._unknown: dict[Accepted, None] = {}  # accepted and not identified yet, the oldest first
+        self._reported: set[str] = set()
         self._of_strangers = SeldomLog(_log)
         self.refused_count = 0
 
@@ -84,7 +84,7 @@ class Transport:
         """Listen, and dial every peer until `close`.
 
         Raises:
-            ListenError: the address is taken or not ours.
+            ListenError: the address is taken, or not an address of this machine.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -96,18 +96,18 @@ class Transport:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port at which this node listens."""
         assert self._server is not None, "start() comes first"
         return int(self._server.sockets[0].getsockname()[1])
 
     def send(self, peer_id: str, message: PeerMessage) -> None:
-        """Hand a message to the peer's connection; dropped when none stands."""
+        """Send a message on the connection to the peer; it is dropped when there is none."""
         link = self.links[peer_id]
         if link.is_open:
             link.write(self._encoder.encode(message, link.seals))
 
     async def close(self) -> None:
-        """Close everything; nobody is told of lost peers."""
+        """Close all connections without reporting lost peers."""
         self.is_closing = True
         if self._server is not None:
             self._server.close()
@@ -116,7 +116,7 @@ class Transport:
         await asyncio.gather(*(link.close() for link in self.links.values()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                await asyncio.sleep(0.001)  # a connection may have been accepted in this turn
+                await asyncio.sleep(0.001)  # a connection may have been accepted in this turn of the loop
                 while self.live:
                     await asyncio.sleep(0.001)
         if self._server is not None:
@@ -124,24 +124,24 @@ class Transport:
 
     # ---- used by the connections
 
-    def complain(self, error: PeerError) -> None:
-        """Count what a peer did wrong, and log it once for each text."""
+    def report_error(self, error: PeerError) -> None:
+        """Count an error of a peer, and log it once for each text."""
         self.refused_count += 1
         text = str(error)
-        if text not in self._complained and len(self._complained) < _COMPLAINTS_MAX:
-            self._complained.add(text)
+        if text not in self._reported and len(self._reported) < _REPORTED_MAX:
+            self._reported.add(text)
             _log.warning("%s: %s", type(error).__name__, text)
 
-    def complain_of_stranger(self, error: PeerError) -> None:
-        """Count what somebody did wrong who dialed this node and is not known; log it now and then."""
+    def report_stranger(self, error: PeerError) -> None:
+        """Count an error of an unknown sender that connected to this node; log it from time to time."""
         self.refused_count += 1
         self._of_strangers.warning("%s: %s", type(error).__name__, error)
 
     def admit(self, accepted: Accepted) -> None:
-        """Somebody has connected and is not known yet; the oldest of these is closed when there are too many.
+        """Keep a new connection until its hello; close the oldest one of these when there are too many.
 
-        A host beyond its share loses its own oldest, and so does the host with most when there are too many in all:
-        whoever connects again and again does not push out the handshake of a member on another host.
+        A host above its share loses its own oldest one, and so does the host with most when there are too many in
+        total. So a host that connects again and again does not close the handshake of a member on another host.
         """
         self._unknown[accepted] = None
         counts = Counter(other.host for other in self._unknown)
@@ -149,15 +149,15 @@ class Transport:
         if most <= _UNKNOWN_PER_HOST_MAX and len(self._unknown) <= _UNKNOWN_MAX:
             return
         oldest = next(other for other in self._unknown if other.host == busiest)
-        self.complain_of_stranger(PeerError(f"{busiest} has {most} connections that have not finished their handshake"))
+        self.report_stranger(PeerError(f"{busiest} has {most} connections that have not finished their handshake"))
         self.forget(oldest)
         oldest.abort()
 
     def welcome(self, accepted: Accepted, other: Hello) -> Link:
-        """The link that an accepted connection with a valid hello belongs to.
+        """Return the link of an accepted connection with a valid hello.
 
         Raises:
-            StrangerError: it is nobody of this group.
+            StrangerError: the sender is not a member of this group.
         """
         self.hello.check(other, accepted.host, frozenset(self.links))
         self.forget(accepted)
@@ -166,11 +166,11 @@ class Transport:
         return link
 
     def forget(self, accepted: Accepted) -> None:
-        """A connection closed before it was known who made it."""
+        """Forget a connection that closed before its sender was known."""
         self._unknown.pop(accepted, None)
 
     def deliver(self, peer_id: str, code: int, body: memoryview) -> None:
-        """Decode and hand on one frame."""
+        """Decode a frame and pass the message on."""
         self._listener.on_message(peer_id, decode(code, body, peer_id))
 
     def joined(self, peer_id: str, hello: Hello) -> None:

@@ -1,22 +1,22 @@
-"""Raft's messages as frames between peers: private request codes, binary bodies, one CRC over each body.
+"""Raft messages as frames between peers: private request codes, binary bodies, one CRC over each body.
 
     body:  | crc u32 | meta size u16 | meta (fixed fields of the code) | data: the log's own bytes, or nothing | seal |
 
-| code | message | meta |
-|---|---|---|
-| 52001 | hello | proof, see `ledgermq.remoting.proof`; data is JSON, see `dledger.peers.hello` |
-| 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
-| 52003 | AppendResponse | its fields in order, the term runs last |
-| 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
-| 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the part of the state |
-| 52008 | TransferRequest | term |
-| 52009, 52010 | CopyRequest, CopyResponse | index, term; data is the entry |
-| 52011 | challenge | none; data is the listener's nonce |
-| 52012 | refusal | none; data names what the listener dislikes |
+    | code | message | meta |
+    |---|---|---|
+    | 52001 | hello | proof, see `ledgermq.remoting.proof`; data is JSON, see `dledger.peers.hello` |
+    | 52002 | AppendRequest | its fields in order; span: term, first (-1: none), last, start; data is the entries |
+    | 52003 | AppendResponse | its fields in order, the term runs last |
+    | 52004, 52005 | VoteRequest, VoteResponse | their fields in order |
+    | 52006, 52007 | InstallRequest, InstallResponse | their fields in order; data is the part of the state |
+    | 52008 | TransferRequest | term |
+    | 52009, 52010 | CopyRequest, CopyResponse | index, term; data is the entry |
+    | 52011 | challenge | none; data is the listener's nonce |
+    | 52012 | refusal | none; data names the field of the hello that the listener does not accept |
 
-The CRC is that of the data, continued over the meta: so a span that goes to many peers is summed once. Who a message is
-from is the connection's business, so ids are not in it. The seal, 16 bytes, is there behind a handshake in which
-the ends proved that they hold a secret (`FrameSeal`). Every integer is signed 64 bit, big-endian.
+The CRC is that of the data, continued over the meta, so that the CRC of a span is computed once for all peers. The
+sender is known from the connection, so messages have no sender id. The seal, 16 bytes, follows after a
+handshake in which both ends proved that they have a secret (`FrameSeal`). Every integer is signed, 64 bit, big-endian.
 """
 
 import hmac
@@ -74,7 +74,7 @@ _COPY: Final = Struct(">qq")
 
 @dataclass(frozen=True, slots=True)
 class CopyRequest:
-    """Send the entry `index`, if yours is of `term` too: this node's copy is damaged."""
+    """Ask a peer for the entry `index` of `term`, because this node's copy is damaged."""
 
     index: int
     term: int
@@ -82,7 +82,7 @@ class CopyRequest:
 
 @dataclass(frozen=True, slots=True)
 class CopyResponse:
-    """The whole entry; empty when the peer has none of that term, or a damaged one."""
+    """The whole entry; empty if the peer has no entry of that term, or a damaged one."""
 
     index: int
     term: int
@@ -94,7 +94,7 @@ Frame = list[bytes | memoryview]
 
 
 class Encoder:
-    """Makes frames. Remembers the last span, its CRC and its digest: the same one usually goes to every peer."""
+    """Encodes messages. It keeps the last span's CRC and digest, since the same span usually goes to every peer."""
 
     def __init__(self) -> None:
         self._headers = {code: frame_header(code) for code in range(HELLO, COPY_RESPONSE + 1)}
@@ -103,11 +103,11 @@ class Encoder:
         self._span_digest: bytes | None = None
 
     def encode(self, message: PeerMessage, seals: FrameSeal | None = None) -> Frame:
-        """The frame as buffers to be written side by side; a span's data is not copied.
+        """Return the frame as buffers to be written one after the other; a span's data is not copied.
 
         Args:
-            message: what is said.
-            seals: of the connection on which the frame is sent next; None where frames are not sealed.
+            message: the message.
+            seals: seals of the connection on which the frame is sent next; None where frames are not sealed.
         """
         if type(message) is AppendRequest:
             return self._append_request(message, seals)
@@ -153,7 +153,7 @@ class Encoder:
 
 
 def seal(code: int, data: bytes, meta: bytes = b"", *, is_response: bool = False) -> bytes:
-    """A frame of the handshake."""
+    """Return a frame of the handshake."""
     prefix = frame_prefix(frame_header(code, is_response=is_response), _ENVELOPE.size + len(meta) + len(data))
     return prefix + _ENVELOPE.pack(crc32(meta, crc32(data)), len(meta)) + meta + data
 
@@ -177,10 +177,10 @@ def _digest_of(data: bytes | memoryview) -> bytes:
 
 
 def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:
-    """Meta and data of a frame's body.
+    """Return meta and data of a frame's body.
 
     Raises:
-        PeerProtocolError: too short, or another CRC.
+        PeerProtocolError: the body is too short, or its CRC is wrong.
     """
     if len(body) < _ENVELOPE.size:
         raise PeerProtocolError(f"body of code {code} has {len(body)} bytes, must be at least {_ENVELOPE.size}")
@@ -196,10 +196,10 @@ def unseal(code: int, body: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def decode(code: int, body: memoryview, peer_id: str) -> PeerMessage:
-    """The message in a frame's body, from `peer_id`; a span's data is a view of `body`.
+    """Decode the message from `peer_id` in a frame's body; a span's data is a view of `body`.
 
     Raises:
-        PeerProtocolError: unknown code, wrong CRC, or fields that do not fit.
+        PeerProtocolError: unknown code, wrong CRC, or fields that cannot be read.
     """
     reader = _READERS.get(code)
     if reader is None:

@@ -315,7 +315,7 @@ async def test_a_directory_of_another_node_or_group_is_refused_and_left_alone(tm
     [
         ("", "expected n0-host:port"),
         ("n0-h:1;n0-g:2", "'n0' twice"),
-        ("n0-h:1;n1-h:1", "one address"),
+        ("n0-h:1;n1-h:1", "the same address"),
         ("n0-h", "'n0-h'"),
         ("n0-h:x", "'x'"),
         ("n0-h:70000", "'70000'"),
