@@ -163,7 +163,7 @@ def test_a_small_v6_record_is_too_small() -> None:
 
 def test_a_blank_is_no_record() -> None:
     blank = (8).to_bytes(4, "big") + BLANK_MAGIC.to_bytes(4, "big", signed=True)
-    with pytest.raises(CorruptRecordError, match="blank"):
+    with pytest.raises(CorruptRecordError, match="filler"):
         decode_record(blank)
 
 
