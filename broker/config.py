@@ -9,6 +9,7 @@ kept and replicated is no matter of the broker: see `node.node_config`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from broker.auth_settings import AuthSettings
@@ -27,6 +28,7 @@ from ledgermq.remoting.config_key import (
     NOT_NEGATIVE,
     NOT_NEGATIVE_LONG,
     OURS,
+    PATH,
     PERCENT,
     PORT,
     PORT_OR_OFF,
@@ -113,6 +115,14 @@ class BrokerConfig:
     )
     namesrv_addrs: tuple[str, ...] = key(
         "namesrvAddr", ADDRESSES, (), "Nameservers, host:port divided by semicolons; each is told of every role change."
+    )
+    namesrv_secret_file: Path | None = key(
+        "namesrvSecretFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which this broker's registrations are signed.",
+        note="The same as the nameservers'. RocketMQ's nameservers do not ask for a signature.",
+        origin=OURS,
     )
     health_host: str = key(
         "healthHost",

@@ -23,6 +23,7 @@ from ledgermq.remoting.codec.json_body import bad_body, json_body
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from nameserver.answers import Answer, Handler
+from nameserver.authority import terms_count
 from nameserver.config import NameServerConfig
 from nameserver.core.election import RegistrationRefusedError
 from nameserver.core.model import Registration, TopicTable
@@ -91,14 +92,15 @@ class BrokerRequests:
         ext = command.ext
         if (wanted := long(ext, "bodyCrc32", 0)) and (found := crc32(command.body) & _CRC_MASK) != wanted:
             raise Refusal(Cause.SYSTEM_ERROR, f"crc32 not match: body has {found}, field bodyCrc32 says {wanted}")
-        name = filled(ext, "brokerName")
+        name = _short(ext, "brokerName")
+        term = long(ext, "term", 0, low=0)
         return Registration(
-            cluster=filled(ext, "clusterName"),
+            cluster=_short(ext, "clusterName"),
             broker_name=name,
             broker_id=long(ext, "brokerId"),
-            address=address(ext, "brokerAddr"),
+            address=_short_text("brokerAddr", address(ext, "brokerAddr")),
             ha_address=ext.get("haServerAddr", ""),
-            term=long(ext, "term", 0, low=0),
+            term=term if terms_count(connection) else 0,
             confirm_offset=long(ext, "confirmOffset", -1, low=-1),
             heartbeat_timeout_ms=long(ext, "heartbeatTimeoutMillis", self._config().default_heartbeat_timeout_ms),
             acting_master=optional_boolean(ext, "enableActingMaster"),
@@ -168,6 +170,17 @@ class BrokerRequests:
 
 
 _LAST_TABLE = "lastTopicTable"
+_NAME_MAX = 1024
+
+
+def _short(ext: Mapping[str, str], name: str) -> str:
+    return _short_text(name, filled(ext, name))
+
+
+def _short_text(name: str, value: str) -> str:
+    if len(value) > _NAME_MAX:
+        raise Refusal(Cause.SYSTEM_ERROR, f"field {name} has {len(value)} characters, at most {_NAME_MAX} are taken")
+    return value
 
 
 def _table(connection: Connection, command: Command, broker_name: str, inflated_max: int) -> TopicTable:

@@ -150,6 +150,31 @@ class NameServerConfig:
         "Most bytes of a broker's registration once it is inflated.",
         origin=OURS,
     )
+    secret_file: Path | None = key(
+        "namesrvSecretFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which changes of routes and settings are signed.",
+        note="The same on brokers and nameservers. Without it only this machine may register or change anything.",
+        origin=OURS,
+    )
+    insecure_registration: bool = key(
+        "insecureRegistration",
+        BOOL,
+        False,
+        "Let everybody register brokers and change routes and settings, as RocketMQ's nameserver does.",
+        origin=OURS,
+    )
+    max_brokers: int = key(
+        "maxBrokers", POSITIVE, 10_000, "Most registered broker processes; one more is refused.", origin=OURS
+    )
+    max_topic_entries: int = key(
+        "maxTopicEntries",
+        POSITIVE,
+        1_000_000,
+        "Most topics, each counted once for every broker name that has it; a registration beyond it is refused.",
+        origin=OURS,
+    )
     limits: Limits = section(Limits)
     tls: TlsSettings = section(TlsSettings)
     config_black_list: tuple[str, ...] = key(

@@ -3,9 +3,11 @@
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Final
 
-from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import filled
 from ledgermq.remoting.codec.java_json import standard_json
@@ -15,13 +17,16 @@ from nameserver.answers import Answer, Handler
 from nameserver.kv_config import KvConfig, KvConfigError
 from nameserver.settings import Settings
 
+_CHANGES_MAX: Final = 100
+
 
 class ConfigRequests:
-    """The handlers."""
+    """The handlers. Changes of the KV configuration are answered when they are durable, at most 100 wait for that."""
 
     def __init__(self, kv: KvConfig, settings: Settings) -> None:
         self._kv = kv
         self._settings = settings
+        self._changes: set[asyncio.Task[None]] = set()
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
@@ -35,16 +40,16 @@ class ConfigRequests:
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
         }
 
-    def _put(self, connection: Connection, command: Command) -> Answer:
+    async def close(self) -> None:
+        """Returns when the changes that were begun are made and answered."""
+        await asyncio.gather(*self._changes)
+
+    def _put(self, connection: Connection, command: Command) -> None:
         ext = command.ext
         namespace, key, value = filled(ext, "namespace"), filled(ext, "key"), ext.get("value")
         if value is None:
             raise Refusal(Cause.INVALID_PARAMETER, "field value is missing")
-        try:
-            self._kv.put(namespace, key, value)
-        except KvConfigError as error:
-            raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
-        return Answer()
+        self._begin(connection, command, self._kv.put(namespace, key, value))
 
     def _get(self, connection: Connection, command: Command) -> Answer:
         namespace, key = filled(command.ext, "namespace"), filled(command.ext, "key")
@@ -53,12 +58,17 @@ class ConfigRequests:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return Answer({"value": value})
 
-    def _delete(self, connection: Connection, command: Command) -> Answer:
-        try:
-            self._kv.delete(filled(command.ext, "namespace"), filled(command.ext, "key"))
-        except KvConfigError as error:
-            raise Refusal(Cause.SYSTEM_ERROR, str(error)) from error
-        return Answer()
+    def _delete(self, connection: Connection, command: Command) -> None:
+        namespace, key = filled(command.ext, "namespace"), filled(command.ext, "key")
+        self._begin(connection, command, self._kv.delete(namespace, key))
+
+    def _begin(self, connection: Connection, command: Command, change: Coroutine[None, None, None]) -> None:
+        if len(self._changes) >= _CHANGES_MAX:
+            change.close()
+            raise Refusal(Cause.BUSY, f"{len(self._changes)} changes wait to be written", retry_after_ms=100)
+        task = asyncio.get_running_loop().create_task(_answer(connection, command, change))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
 
     def _table(self, connection: Connection, command: Command) -> Answer:
         namespace = filled(command.ext, "namespace")
@@ -77,3 +87,14 @@ class ConfigRequests:
             raise Refusal(Cause.INVALID_PARAMETER, f"settings: not UTF-8 at byte {error.start}") from error
         self._settings.update(wanted)
         return Answer()
+
+
+async def _answer(connection: Connection, command: Command, change: Coroutine[None, None, None]) -> None:
+    try:
+        await change
+    except KvConfigError as error:
+        connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
+    except Exception as error:
+        connection.fail(command, error)
+    else:
+        connection.respond(command, ResponseCode.SUCCESS)

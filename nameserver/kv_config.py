@@ -1,11 +1,12 @@
 """The KV configuration: small texts by namespace and key, the only thing a nameserver keeps over a restart.
 
 The file is RocketMQ's `kvConfig.json`: `{"configTable":{namespace:{key:value}}}`. Every change is durable before it is
-answered: written beside, flushed, renamed over. Changes are an administrator's and rare, so the loop may wait for them.
+answered and seen: written beside in a thread, flushed, renamed over. Changes are made one after the other.
 
 Source: apache/rocketmq `namesrv/.../kvconfig/KVConfigManager.java` (5.3).
 """
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from ledgermq.remoting.errors import JsonError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace whose keys are topics and whose values are `broker:queues;broker:queues`."""
+
+_LENGTH_MAX = 4 << 20
 
 
 class KvConfigError(Exception):
@@ -28,6 +31,7 @@ class KvConfig:
     def __init__(self, path: Path, tables: dict[str, dict[str, str]] | None = None) -> None:
         self._path = path
         self._tables = tables or {}
+        self._changing = asyncio.Lock()
 
     @classmethod
     def load(cls, path: Path) -> "KvConfig":
@@ -55,37 +59,30 @@ class KvConfig:
         """All keys of a namespace; None when it was never used."""
         return self._tables.get(namespace)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
+    async def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value, durably.
 
         Raises:
-            KvConfigError: the file cannot be written; the value is as before.
+            KvConfigError: the file cannot be written, or would be too large; the value is as before.
         """
-        before = self.get(namespace, key)
-        self._tables.setdefault(namespace, {})[key] = value
-        try:
-            self._save()
-        except KvConfigError:
-            if before is None:
-                del self._tables[namespace][key]
-            else:
-                self._tables[namespace][key] = before
-            raise
+        async with self._changing:
+            await self._replace(namespace, {**self._tables.get(namespace, {}), key: value})
 
-    def delete(self, namespace: str, key: str) -> None:
+    async def delete(self, namespace: str, key: str) -> None:
         """Forget a value, durably; an unknown one is forgotten already. Errors as `put`."""
-        before = self.get(namespace, key)
-        if before is None:
-            return
-        del self._tables[namespace][key]
-        try:
-            self._save()
-        except KvConfigError:
-            self._tables[namespace][key] = before
-            raise
+        async with self._changing:
+            if key in (table := self._tables.get(namespace, {})):
+                await self._replace(namespace, {name: text for name, text in table.items() if name != key})
 
-    def _save(self) -> None:
-        text = json.dumps({"configTable": self._tables}, ensure_ascii=False, separators=(",", ":"))
+    async def _replace(self, namespace: str, table: dict[str, str]) -> None:
+        tables = {**self._tables, namespace: table}
+        await asyncio.to_thread(self._save, tables)
+        self._tables = tables
+
+    def _save(self, tables: dict[str, dict[str, str]]) -> None:
+        text = json.dumps({"configTable": tables}, ensure_ascii=False, separators=(",", ":"))
+        if len(text) > _LENGTH_MAX:
+            raise KvConfigError(f"{self._path}: would have {len(text)} characters, at most {_LENGTH_MAX} are written")
         beside = self._path.with_name(self._path.name + ".tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

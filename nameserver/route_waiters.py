@@ -11,6 +11,8 @@ Key = tuple[Connection, int]
 """Who asked, and the number of the request."""
 
 _Name = TypeVar("_Name")
+_MOST = 100_000
+"""Requests that wait, of all connections; each takes about 1 KiB."""
 
 
 class _Held(NamedTuple):
@@ -41,9 +43,14 @@ class RouteWaiters:
         return len(self._held)
 
     def hold(self, connection: Connection, command: Command, topic: str, known_version: int, wait_s: float) -> None:
-        """Answer later: at a change, or in `wait_s`. A second request of the same number answers the first one."""
+        """Answer later: at a change, or in `wait_s`. A second request of the same number answers the first one.
+
+        When as many wait as may, the one that has waited longest is answered now.
+        """
         key = (connection, command.opaque)
         self._release(key)
+        if len(self._held) >= _MOST:
+            self._release(next(iter(self._held)))
         timer = asyncio.get_running_loop().call_later(wait_s, self._release, key)
         self._held[key] = _Held(command, topic, known_version, timer)
         self._by_topic.setdefault(topic, {})[key] = None

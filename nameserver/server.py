@@ -16,9 +16,13 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.seldom import SeldomLog
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.remoting.signature import CHALLENGE
 from nameserver.answers import Handler
+from nameserver.authority import Authority, NotAllowedError
 from nameserver.broker_requests import BrokerRequests
 from nameserver.client_requests import ClientRequests
 from nameserver.config import NameServerConfig
@@ -51,19 +55,28 @@ class NameServer:
     def __init__(self, config: NameServerConfig) -> None:
         self._config = config
         self.registry = Registry({"node_type": "nameserver"})
-        self.table = RouteTable(int(time.time() * 1000), delete_missing_topics=config.delete_topic_with_registration)
+        self.table = RouteTable(
+            int(time.time() * 1000),
+            delete_missing_topics=config.delete_topic_with_registration,
+            max_members=config.max_brokers,
+            max_topic_entries=config.max_topic_entries,
+        )
         self._settings = Settings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._answer_held)
         self._departures = Departures(self.table, self._unregister_capacity, self._now_ms, self._left)
         self._notices: MinBrokerNotices | None = None
+        self._config_requests: ConfigRequests | None = None
         self._figures = Figures(self.registry, self.table, lambda: len(self._waiters))
         self._health = HealthServer(self.registry.page, self._ready)
         self._server = RemotingServer(
             self, limits=config.limits, tls=config.tls.incoming(), takes_plain=config.tls.takes_plain
         )
+        known = read_secrets(config.secret_file) if config.secret_file is not None else ()
+        self._authority = Authority(known, is_open=config.insecure_registration)
         self._handlers: Mapping[int, Handler] = {}
+        self._strangers = SeldomLog(_log)
         self._seen_revision = self.table.revision
         self._started_s: float | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -88,10 +101,11 @@ class NameServer:
         """
         kv = KvConfig.load(self._config.kv_config_path)
         self._client_requests = ClientRequests(self.table, kv, self._present, self._age_s, self._waiters)
+        self._config_requests = ConfigRequests(kv, self._settings)
         self._handlers = {
             **BrokerRequests(self.table, kv, self._present, self._now_ms, self._departures).handlers,
             **self._client_requests.handlers,
-            **ConfigRequests(kv, self._settings).handlers,
+            **self._config_requests.handlers,
         }
         self._notices = MinBrokerNotices(RemotingClient(tls=self._config.tls.outgoing()))
         self._lag.start()
@@ -116,6 +130,8 @@ class NameServer:
         if self._notices is not None:
             await self._notices.close()
         await self._health.close()
+        if self._config_requests is not None:
+            await self._config_requests.close()
         self._lag.close()
         self._collector.end()
 
@@ -147,9 +163,18 @@ class NameServer:
 
     def _answer(self, connection: Connection, command: Command, handler: Handler) -> None:
         try:
+            self._authority.check(connection, command)
             if form := FORMS.get(command.code):
                 form.check(command.ext)
             answer = handler(connection, command)
+        except NotAllowedError as error:
+            refusal = error.refusal
+            if command.code != RequestCode.QUERY_DATA_VERSION:  # by which our brokers ask for their challenge
+                self._strangers.warning("%s: %s", connection.address, refusal.remark)
+            self._figures.refusal(refusal.cause)
+            ext = refusal.ext | ({CHALLENGE: error.challenge} if error.challenge else {})
+            connection.respond(command, refusal.code, ext, remark=refusal.remark)
+            return
         except Refusal as refusal:
             _log.debug("%s %s: %s", connection.address, request_name(command.code), refusal.remark)
             self._figures.refusal(refusal.cause)

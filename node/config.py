@@ -18,7 +18,7 @@ from node.addresses import HostChoice
 from node.file_settings import FileSettings
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 from node.node_config import NodeConfig
-from node.notices import list_notices, raft_notices, tls_notices
+from node.notices import list_notices, raft_notices, registration_notices, tls_notices
 from store.log.flusher import FlushMode
 
 
@@ -64,7 +64,12 @@ def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> 
     config = build(NameServerConfig, given.values)
     _check_relations(config.problems(), given)
     choice = advertised.sentence("advertised", "advertisedHost")
-    notices = (choice, *list_notices(given), *tls_notices(config.tls, is_raft=False))
+    notices = (
+        choice,
+        *list_notices(given),
+        *tls_notices(config.tls, is_raft=False),
+        *registration_notices(config),
+    )
     properties = _properties(config, given) | {"tls.server.mode": config.tls.mode.value}
     return replace(config, notices=notices, properties=properties)
 

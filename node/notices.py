@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from ledgermq.remoting.tls import TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
+from nameserver.config import NameServerConfig
 from node.file_settings import FileSettings
 from node.node_config import RaftKeys
 
@@ -32,6 +33,14 @@ def tls_notices(tls: TlsSettings, *, is_raft: bool) -> Iterator[str]:
         yield "WARNING: tls.test.mode.enable=true: clients cannot verify the certificate that is made here"
     if is_raft and tls.mode is TlsMode.ENFORCING:
         yield "WARNING: members of the Raft group speak plain among themselves: keep dLegerPeers in a closed network"
+
+
+def registration_notices(config: NameServerConfig) -> Iterator[str]:
+    """Who may change this nameserver's routes, where that is not whoever has the secret."""
+    if config.insecure_registration:
+        yield "WARNING: insecureRegistration=true: whoever reaches this nameserver can change routes and settings"
+    elif config.secret_file is None:
+        yield "namesrvSecretFile is not set: only brokers and tools on this machine may register or change anything"
 
 
 def raft_notices(raft: RaftKeys) -> Iterator[str]:

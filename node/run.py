@@ -8,6 +8,7 @@ A signal during the start ends the start. At the stop the node answers what wait
 import asyncio
 import errno
 import logging
+import os
 import resource
 import signal
 import sys
@@ -18,10 +19,10 @@ from typing import Protocol
 import uvloop
 
 from node.errors import CommandError, UsageError
+from node.logging_format import OneLineFormatter
 
 _CLOSE_LIMIT_S = 10.0
 _log = logging.getLogger(__name__)
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Node(Protocol):
@@ -80,7 +81,10 @@ def _path(conf: str | None) -> Path | None:
 
 def _run(make: Callable[[], Node], name: str, notices: Sequence[str]) -> int:
     _allow_all_descriptors()
-    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stdout)
+    os.umask(0o077)  # messages and passwords are nobody else's on this machine
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(OneLineFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for notice in notices:  # choices made for the user, and keys that have no effect here
         _log.info("%s", notice)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

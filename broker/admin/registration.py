@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from broker.admin.registration_bodies import RegistrationBodies
 from broker.config import BrokerConfig
@@ -29,6 +30,8 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.remoting.proof import read_secrets
+from ledgermq.remoting.signature import CHALLENGE, ChallengedSigner, Credentials, as_secret_key
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,9 @@ class Registration:
     Args:
         address: `host:port` that clients dial.
         describe: what is true now.
+
+    Raises:
+        SecretFileError: the file of the nameservers' secret cannot be used.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Registration:
         self._client = client
         self._describe = describe
         self._revision = 0
+        self._credentials = _credentials(config.namesrv_secret_file)
         self._bodies = RegistrationBodies(lambda: config.broker_permission)
         self._links = [_Link(self, namesrv) for namesrv in config.namesrv_addrs]
 
@@ -156,6 +163,17 @@ class Registration:
         timeout = self._config.register_timeout_ms / 1000 if timeout_s is None else timeout_s
         return await self._client.request(namesrv, command, timeout)
 
+    async def signer(self, namesrv: str) -> ChallengedSigner | None:
+        """Signs the requests of the connection to that nameserver; None when it wants no signature, or we have none.
+
+        Raises:
+            RemotingError: there is no answer in time.
+        """
+        if self._credentials is None:
+            return None
+        challenge = (await self.ask(namesrv, self.heartbeat_command())).ext.get(CHALLENGE)
+        return ChallengedSigner(self._credentials, challenge) if challenge else None
+
     @property
     def heartbeat_seconds(self) -> float:
         """Time between two signs of life."""
@@ -187,6 +205,8 @@ class _Link:
         self._changed: set[str] | None = None
         self._known_over: Connection | None = None
         self._takes_increments = False
+        self._signer: ChallengedSigner | None = None
+        self._signs_over: Connection | None = None
         self.told = 0
         self._trouble = ""
 
@@ -261,10 +281,13 @@ class _Link:
         """The answer when it was done; why not is logged once, not at every try."""
         answer: Command | None = None
         try:
+            await self._sign(command)
             answer = await self._owner.ask(self._namesrv, command, timeout_s)
             trouble = "" if answer.code == ResponseCode.SUCCESS else f"{command.name} refused: {answer.remark}"
         except RemotingError as error:
             trouble = str(error)
+        if trouble:
+            self._signs_over = None  # it may have begun to want a signature, or want another challenge signed
         if trouble != self._trouble:
             self._trouble = trouble
             log.log(
@@ -274,3 +297,21 @@ class _Link:
                 trouble or "answers again",
             )
         return None if trouble else answer
+
+    async def _sign(self, command: Command) -> None:
+        """Sign the challenge that the nameserver drew for the connection that is open now, if it has one.
+
+        Raises:
+            RemotingError: the nameserver does not answer.
+        """
+        present = self._owner.connected(self._namesrv)
+        if present is None or present is not self._signs_over:
+            self._signer = await self._owner.signer(self._namesrv)
+            self._signs_over = self._owner.connected(self._namesrv)
+        if self._signer is not None:
+            self._signer.sign(command)
+
+
+def _credentials(secret_file: Path | None) -> Credentials | None:
+    """What signs registrations. The nameserver asks for the secret only, so the name is one for people."""
+    return None if secret_file is None else Credentials("broker", as_secret_key(read_secrets(secret_file)[0]))

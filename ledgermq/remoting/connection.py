@@ -10,6 +10,7 @@ not read cannot cause work; above the hard limit the connection is closed. Use i
 
 import asyncio
 import functools
+import ipaddress
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
@@ -65,6 +66,8 @@ class Connection(asyncio.Protocol):
         peer_host: the same as records hold it, 8 or 20 bytes.
         address: the same as text, `host:port`.
         local_address: `host:port` of this end.
+        is_local: the other end is on this machine (or is a proxy on it).
+        has_certificate: the other end showed a certificate that was asked for and verified.
         attributes: free for the handler.
         in_flight: requests received and not yet answered.
     """
@@ -95,6 +98,7 @@ class Connection(asyncio.Protocol):
         self.peer_host = b""
         self.address = ""
         self.local_address = ""
+        self.is_local = self.has_certificate = False
         self.attributes: dict[str, Any] = {}
         self.in_flight = 0
         self._handler = handler
@@ -277,12 +281,15 @@ class Connection(asyncio.Protocol):
         peer = plain_host(transport.get_extra_info("peername"))
         self.peer = (peer.address, peer.port)
         self.address = str(peer)
-        self.local_address = str(plain_host(transport.get_extra_info("sockname")))
+        here = plain_host(transport.get_extra_info("sockname"))
+        self.local_address = str(here)
         try:
             self.peer_host = encode_host(peer)
         except InvalidHostError as error:
             self.abort(str(error))
             return
+        self.is_local = peer.address == here.address or ipaddress.ip_address(peer.address).is_loopback
+        self.has_certificate = bool(transport.get_extra_info("peercert"))
         self._transport.set_write_buffer_limits(self._high_water, self._high_water // 2)
         reason = self._admit(self)
         if reason is not None:

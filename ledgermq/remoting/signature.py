@@ -2,8 +2,9 @@
 
     Signature = base64(HMAC-SHA1(secret, values of all other header fields in the order of their names + body))
 
-It says who asks, and that header fields and body are his. It does not say when: whoever can read a connection can send
-the same again. That is what TLS is for.
+It says who asks, and that header fields and body are his. It says neither when nor by which request code: whoever can
+read a connection can send the same again, also as another request. That is what TLS is for. `ChallengedSigner` adds
+fields that say so, which the same signature covers.
 
 Source: apache/rocketmq `client/.../acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java`.
 """
@@ -19,6 +20,9 @@ from ledgermq.remoting.codec.command import Command
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
+CHALLENGE: Final = "challenge"
+SIGNED_CODE: Final = "signedCode"
+SIGNED_NUMBER: Final = "signedNumber"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,32 @@ class Credentials:
             ext[SECURITY_TOKEN] = self.security_token
         ext[SIGNATURE] = signature(ext, command.body, self.secret_key)
         command.ext = ext
+
+
+class ChallengedSigner:
+    """Signs the requests of one connection so that none of them counts twice, elsewhere, or as another request.
+
+    Args:
+        credentials: whose signature it is.
+        challenge: drawn by the server for this connection.
+    """
+
+    def __init__(self, credentials: Credentials, challenge: str) -> None:
+        self._credentials = credentials
+        self._challenge = challenge
+        self._number = 0
+
+    def sign(self, command: Command) -> None:
+        """Sign a request, which must not be changed afterwards, and must be sent before the next one is signed."""
+        self._number += 1
+        fields = {CHALLENGE: self._challenge, SIGNED_CODE: str(command.code), SIGNED_NUMBER: str(self._number)}
+        command.ext = {**command.ext, **fields}
+        self._credentials.sign(command)
+
+
+def as_secret_key(secret: bytes) -> str:
+    """A secret of a file as the secret key of a signature; the text of the file's line where that is ASCII."""
+    return secret.decode("latin-1")
 
 
 def signature(fields: Mapping[str, str], body: bytes | memoryview, secret: str, *, left_out: str = SIGNATURE) -> str:

@@ -48,10 +48,21 @@ class RouteTable:
         first_revision: revisions count up from here; a number that grows from one start of the process to the next,
             such as the time in ms, so that no client's known version fits by chance.
         delete_missing_topics: a leader's registration removes the topics that it does not name.
+        max_members: most registered broker processes.
+        max_topic_entries: most topics, each counted once for every broker name that has it.
     """
 
-    def __init__(self, first_revision: int = 0, *, delete_missing_topics: bool = False) -> None:
+    def __init__(
+        self,
+        first_revision: int = 0,
+        *,
+        delete_missing_topics: bool = False,
+        max_members: int = 10_000,
+        max_topic_entries: int = 1_000_000,
+    ) -> None:
         self.delete_missing_topics = delete_missing_topics
+        self._max_members = max_members
+        self._max_topic_entries = max_topic_entries
         self._revision = first_revision
         self._groups: dict[str, BrokerGroup] = {}
         self._names: dict[tuple[str, str], str] = {}
@@ -99,6 +110,7 @@ class RouteTable:
         if group.cluster != claim.cluster:
             detail = f"broker name {group.name} belongs to cluster {group.cluster}, not to {claim.cluster}"
             raise RegistrationRefusedError(f"register broker failed: {detail}")
+        self._check_room(group, claim)
         _check_whole(group, claim)
         check_claim(group, claim, self._terms.highest(claim.broker_name))
         min_before = min(group.members, default=LEADER_ID)
@@ -156,6 +168,8 @@ class RouteTable:
         for queue in queues:
             if queue.broker_name not in self._groups:
                 raise UnknownBrokerError(f"topic {topic}: broker name {queue.broker_name} is not registered")
+        if self.topics.entry_count + len(queues) > self._max_topic_entries:
+            raise UnknownBrokerError(f"topic {topic}: {self.topics.entry_count} entries are known (maxTopicEntries)")
         for queue in queues:
             self.topics.put(topic, queue)
 
@@ -225,6 +239,19 @@ class RouteTable:
             if member.address == address:
                 return broker_id, member
         raise UnknownBrokerError(f"no broker at {address} is registered in cluster {cluster}")
+
+    def _check_room(self, group: BrokerGroup, claim: Registration) -> None:
+        who = f"register broker failed: broker id {claim.broker_id} of {claim.broker_name}"
+        if (claim.cluster, claim.address) not in self._names and len(self._names) >= self._max_members:
+            raise RegistrationRefusedError(f"{who}: {len(self._names)} brokers are registered (maxBrokers)")
+        claimed = len(claim.table.topics)
+        if claimed + self.topics.entry_count > self._max_topic_entries:  # else nothing needs to be looked at
+            known = set(self.topics.of_broker(group.name))
+            new = sum(topic not in known for topic in claim.table.topics)
+            if self.topics.entry_count + new > self._max_topic_entries:
+                raise RegistrationRefusedError(
+                    f"{who}: {new} new topics beside {self.topics.entry_count} entries are too many (maxTopicEntries)"
+                )
 
     def _take_place(self, group: BrokerGroup, claim: Registration, now_ms: int) -> None:
         if self._names.get((claim.cluster, claim.address), claim.broker_name) != claim.broker_name:

@@ -21,6 +21,9 @@ class TopicIndex:
 
     Args:
         next_revision: gives a number larger than all before, for each change that clients can see.
+
+    Attributes:
+        entry_count: topics, each counted once for every broker name that has it.
     """
 
     def __init__(self, next_revision: Callable[[], int]) -> None:
@@ -29,6 +32,7 @@ class TopicIndex:
         self._of_broker: dict[str, dict[str, None]] = {}  # used as an ordered set
         self._revisions: dict[str, int] = {}
         self._mappings: dict[str, dict[str, Any]] = {}
+        self.entry_count = 0
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -51,6 +55,8 @@ class TopicIndex:
     def put(self, topic: str, queue: QueueData) -> None:
         """Set the topic's queues on one broker name."""
         queues = self._queues.setdefault(topic, {})
+        if queue.broker_name not in queues:
+            self.entry_count += 1
         if queues.get(queue.broker_name) != queue:
             queues[queue.broker_name] = queue
             self._of_broker.setdefault(queue.broker_name, {})[topic] = None
@@ -74,6 +80,7 @@ class TopicIndex:
         for name in gone:
             del queues[name]
             del self._of_broker[name][topic]
+            self.entry_count -= 1
         if not queues:
             del self._queues[topic], self._revisions[topic]
             self._mappings.pop(topic, None)
