@@ -2,7 +2,7 @@
 
     BrokerContext <- all of them
     groups (clients, locks) <- pull, pop, send, transactions, admin
-    delay (deliveries, parking) <- transactions, send
+    delay (deliveries, parking) <- pop, transactions, send
 
 A subsystem knows what it is given, never the whole.
 """
@@ -57,8 +57,10 @@ class Parts:
             context.state_log.propose,
         )
         self.auth = AuthSubsystem(context)
-        self.pop = PopSubsystem(context, groups.clients, self.pull.turns, groups.offset_requests.is_start_at_hand)
         self.delay = delay = DelaySubsystem(context, timer_index)
+        self.pop = PopSubsystem(
+            context, groups.clients, self.pull.turns, groups.offset_requests.is_start_at_hand, delay.deliveries
+        )
         self.transactions = TransactionSubsystem(
             context, groups.clients, delay.deliveries, delay.parking, transaction_counts
         )

@@ -3,10 +3,11 @@
     log   ...| mark |... deliveries ... progress+mark ... deliveries ...| end         the leader dies here
                                              '---- the next leader scans the log from the mark on ----'
 
-A delayed message, a timer or a committed transaction is delivered as a new record in its topic that names its origin
-(the physical offset, in the record's field for prepared transactions). The progress is recorded a little later in the
-state topic, together with a mark: every delivery that the progress does not cover lies behind the mark. A new leader
-reads the origins behind the oldest mark before it delivers anything. The mark is moved at least every 16 MiB.
+A delayed message, a timer, a committed transaction or a revived POP message is delivered as a new record in its topic
+that names its origin (the physical offset, in the record's field for prepared transactions). The progress is recorded a
+little later in the state topic, together with a mark: every delivery that the progress does not cover lies behind the
+mark. A new leader reads the origins behind the oldest mark before it delivers anything. The mark is moved every
+16 MiB.
 
 RocketMQ delivers such messages twice.
 """
@@ -24,6 +25,8 @@ from broker.counting.arrivals import Arrivals, MessageKind
 from broker.state.tables import MARKS_KEY, Propose, ReplicatedState, StateChange
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.flags import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_COMMIT, TRANSACTION_MASK
+from ledgermq.message.pop_handle import RETRY_PREFIX
+from ledgermq.message.record import dispatch_fields
 from ledgermq.remoting.refusal import Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
@@ -49,6 +52,7 @@ WAIT_SECONDS: Final = 0.1
 """How often a delivery whose outcome is unknown is checked for being confirmed."""
 _RETRY_SECONDS: Final = 1.0
 _CONFIRMED: Final = AppendReceipt(generation=0, copies=0, durable_copies=0)
+_RETRY_PREFIX: Final = RETRY_PREFIX.encode()
 
 Delivered = Callable[[bool], None]
 Offsets = Mapping[str, Mapping[int, int]]
@@ -60,6 +64,15 @@ class Kind(enum.IntEnum):
     DELAY = 0
     TIMER = 1
     TRANSACTION = 2
+    REVIVE = 3
+
+
+_MESSAGE_KINDS: Final = {
+    Kind.DELAY: MessageKind.DELAY,
+    Kind.TIMER: MessageKind.DELAY,
+    Kind.TRANSACTION: MessageKind.TRANSACTION,
+}
+"""How deliveries are counted as arrivals; a revived message is not counted again."""
 
 
 class Deliveries:
@@ -68,6 +81,7 @@ class Deliveries:
     Attributes:
         origins: physical offsets of delayed messages and timers that are delivered already.
         committed: physical offsets of half messages that are committed already.
+        revived: store time (ms) of the last copy in a retry topic, by that topic and the physical offset of the origin.
     """
 
     def __init__(
@@ -92,6 +106,7 @@ class Deliveries:
         self._settled = asyncio.Event()
         self.origins: set[int] = set()
         self.committed: set[int] = set()
+        self.revived: dict[tuple[str, int], int] = {}
 
     # ---- while this node leads
 
@@ -122,8 +137,8 @@ class Deliveries:
             self._settle_one()
             done(not isinstance(outcome, Refusal))
 
-        message_kind = MessageKind.TRANSACTION if kind is Kind.TRANSACTION else MessageKind.DELAY
-        for draft in drafts:
+        message_kind = _MESSAGE_KINDS.get(kind)
+        for draft in drafts if message_kind is not None else ():
             draft.tally = self._arrivals.tally_of((draft.topic.decode(), draft.queue_id, message_kind))
         for draft in drafts[:-1]:
             self._appender.add(draft)
@@ -201,6 +216,7 @@ class Deliveries:
         self._told.clear()
         self.origins.clear()
         self.committed.clear()
+        self.revived.clear()
         for tokens in self._open.values():
             tokens.clear()
 
@@ -246,6 +262,10 @@ class Deliveries:
         if origin:
             found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
             found.add(origin)
+            if Kind.REVIVE in self._told:
+                *_, store_ms, topic, _ = dispatch_fields(record, 0)
+                if topic.startswith(_RETRY_PREFIX):
+                    self.revived[topic.decode(errors="replace"), origin] = store_ms
 
 
 def _spans(marks: Iterable[int], first: int, end: int) -> deque[tuple[int, int]]:

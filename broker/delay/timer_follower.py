@@ -79,6 +79,13 @@ class TimerFollower:
         queue = self.queue()
         return max(queue.max_offset - self._index.queue_offset, 0) if queue is not None else 0
 
+    def has_taken(self, end: int) -> bool:
+        """Whether the messages before queue offset `end` are in the index.
+
+        Also true when they cannot come into it now: the next one cannot be read, or the configuration stopped it.
+        """
+        return self._index.queue_offset >= end or self._error is not None or self._config.timer_stop_enqueue
+
     def queue(self) -> ConsumeQueue | None:
         """The one queue of the timer topic; None before its first message."""
         return self._store.queues.find(TIMER_TOPIC, 0)

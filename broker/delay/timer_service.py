@@ -175,9 +175,8 @@ class TimerService:
                 del self._recalled[key]
 
     def _on_taken(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
-        if not self._is_leading:
-            return
-        self._take_in(timer, unit)
+        if self._is_leading:
+            self._take_in(timer, unit)
         self.release(timer.deletes)
 
     def _take_in(self, timer: TimerMessage, unit: TimerUnit | None) -> None:
@@ -192,7 +191,8 @@ class TimerService:
     def resume(self) -> None:
         """Begin to deliver: this node leads, and the deliveries of earlier leaders are known."""
         self._run += 1
-        self._catch_up(self._run)
+        queue = self.follower.queue()
+        self._catch_up(self._run, queue.max_offset if queue is not None else 0)
 
     def stop(self) -> None:
         """Deliver no more, and record the progress if this node may still write."""
@@ -208,13 +208,19 @@ class TimerService:
         if not self._role.writable:
             self._due.restart(self.index.read_ms)
 
-    def _catch_up(self, run: int) -> None:
-        """Bring the index to the recorded progress, in slices; then begin to deliver."""
+    def _catch_up(self, run: int, end: int) -> None:
+        """Bring the index to the recorded progress, in slices; then begin to deliver.
+
+        Before that the index takes the timer topic up to queue offset `end`: what an earlier leader recalled is there.
+        """
         if run != self._run:
+            return
+        if not self.follower.has_taken(end):
+            self._loop.call_later(_RECALL_LOOK_MS / 1000, self._catch_up, run, end)
             return
         progress = self._state.offsets.get(TIMER_PROGRESS_KEY, {})
         if not self.index.advance(progress.get(_READ_TIME, 0), _SLICE_S):
-            self._loop.call_soon(self._catch_up, run)
+            self._loop.call_soon(self._catch_up, run, end)
             return
         opened_offset, opened_ms = self._opened
         is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # otherwise the files were newer when they were opened

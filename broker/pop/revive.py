@@ -3,7 +3,9 @@
     due checkpoint -> its open messages into %RETRY%group_topic, reconsume times + 1  ] one batch of the log
                    -> the checkpoint closed                                           ]
 
-Only the leader revives. If the batch is refused, the checkpoint stays open and is tried again later.
+Only the leader revives. If the batch is refused, the checkpoint stays open and is tried again later. If a leader dies
+when only the front of the batch is committed, the next one finds the copies behind the mark of `delay.deliveries`: each
+names its origin, and was stored when its checkpoint was due.
 
 Source: apache/rocketmq `broker/.../processor/PopReviveService.java` (reviveRetry). LedgerMQ revives to the millisecond.
 """
@@ -14,6 +16,7 @@ import time
 from typing import Final
 
 from broker.context import BrokerContext
+from broker.delay.deliveries import Deliveries, Kind
 from broker.pop.progress import PopProgress
 from broker.state.pop_core import Checkpoint
 from ledgermq.message.errors import CorruptRecordError
@@ -23,7 +26,6 @@ from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import StoreError
 from store.log.queued_draft import QueuedDraft
-from store.replicated_log import PLACED, AppendReceipt
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +44,16 @@ class ReviveService:
         dropped: messages that could not be, since they or their topic were gone.
     """
 
-    def __init__(self, context: BrokerContext, progress: PopProgress) -> None:
+    def __init__(self, context: BrokerContext, progress: PopProgress, deliveries: Deliveries) -> None:
         self._config = context.config
         self._metadata = context.metadata
         self._role = context.role
         self._store = context.store
         self._targets = context.targets
         self._drafts = context.drafts
-        self._appender = context.appender
+        self._deliveries = deliveries
         self._progress = progress
+        self._is_resumed = False
         self._loop = context.loop
         self._clock_ms = context.clock_ms
         self._events = context.counting.events
@@ -59,18 +62,27 @@ class ReviveService:
         self.revived = 0
         self.dropped = 0
 
+    def resume(self) -> None:
+        """Begin to revive: this node leads, and `deliveries` knows what earlier leaders revived."""
+        self._is_resumed = True
+        self.look_out()
+
     def look_out(self) -> None:
         """Set the timer to the earliest checkpoint; to be called when that may have changed."""
         due_ms = self._progress.checkpoints.next_due_ms
-        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+        if not self._is_resumed or due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return
-        self.stop()
+        self._cancel()
         self._timer_ms = due_ms
         wait_ms = min(max(0, due_ms - self._clock_ms()), _LOOK_MS)
         self._timer = self._loop.call_later(wait_ms / 1000, self._revive_due)
 
     def stop(self) -> None:
-        """Stop the timer: this node does not lead any more, or it stops."""
+        """Revive no more: this node does not lead any more, or it stops."""
+        self._is_resumed = False
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -87,12 +99,30 @@ class ReviveService:
         for checkpoint in self._progress.checkpoints.take_due(self._clock_ms(), _BATCH):
             self._events.revive_out.add((checkpoint.group, checkpoint.topic, "0", "CK"))
             try:
+                checkpoint = self._without_revived(checkpoint)
                 self._revive(checkpoint)
             except (Refusal, StoreError) as error:
                 self._put_back(checkpoint, error)
         self._progress.send()
         self._events.scan_ms.observe(int(1000 * (time.monotonic() - since)))
         self.look_out()
+
+    def _without_revived(self, checkpoint: Checkpoint) -> Checkpoint:
+        """`checkpoint` with the messages acknowledged that an earlier leader revived, whose closing was not committed.
+
+        Raises:
+            StoreError: the queue cannot be read now.
+        """
+        revived = self._deliveries.revived
+        queue = self._store.queues.find(checkpoint.topic, checkpoint.queue_id) if revived else None
+        if queue is None:
+            return checkpoint
+        acked, topics = checkpoint.acked, _retry_topics(checkpoint)
+        for index, offset in enumerate(checkpoint.offsets):
+            unit = queue.unit(offset)
+            if unit is not None and any(revived.get((topic, unit[0]), -1) >= checkpoint.due_ms for topic in topics):
+                acked |= 1 << index
+        return checkpoint._replace(acked=acked)
 
     def _revive(self, checkpoint: Checkpoint) -> None:
         topic, group = checkpoint.topic, checkpoint.group
@@ -108,18 +138,17 @@ class ReviveService:
         self._metadata.topic_for_group(name, 1)
         drafts = [self._draft(name, record, checkpoint.pop_ms) for record in records]
 
-        def done(outcome: AppendReceipt | Refusal) -> None:
-            if isinstance(outcome, Refusal) and outcome.cause not in PLACED:
-                self._put_back(checkpoint, outcome)
-            else:
+        def done(is_placed: bool) -> None:
+            self._deliveries.end(Kind.REVIVE, checkpoint.key)  # the closing lies in the log before any later mark
+            if is_placed:
                 self.revived += len(drafts)
                 self._events.revive_retries.add((group, topic, "PUT_OK"), len(drafts))
+            else:
+                self._put_back(checkpoint, "the log refused its messages")
 
-        for draft in drafts[:-1]:
-            self._appender.add(draft)
-        self._appender.add(drafts[-1], done)
+        self._deliveries.deliver(Kind.REVIVE, checkpoint.key, drafts, done)
 
-    def _put_back(self, checkpoint: Checkpoint, error: Exception) -> None:
+    def _put_back(self, checkpoint: Checkpoint, error: Exception | str) -> None:
         log.warning(
             "messages of %s that group %s did not acknowledge cannot be delivered again yet: %s",
             checkpoint.topic,
@@ -151,7 +180,17 @@ class ReviveService:
         target = self._targets.target(topic, 0)
         times = record.reconsume_times + 1
         try:
-            return self._drafts.again(record, target, properties, reconsume_times=times)
+            draft = self._drafts.again(record, target, properties, reconsume_times=times)
         except Refusal:  # the properties are too long with one more
             properties = decode_properties(record.properties)
-            return self._drafts.again(record, target, properties, reconsume_times=times)
+            draft = self._drafts.again(record, target, properties, reconsume_times=times)
+        draft.prepared_transaction_offset = record.physical_offset
+        return draft
+
+
+def _retry_topics(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """The topics in which an earlier leader may have revived the messages; it may have named them in either way."""
+    topic, group = checkpoint.topic, checkpoint.group
+    if is_retry_topic(topic):
+        return (topic,)
+    return retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True)

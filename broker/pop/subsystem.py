@@ -8,6 +8,7 @@ AssignmentRequests                                          (which consumer read
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.context import BrokerContext
+from broker.delay.deliveries import Deliveries
 from broker.groups.clients import ClientTable
 from broker.pop.ack_requests import AckRequests
 from broker.pop.alarms import OrderAlarms
@@ -40,6 +41,7 @@ class PopSubsystem(Subsystem):
         clients: ClientTable,
         turns: FilterTurns,
         is_start_at_hand: Callable[[ConsumeQueue], bool],
+        deliveries: Deliveries,
     ) -> None:
         config, state, metadata, offsets = context.config, context.state, context.metadata, context.offsets
         role, store, counting = context.role, context.store, context.counting
@@ -51,7 +53,7 @@ class PopSubsystem(Subsystem):
         self._alarms = OrderAlarms(loop, clock_ms, self._wake_any)
         checks = PopChecks(config, metadata)
         reader = PopReader(config, store, offsets, self.progress, is_start_at_hand, clock_ms, counting)
-        self.revive = ReviveService(context, self.progress)
+        self.revive = ReviveService(context, self.progress, deliveries)
         self.take = TakeRequests(config, metadata, checks, role, reader, self.held, self._alarms, turns)
         self._acks = AckRequests(checks, role, store, offsets, self.progress, clock_ms, self._on_freed, counting)
         self._looks = LookRequests(config, metadata, checks, role, store, reader, self.held, self._held_looks)
@@ -75,8 +77,12 @@ class PopSubsystem(Subsystem):
         }
 
     def lead(self) -> None:
-        """Load the progress from the replicated tables, and revive what is due."""
+        """Load the progress from the replicated tables."""
         self.progress.lead(self.revive.look_out)
+
+    def resume(self) -> None:
+        """Revive what is due."""
+        self.revive.resume()
 
     def follow(self) -> None:
         """Stop, drop the progress, and answer held requests, so that their clients ask the new leader."""

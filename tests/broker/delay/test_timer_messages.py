@@ -16,7 +16,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.errors import DiskFailedError, DiskReadError
 from store.timer.timer_index import TimerIndex
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
+from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send, send_fields, small_config
 
 RECALLING = {"recall_enable": True}
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -174,6 +174,43 @@ async def test_a_recalled_timer_never_comes(desk: Desk, client: MemoryClient) ->
     await eventually(lambda: desk.parts.delay.timer.index.read_ms > due)
     assert [record.body for record in delivered(desk)] == [b"yes"]
     assert desk.parts.delay.timer.index.metrics.counts == {"T": 0}
+
+
+@pytest.mark.parametrize("desk", [RECALLING], indirect=True)
+async def test_what_an_earlier_leader_recalled_never_comes_though_the_next_ones_index_is_behind(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    timer = desk.parts.delay.timer
+    due = now_ms() + 1500
+    sent = await send_timer(client, b"no", "K1", TIMER_DELIVER_MS=due)
+    await send_timer(client, b"yes", "K2", TIMER_DELIVER_MS=due)
+    await eventually(lambda: timer.follower.behind == 0)
+    monkeypatch.setattr(timer.follower, "follow", lambda: None)
+    assert (await recall(client, sent.ext["recallHandle"])).code == 0
+    desk.parts.on_role_change(log_state(writable=False, generation=8))
+    desk.parts.on_role_change(log_state(writable=True, generation=9))
+    await eventually(lambda: now_ms() > due + 300)
+    assert delivered(desk) == []
+    monkeypatch.undo()
+    timer.follower.follow()
+    assert [record.body for record in await arrive(desk, 1)] == [b"yes"]
+    await eventually(lambda: timer.index.read_ms > due)
+    assert [record.body for record in delivered(desk)] == [b"yes"]
+
+
+@pytest.mark.parametrize("desk", [RECALLING], indirect=True)
+async def test_the_key_of_a_recalled_timer_is_free_again_when_the_index_has_the_recall(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    monkeypatch.setattr(desk.parts.delay.timer, "_is_leading", False)
+    first = await send_timer(client, b"no", "K1", TIMER_DELIVER_MS=now_ms() + 60_000)
+    assert (await recall(client, first.ext["recallHandle"])).code == 0
+    await eventually(lambda: desk.parts.delay.timer.follower.behind == 0)
+    monkeypatch.undo()
+    await send_timer(client, b"yes", "K1", TIMER_DELAY_MS=500)
+    assert [record.body for record in await arrive(desk, 1)] == [b"yes"]
 
 
 @pytest.mark.parametrize("desk", [RECALLING], indirect=True)
