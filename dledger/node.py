@@ -219,12 +219,15 @@ class RaftNode:
 
     # -- carrying out
 
-    def _run(self) -> None:
+    def _run(self, left: Ready | None = None) -> None:
+        """Carry out what the core has ready, after `left`, which could not be carried out before."""
         self._is_due = True
         if self._is_busy:
             return  # called from inside a listener: the running loop below continues
         self._is_busy = True
         try:
+            if left is not None:
+                self._write_and_tell(left)
             while self._is_due and self._waiting is None:
                 self._is_due = False
                 ready = self.raft.ready()
@@ -319,8 +322,7 @@ class RaftNode:
             return
         self._retry_ms = now_ms + _INSTALL_RETRY_MS
         self._waiting = None
-        self._write_and_tell(ready)
-        self._run()
+        self._run(ready)
 
     def _finish_read(self, read: ReadResult) -> None:
         self._reads.pop(read.token)(read.index)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
@@ -17,6 +17,8 @@ from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store, open_store
 from store.replicated_log import StateMachine
 from store.store_config import StoreConfig
+
+_SMALLER_FILES: Final = "a smaller mappedFileSizeCommitLog makes smaller files"
 
 
 class Follower(StateMachine, Protocol):
@@ -48,10 +50,11 @@ async def open_store_of(config: NodeConfig, store_host: bytes, client_address: s
     if config.mode is LogMode.RAFT:
         raft_settings = raft_config(config, store_host, client_address)
         needed_bytes = raft_settings.data_file_size_bytes + raft_settings.index_file_size_bytes
-        require_first_file(directory_of(raft_settings.store_dir, raft_settings.self_id) / "data", needed_bytes)
+        data = directory_of(raft_settings.store_dir, raft_settings.self_id) / "data"
+        require_first_file(data, needed_bytes, _SMALLER_FILES)
         return await _open_raft_store(settings, raft_settings, follower)
     log_settings = commit_log_config(config, store_host)
-    require_first_file(log_settings.directory, log_settings.file_size_bytes)
+    require_first_file(log_settings.directory, log_settings.file_size_bytes, _SMALLER_FILES)
     return await open_classic_store(
         settings,
         log_settings,
@@ -74,10 +77,10 @@ async def _open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, fol
             raft_log,
             prepare=follower.prepare,
         )
-    except BaseException:
+    except BaseException as error:
         if raft_log is not None:
             await raft_log.close()
-        directory.close(clean=directory.was_clean)
+        directory.close_after(error)
         raise
     try:
         await raft_log.start()

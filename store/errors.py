@@ -78,10 +78,14 @@ class StoreLockedError(StoreError):
 
 
 class DiskFullError(StoreError):
-    """There is no room to allocate `needed_bytes`; nothing was placed, and a later try may succeed."""
+    """There is no room to allocate `needed_bytes`; nothing was placed, and a later try may succeed.
 
-    def __init__(self, file: Path, needed_bytes: int) -> None:
-        super().__init__(f"{file}: no room on the disk for {needed_bytes} bytes")
+    Args:
+        advice: what would help, where the caller knows it.
+    """
+
+    def __init__(self, file: Path, needed_bytes: int, advice: str = "") -> None:
+        super().__init__(f"{file}: no room on the disk for {needed_bytes} bytes{advice and '; '}{advice}")
         self.file = file
         self.needed_bytes = needed_bytes
 

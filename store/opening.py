@@ -232,9 +232,9 @@ async def open_classic_store(
             commit_log,
             prepare=prepare,
         )
-    except BaseException:
+    except BaseException as error:
         await commit_log.close()
-        directory.close(clean=directory.was_clean)
+        directory.close_after(error)
         raise
 
 

@@ -138,8 +138,9 @@ class Deliveries:
             done(not isinstance(outcome, Refusal))
 
         message_kind = _MESSAGE_KINDS.get(kind)
-        for draft in drafts if message_kind is not None else ():
-            draft.tally = self._arrivals.tally_of((draft.topic.decode(), draft.queue_id, message_kind))
+        if message_kind is not None:
+            for draft in drafts:
+                draft.tally = self._arrivals.tally_of((draft.topic.decode(), draft.queue_id, message_kind))
         for draft in drafts[:-1]:
             self._appender.add(draft)
         self._appender.add(drafts[-1], settle)

@@ -21,7 +21,7 @@ from broker.delay.due import LATE, DueTimer, DueTimers
 from broker.delay.timer_drafts import TimerDrafts
 from broker.delay.timer_follower import TimerFollower
 from broker.state.tables import TIMER_PROGRESS_KEY
-from store.errors import StoreError
+from store.errors import DiskReadError, StoreError
 from store.log.queued_draft import QueuedDraft
 from store.time_slice import TimeSlice
 from store.timer.timer_index import TimerIndex
@@ -69,7 +69,9 @@ class TimerService:
         self._events = context.counting.events
         self._due = DueTimers(index.precision_ms)
         self._loading: Iterator[None] | None = None
-        self._unread: list[tuple[int, TimerUnit]] = []  # slots and units that the disk could not read
+        self._unread: list[tuple[int, TimerUnit]] = []  # slots and units whose records the disk could not read
+        self._unread_chains: list[tuple[int, int]] = []  # slots, and where in the timer log the rest of each begins
+        self._loading_again: Iterator[None] | None = None
         self._read_again_s = 0.0
         self._prepared_bytes = 0
         self._is_leading = False
@@ -110,7 +112,7 @@ class TimerService:
         queue = self.follower.queue()
         self.index.restart(queue.min_offset if queue is not None else 0, self._first_read_ms())
         self._due.restart(self.index.read_ms)
-        self._unread.clear()
+        self._forget_unread()
         self._opened = self.index.queue_offset, self.index.read_ms
         self.follower.follow()
 
@@ -147,7 +149,7 @@ class TimerService:
         The index's read time only says which slots are complete. So the rest of a slot that was delivered in part is
         entered again.
         """
-        if self._due.oldest_late() is None and not self._unread:
+        if self._due.oldest_late() is None and not self._unread and not self._unread_chains:
             for slot_ms, left in self._due.begun().items():
                 if left:
                     self.index.rechain(slot_ms, [(due.timer, due.magic, due.write_ms) for due in left])
@@ -225,7 +227,7 @@ class TimerService:
         opened_offset, opened_ms = self._opened
         is_newest = progress.get(_READ_TIME, 0) >= opened_ms  # otherwise the files were newer when they were opened
         self._due.restart(self.index.read_ms)
-        self._unread.clear()
+        self._forget_unread()
         self._prepared_bytes = 0
         self._recorded_ms = self.index.read_ms
         self._is_first, self._has_news = _READ_TIME not in progress, False
@@ -267,7 +269,8 @@ class TimerService:
         next_load_ms = self._due.loaded_ms - _LEAD_MS if len(self._due) < _LOADED_MAX else now_ms + _RETRY_MS
         next_due_ms = None if self._config.timer_stop_dequeue else self._due.next_due_ms()
         at_ms = next_load_ms if next_due_ms is None else min(next_due_ms, next_load_ms)
-        wait_ms = 0 if self._loading is not None else max(at_ms - now_ms, 0)
+        is_loading = self._loading is not None or self._loading_again is not None
+        wait_ms = 0 if is_loading else max(at_ms - now_ms, 0)
         self._wake_in(min(wait_ms, _LOOK_MS) / 1000)
 
     def _wake_in(self, seconds: float) -> None:
@@ -308,12 +311,23 @@ class TimerService:
             if time_slice.is_over():
                 return
 
-    def _load_slot(self, slot_ms: int) -> Iterator[None]:
-        for unit in self.index.units_at(slot_ms):
-            if not self._load_unit(slot_ms, unit):
-                self._due.hold(slot_ms)
-                self._unread.append((slot_ms, unit))
-            yield
+    def _load_slot(self, slot_ms: int, position: int | None = None) -> Iterator[None]:
+        """Add the timers of a slot, or the rest of them from the unit at `position` on.
+
+        What the disk cannot read is tried again later; until then it holds up the progress only.
+        """
+        position = self.index.newest_at(slot_ms) if position is None else position
+        try:
+            for unit in self.index.units_from(slot_ms, position):
+                position = unit.previous
+                if not self._load_unit(slot_ms, unit):
+                    self._due.hold(slot_ms)
+                    self._unread.append((slot_ms, unit))
+                yield
+        except DiskReadError as error:
+            log.error("timers of slot %d wait: %s", slot_ms, error)
+            self._due.hold(slot_ms)
+            self._unread_chains.append((slot_ms, position))
 
     def _load_unit(self, slot_ms: int, unit: TimerUnit) -> bool:
         """Add the timer of a unit; returns False when it cannot be read now."""
@@ -332,16 +346,34 @@ class TimerService:
         return True
 
     def _read_again(self) -> None:
-        """Try units again that the disk could not read; until then they hold up the progress only."""
-        if not self._unread or self._loop.time() < self._read_again_s:
+        """Try again what the disk could not read."""
+        if self._loading_again is not None:
+            time_slice = TimeSlice(_SLICE_S)
+            for _ in self._loading_again:
+                if time_slice.is_over():
+                    return
+            self._loading_again = None
+        if not (self._unread or self._unread_chains) or self._loop.time() < self._read_again_s:
             return
         self._read_again_s = self._loop.time() + _RETRY_MS / 1000
+        chains, self._unread_chains = self._unread_chains, []
+        self._loading_again = self._load_chains(chains)
         unread, self._unread = self._unread, []
         for slot_ms, unit in unread:
             if self._load_unit(slot_ms, unit):
                 self._due.let_go(slot_ms)
             else:
                 self._unread.append((slot_ms, unit))
+
+    def _load_chains(self, chains: list[tuple[int, int]]) -> Iterator[None]:
+        for slot_ms, position in chains:
+            yield from self._load_slot(slot_ms, position)
+            self._due.let_go(slot_ms)
+
+    def _forget_unread(self) -> None:
+        self._unread.clear()
+        self._unread_chains.clear()
+        self._loading_again = None
 
     def _deliver(self) -> None:
         if self._config.timer_stop_dequeue:

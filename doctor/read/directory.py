@@ -136,6 +136,9 @@ def _open(root: Path, log_dir: Path | None) -> StoreLayout:
 def _hint(root: Path) -> str:
     if (root.parent / "commitlog") == root or (root.parent / "consumequeue") == root:
         return f"; try {root.parent}"
+    for below in sorted(path for path in root.glob("*/") if path.is_dir()):  # a node's folder has its store below it
+        if (below / "commitlog").is_dir() or any(below.glob("dledger-*/data")):
+            return f"; try {below}"
     return ""
 
 

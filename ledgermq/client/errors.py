@@ -256,7 +256,8 @@ class DeadlineExceededError(LedgerMQError):
     def __init__(self, what: str, seconds: float, attempts: int, failures: Sequence[LedgerMQError]) -> None:
         refusal = next((failure for failure in reversed(failures) if isinstance(failure, RefusedError)), None)
         last = failures[-1] if failures else None
-        reason = "no broker to ask: no queue of the topic has a leader" if last is None else str(refusal or last)
+        nobody = "no broker to ask: no nameserver has told a route, or no queue of it has a leader"
+        reason = nobody if last is None else str(refusal or last)
         if refusal is not None and last is not refusal:
             reason += f"; after that: {last}"
         known = all(failure.outcome_known for failure in failures)

@@ -72,6 +72,14 @@ class StoreDirectory:
             self._abort.remove()
         self._lock.release()
 
+    def close_after(self, error: BaseException) -> None:
+        """Give the directory back because opening the store failed.
+
+        It counts as clean again only where a format was refused: with any other error, records may have been dispatched
+        that are not durable.
+        """
+        self.close(clean=self.was_clean and isinstance(error, StoreFormatError))
+
     def _check_format(self) -> None:
         path = self.root / FORMAT_NAME
         if not path.exists():

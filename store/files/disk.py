@@ -189,17 +189,18 @@ def _note_room(directory: Path, size_bytes: int) -> None:
         log.warning("the disk of %s has room again", directory)
 
 
-def require_first_file(directory: Path, size_bytes: int) -> None:
+def require_first_file(directory: Path, size_bytes: int, advice: str) -> None:
     """Refuse to open a log that has no file and no room for its first: its node would be up and take nothing.
 
     Raises:
-        DiskFullError: fewer than `size_bytes` are free, and `directory` holds no file named by an offset.
+        DiskFullError: fewer than `size_bytes` are free, and `directory` holds no file named by an offset. Its text
+            ends with `advice`.
     """
     if any(directory.glob("[0-9]" * FILE_NAME_DIGITS)):
         return
     there = next(folder for folder in (directory, *directory.parents) if folder.exists())
     if free_bytes(there) < size_bytes:
-        raise DiskFullError(directory / file_name(0), size_bytes)
+        raise DiskFullError(directory / file_name(0), size_bytes, advice)
 
 
 def free_bytes(directory: Path) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ledgermq.message.hashing import java_string_hash
-from store.errors import DiskFailedError
+from store.errors import DiskFailedError, DiskReadError
 from store.files.disk import sync_directory
 from store.files.mapped_file import MappedFile
 from store.time_slice import TimeSlice
@@ -174,10 +174,21 @@ class TimerIndex:
         return self._config.slot_count // 2 * self.precision_ms
 
     def units_at(self, slot_ms: int) -> Iterator[TimerUnit]:
-        """The units of a slot, the newest first."""
-        wheel, timer_log = self._wheel, self._log
-        slot = wheel.get(slot_ms) if wheel is not None else None
-        position = slot.last if slot is not None else NO_POSITION
+        """The units of a slot, the newest first; errors as `units_from`."""
+        return self.units_from(slot_ms, self.newest_at(slot_ms))
+
+    def newest_at(self, slot_ms: int) -> int:
+        """Where the newest unit of a slot lies in the timer log; `NO_POSITION` without one."""
+        slot = self._wheel.get(slot_ms) if self._wheel is not None else None
+        return slot.last if slot is not None else NO_POSITION
+
+    def units_from(self, slot_ms: int, position: int) -> Iterator[TimerUnit]:
+        """The units of a slot from the one at `position` on, the newest first.
+
+        Raises:
+            DiskReadError: the disk cannot read the unit behind the last one that came.
+        """
+        timer_log = self._log
         while timer_log is not None and position != NO_POSITION:
             unit = timer_log.unit(position)
             if unit is None or unit.slot_ms != slot_ms:
@@ -210,8 +221,11 @@ class TimerIndex:
             self.read_ms = self.skip_empty(self.read_ms, read_ms)
             if self.read_ms == read_ms:
                 return True
-            for unit in self.units_at(self.read_ms):
-                self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
+            try:
+                for unit in self.units_at(self.read_ms):
+                    self.metrics.add_by_hash(unit.topic_hash, 1 if unit.magic & MAGIC_DELETE else -1)
+            except DiskReadError as error:
+                log.error("timers of slot %d stay in the counts: %s", self.read_ms, error)
             self.read_ms += self.precision_ms
             if time_slice.is_over():
                 return self.read_ms >= read_ms

@@ -1,12 +1,13 @@
 """What a user is told when a call fails: the last real refusal, and what is wrong with an address."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from ledgermq.client import Admin, Producer
+from ledgermq.client import Admin, Consumer, Producer
 from ledgermq.client.core.address import parse_addresses
 from ledgermq.client.errors import DeadlineExceededError, InvalidArgumentError, NoRouteError
 from ledgermq.remoting.codec.codes import RequestCode
@@ -99,3 +100,27 @@ async def test_dead_letters_that_no_nameserver_could_locate_are_not_taken_for_no
         await cluster.nameserver.kill()
         with pytest.raises(NoRouteError, match="no nameserver could tell"):
             await admin.dead_letters("g")
+
+
+async def test_an_http_port_given_as_the_nameserver_is_named() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        failure = await failed_send(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert "an HTTP answer: this is an HTTP server's port" in str(failure)
+
+
+async def test_messages_asked_for_at_a_dead_nameserver_are_no_empty_list(cluster: FakeCluster) -> None:
+    await cluster.nameserver.kill()
+    async with Consumer(cluster.namesrv, "g", "T") as consumer:
+        with pytest.raises(NoRouteError, match="check that the addresses are right and the nameservers run"):
+            await consumer.get_many(1, wait_s=0.5)
+
+
+async def test_messages_asked_for_of_a_topic_that_nobody_made_yet_are_an_empty_list(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Consumer(cluster.namesrv, "g", "Later") as consumer:
+        assert await consumer.get_many(1, wait_s=0.5) == []

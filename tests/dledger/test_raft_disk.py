@@ -15,6 +15,7 @@ from dledger.core.messages import HardState
 from dledger.log import hard_state, small_file
 from dledger.log.hard_state import HardStateFile, read_hard_state, settle_hard_state
 from dledger.log.raft_files import open_files
+from dledger.log_events import LogEvents
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError, RecordUnavailableError
 from store.log.flusher import FlushMode
@@ -233,6 +234,32 @@ async def test_an_install_without_room_waits_and_counts_only_when_it_is_done(
     assert cluster.machines[lagging].state == STATE
     assert cluster.bodies(lagging) == cluster.bodies(leader)
     assert log.readiness()[0]
+
+
+async def test_an_event_during_a_retried_install_waits_until_the_install_is_carried_out(
+    raft_cluster: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = raft_cluster()
+    _, lagging = await behind_the_oldest_file(cluster)
+    trouble = Trouble(monkeypatch)
+    trouble.error = DiskFullError(Path("config"), 100)
+    looked: list[int] = []
+    on_reset = LogEvents.on_reset
+
+    def reset(events: LogEvents, first_index: int, start_position: int) -> None:
+        on_reset(events, first_index, start_position)
+        node = cluster.logs[lagging]._node
+        with monkeypatch.context() as patch:
+            patch.setattr(node.raft, "ready", lambda: looked.append(1))
+            node.on_disk_stalled(is_stalled=False)
+        looked.append(0)
+
+    monkeypatch.setattr(LogEvents, "on_reset", reset)
+    await cluster.start(lagging)
+    await until(lambda: trouble.calls >= 1, "an install that waits")
+    trouble.error = None
+    await cluster.caught_up()
+    assert looked == [0], "the core was asked for more inside the install"
 
 
 async def test_an_install_that_fails_takes_the_node_out_and_the_next_start_begins_anew(

@@ -259,3 +259,11 @@ def test_a_bar_is_drawn_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -
         bar(50)
         bar.close()
         assert bool(stream.text) is is_terminal
+
+
+def test_a_nodes_folder_is_answered_with_that_of_its_store(kill9: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = kill9.parent / "n0"
+    (node / "logs").mkdir(parents=True)
+    kill9.rename(node / "store")
+    assert main(["store", "check", str(node)]) == 2
+    assert f"; try {node / 'store'}" in capsys.readouterr().err

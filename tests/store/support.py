@@ -20,6 +20,7 @@ from store.files.log_span import LogSpan, Read
 from store.log.commit_log import CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.queued_draft import QueuedDraft
+from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import PLAIN_ONLY, QueueKinds
@@ -137,6 +138,7 @@ async def open_classic(
     checkpoint_interval_ms: int = 3_600_000,
     untrusted_walk_bytes: int = 1 << 30,
     kinds: QueueKinds = PLAIN_ONLY,
+    prepare: Callable[[MessageStore], None] | None = None,
 ) -> OpenStore:
     """A classic store with small files."""
     return await open_classic_store(
@@ -150,6 +152,7 @@ async def open_classic(
         CommitLogConfig(
             directory=root / "commitlog", store_host=HOST, file_size_bytes=file_size, flush_mode=flush_mode
         ),
+        prepare=prepare,
     )
 
 

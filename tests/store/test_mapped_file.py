@@ -124,6 +124,6 @@ def test_a_file_system_is_full_for_a_while_and_until_it_has_the_room_that_was_mi
     assert disk.no_room(tmp_path) is not None
     free = 500
     assert disk.no_room(tmp_path) is None
-    disk.require_first_file(tmp_path / "log", 500)
-    with pytest.raises(DiskFullError):
-        disk.require_first_file(tmp_path / "log", 501)
+    disk.require_first_file(tmp_path / "log", 500, "")
+    with pytest.raises(DiskFullError, match="for 501 bytes; take another disk"):
+        disk.require_first_file(tmp_path / "log", 501, "take another disk")

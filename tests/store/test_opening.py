@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store.directory.checkpoint import StoreCheckpointFile
-from store.errors import StoreFormatError, StoreLockedError
+from store.errors import DiskFailedError, StoreFormatError, StoreLockedError
 from store.log.commit_log import CommitLog
 from store.log.flusher import FlushMode
 from store.opening import OpenStore
@@ -136,6 +136,24 @@ async def test_a_store_that_cannot_be_opened_gives_everything_back(tmp_path: Pat
     stray.unlink()
     again = await open_classic(tmp_path)
     assert again.directory.was_clean
+    assert contents(again) == list(range(10))
+    await again.close()
+
+
+async def test_a_store_whose_opening_the_disk_ended_does_not_count_as_closed_cleanly(tmp_path: Path) -> None:
+    store = await open_classic(tmp_path)
+    await write(store, 0, 10)
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+    def fail(_store: object) -> None:
+        raise DiskFailedError(tmp_path, "EIO")
+
+    with pytest.raises(DiskFailedError):
+        await open_classic(tmp_path, prepare=fail)
+    assert (tmp_path / "abort").exists()
+    again = await open_classic(tmp_path)
+    assert not again.directory.was_clean
     assert contents(again) == list(range(10))
     await again.close()
 

@@ -47,7 +47,7 @@ from ledgermq.client.core.checks import (
 from ledgermq.client.core.message import Message
 from ledgermq.client.core.route import check_queue
 from ledgermq.client.core.session import ATTEMPT_TIMEOUT_S, DEADLINE_S, Session, Tls
-from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError
+from ledgermq.client.errors import ClosedError, InvalidArgumentError, LedgerMQError, another
 from ledgermq.client.group.local_offsets import DEFAULT_DIR, LocalOffsets
 from ledgermq.client.group.membership import Everything, Membership
 from ledgermq.client.group.queue_offsets import QueueOffsets
@@ -297,6 +297,7 @@ class Consumer:
 
         Raises:
             ClosedError: the consumer is closed, or a handler runs.
+            NoRouteError: no nameserver could be asked where a topic is, and no message came.
             LedgerMQError: as in iteration.
         """
         check_count(count_max=count_max)
@@ -311,7 +312,15 @@ class Consumer:
         messages: list[Message] = []
         while parts.turns.has_message and len(messages) < count_max and not self._stopping:
             messages.append(self._take(parts))
+        if not messages:
+            self._check_routes()
         return messages
+
+    def _check_routes(self) -> None:
+        for topic in self._subscriptions:
+            failure = self._session.routes.failure(topic)
+            if failure is not None and not failure.is_topic_unknown:
+                raise another(failure)  # the error that the routes keep may be raised by several calls
 
     async def batches(self, count_max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:
         """Lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.

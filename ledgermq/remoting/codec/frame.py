@@ -42,6 +42,7 @@ PREFIX_LENGTH: Final = 8
 """Bytes before the header."""
 
 _LENGTH_MASK: Final = 0xFFFFFF
+_HTTP: Final = int.from_bytes(b"HTTP")
 _TLS_ALERT: Final = 0x15
 _TLS_HANDSHAKE: Final = 0x16
 _WORDS: Final = struct.Struct(">iI")
@@ -262,6 +263,8 @@ class FrameParser:
             return FrameError(start, "a TLS alert on a connection without TLS: the other end expects TLS")
         if length >> 24 == _TLS_HANDSHAKE:
             return FrameError(start, "a TLS handshake on a connection without TLS")
+        if length == _HTTP:
+            return FrameError(start, "an HTTP answer: this is an HTTP server's port")
         if not 4 <= length <= self._length_max:
             return FrameError(start, f"frame length {length}, must be 4 to {self._length_max}")
         if word >> 25:

@@ -16,6 +16,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from store.errors import DiskFailedError, DiskReadError
 from store.timer.timer_index import TimerIndex
+from store.timer.timer_log import UNIT_SIZE, TimerLog, TimerUnit
 from tests.broker.conftest import Desk, MemoryClient, eventually, log_state, make_topic, send, send_fields, small_config
 
 RECALLING = {"recall_enable": True}
@@ -29,6 +30,12 @@ def now_ms() -> int:
 async def send_timer(client: MemoryClient, body: bytes, key: str, **timer: object) -> Command:
     properties = "".join(f"{name}\x01{value}\x02" for name, value in timer.items())
     return await send(client, body, i=f"UNIQ_KEY\x01{key}\x02{properties}")
+
+
+def lead_anew(desk: Desk) -> None:
+    """Another node led for a moment."""
+    desk.parts.on_role_change(log_state(writable=False, generation=8))
+    desk.parts.on_role_change(log_state(writable=True, generation=9))
 
 
 def delivered(desk: Desk, topic: str = "T") -> list[Record]:
@@ -188,8 +195,7 @@ async def test_what_an_earlier_leader_recalled_never_comes_though_the_next_ones_
     await eventually(lambda: timer.follower.behind == 0)
     monkeypatch.setattr(timer.follower, "follow", lambda: None)
     assert (await recall(client, sent.ext["recallHandle"])).code == 0
-    desk.parts.on_role_change(log_state(writable=False, generation=8))
-    desk.parts.on_role_change(log_state(writable=True, generation=9))
+    lead_anew(desk)
     await eventually(lambda: now_ms() > due + 300)
     assert delivered(desk) == []
     monkeypatch.undo()
@@ -399,6 +405,35 @@ async def test_a_timer_that_cannot_be_read_holds_up_no_other_and_comes_when_it_c
     monkeypatch.undo()
     assert [record.body for record in await arrive(desk, 3)] == [b"same second", b"later", b"bad"]
     await eventually(lambda: desk.parts.delay.timer.index.read_ms > second + 1000, "the read time")
+
+
+async def test_a_part_of_the_timer_log_that_cannot_be_read_holds_up_no_other_slot_and_comes_when_it_can_be(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client)
+    timer = desk.parts.delay.timer
+    second = (now_ms() // 1000 + 4) * 1000
+    for body, due in ((b"oldest", 300), (b"bad", 200), (b"newest", 100), (b"later", 1100)):
+        await send_timer(client, body, body.decode(), TIMER_DELIVER_MS=second + due)
+    await eventually(lambda: timer.follower.behind == 0)
+    bad = timer.index.newest_at(second) - UNIT_SIZE
+    unit, tries = TimerLog.unit, []
+
+    def fails(timer_log: TimerLog, position: int) -> TimerUnit | None:
+        if position != bad:
+            return unit(timer_log, position)
+        tries.append(position)
+        raise DiskReadError(desk.config.store.root, bad, "[Errno 5] Input/output error")
+
+    monkeypatch.setattr(TimerLog, "unit", fails)
+    lead_anew(desk)  # nothing is loaded yet
+    assert [record.body for record in await arrive(desk, 2)] == [b"newest", b"later"]
+    await eventually(lambda: len(tries) > 1, "tried again")
+    assert timer.index.read_ms <= second
+    monkeypatch.undo()
+    assert {record.body for record in await arrive(desk, 4)} == {b"oldest", b"bad", b"newest", b"later"}
+    await eventually(lambda: timer.index.read_ms > second + 1000)
+    assert len(delivered(desk)) == 4
 
 
 async def test_a_timer_whose_properties_have_no_room_for_more_comes_all_the_same(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from store.errors import DiskFailedError, StoreFormatError
+from store.errors import DiskFailedError, DiskReadError, StoreFormatError
 from store.files.mapped_file import MappedFile
 from store.timer.checkpoint import TimerCheck, read_check, write_check
 from store.timer.metrics import TopicCounts
@@ -123,6 +123,23 @@ def test_counts_follow_timers_deletions_and_deliveries(tmp_path: Path) -> None:
     assert (index.metrics.counts, index.count_at(due)) == ({"T": 2}, 2)
     assert index.advance(due + SECOND, 1.0)
     assert index.metrics.counts == {"T": 0}
+    index.close()
+
+
+def test_a_slot_whose_units_cannot_be_read_does_not_hold_up_the_read_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = opened(tmp_path)
+    index.advance(NOW, 1.0)
+    index.enqueue(message(0, NOW + 5 * SECOND))
+
+    def fails(_log: TimerLog, position: int) -> None:
+        raise DiskReadError(tmp_path, position, "[Errno 5] Input/output error")
+
+    monkeypatch.setattr(TimerLog, "unit", fails)
+    assert index.advance(NOW + 10 * SECOND, 1.0)
+    assert index.read_ms == NOW + 10 * SECOND
+    monkeypatch.undo()
     index.close()
 
 
