@@ -13,6 +13,9 @@ IMAGES ?= 50
 ROUNDS ?= 100
 MINUTES ?= 5
 
+# Compiled modules are kept: each start of a node would compile them all again, and each run of the tests the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
