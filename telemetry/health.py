@@ -13,11 +13,10 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 from typing import Final
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-
+from telemetry.http_pages import BadRequestError, Page, Request, read_request, write_page
 from telemetry.metrics import CONTENT_TYPE
 from telemetry.pages import compressed
 
@@ -25,7 +24,7 @@ Check = Callable[[], tuple[bool, str]]
 """Returns whether the process is healthy, and a sentence of detail. Called on the loop's thread; must be fast."""
 
 
-Page = Callable[[], AsyncIterator[bytes]]
+MetricsPage = Callable[[], AsyncIterator[bytes]]
 """Yields the page of /metrics in pieces."""
 
 
@@ -35,21 +34,15 @@ CONNECTIONS_MAX: Final = 256
 CONNECTION_S: Final = 60.0
 """Longest life of a connection, in seconds."""
 
+_LINGER_S: Final = 1.0
+"""How long after its answer a peer may go on sending; closed earlier, the system could drop the answer on its way."""
 
-class _NoHttp(logging.Filter):
-    """Logs input that is not HTTP as one line instead of a traceback."""
+_CLOSE_S: Final = 1.0
+"""How long answers that are being written have at `close()`."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
-            record.exc_info, record.args = None, None
-            record.msg = f"health port: a request that is no HTTP: {' '.join(error.message.split())[:200]}"
-            record.levelno, record.levelname = logging.WARNING, "WARNING"
-        return True
-
-
-_http_log: Final = logging.getLogger(__name__ + ".http")
-_http_log.addFilter(_NoHttp())
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json; charset=utf-8"
+_log: Final = logging.getLogger(__name__)
 
 
 class HealthListenError(Exception):
@@ -71,14 +64,14 @@ class HealthServer:
     """
 
     def __init__(
-        self, page: Page, ready: Check, live: Check = _loop_turns, *, connection_s: float = CONNECTION_S
+        self, page: MetricsPage, ready: Check, live: Check = _loop_turns, *, connection_s: float = CONNECTION_S
     ) -> None:
         self._page = page
-        self._ready = ready
-        self._live = live
+        self._checks = {"/readyz": ready, "/livez": live}
         self._connection_s = connection_s
-        self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._port = 0
 
     @property
@@ -92,72 +85,100 @@ class HealthServer:
         Raises:
             HealthListenError: the address is in use or not of this machine; nothing is left open.
         """
-        app = web.Application()
-        app.on_response_prepare.append(_close_after)
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=_http_log)
-        await runner.setup()
-        self._runner = runner
         try:
-            self._listener = await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=128)
+            self._listener = await asyncio.start_server(self._accept, host, port, backlog=128)
         except OSError as error:
-            self._runner = None
-            await runner.cleanup()
             raise HealthListenError(
                 f"health port: cannot listen at {host}:{port}: {error.strerror or error}"
             ) from error
         self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Stop listening; does nothing when not started."""
+        """Stop listening; answers that are being written have a second. Does nothing when not started."""
         if self._listener is not None:
             self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        self._runner = self._listener = None
+            self._listener = None
+        for connection in self._connections - self._answering:
+            connection.cancel()
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=_CLOSE_S)
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _connection(self) -> asyncio.Protocol:
-        server = None if self._runner is None else self._runner.server
-        if server is None or len(server.connections) >= CONNECTIONS_MAX:
-            return _Refused()
-        connection = server()
-        asyncio.get_running_loop().call_later(self._connection_s, connection.force_close)
-        return connection
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._listener is None or len(self._connections) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        connection = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(self._answering.discard)
 
-    async def _livez(self, request: web.Request) -> web.Response:
-        return _answer(self._live)
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        return _answer(self._ready)
-
-    async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"})
-        if request.method == "HEAD":
-            await response.prepare(request)
-            return response
-        pieces = self._page()
-        if _takes_gzip(request.headers.get("Accept-Encoding", "")):
-            response.headers["Content-Encoding"] = "gzip"
-            pieces = compressed(pieces)
-        transport = request.transport
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, within the longest life of a connection."""
         try:
             async with asyncio.timeout(self._connection_s):
-                await _stream(pieces, request, response)
-        except TimeoutError:
-            if transport is not None:
-                transport.abort()  # who reads so slowly must not hold the page any longer
-        return response
+                await self._answer_one(reader, writer)
+            writer.close()
+        except (OSError, TimeoutError):
+            writer.transport.abort()  # a peer that reads slowly must not hold a page any longer
+        except Exception:
+            _log.exception("health port: an answer failed")
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = None
+        try:
+            request = await read_request(reader)
+            if request is None:
+                return
+            page = await self._page_of(request)
+        except BadRequestError as error:
+            _log.warning("health port: %s", error)
+            page = _text(error.status, str(error))
+        except Exception as error:
+            _log.exception("health port: the page cannot be made")
+            page = _text(HTTPStatus.INTERNAL_SERVER_ERROR, repr(error))
+        task = asyncio.current_task()
+        assert task is not None
+        self._answering.add(task)
+        try:
+            await write_page(writer, request, page)
+        finally:
+            self._answering.discard(task)
+        writer.write_eof()
+        async with asyncio.timeout(_LINGER_S):
+            while await reader.read(1 << 16):
+                pass
+
+    async def _page_of(self, request: Request) -> Page:
+        if request.path == "/metrics":
+            return await self._metrics(request)
+        check = self._checks.get(request.path)
+        if check is None:
+            return _text(HTTPStatus.NOT_FOUND, "the pages are /livez, /readyz and /metrics")
+        return _answer(check)
+
+    async def _metrics(self, request: Request) -> Page:
+        headers = [("Vary", "Accept-Encoding")]
+        if request.method == "HEAD":
+            return Page(HTTPStatus.OK, CONTENT_TYPE, None, headers)
+        pieces = self._page()
+        if _takes_gzip(request.headers.get("accept-encoding", "")):
+            headers.append(("Content-Encoding", "gzip"))
+            pieces = compressed(pieces)
+        first = await anext(pieces, b"")  # a page that fails before its head is written is answered with 500
+        return Page(HTTPStatus.OK, CONTENT_TYPE, _chained(first, pieces), headers)
 
 
-async def _stream(pieces: AsyncIterator[bytes], request: web.Request, response: web.StreamResponse) -> None:
-    first = await anext(pieces, b"")  # what fails before it is answered with 500
-    await response.prepare(request)
-    await response.write(first)
-    async for piece in pieces:
-        await response.write(piece)
-    await response.write_eof()
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 def _takes_gzip(accepted: str) -> bool:
@@ -168,21 +189,14 @@ def _takes_gzip(accepted: str) -> bool:
     return False
 
 
-class _Refused(asyncio.Protocol):
-    """A connection above the limit."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+def _text(status: HTTPStatus, detail: str) -> Page:
+    return Page(status, _TEXT, f"{status.value}: {detail}\n".encode())
 
 
-async def _close_after(_: web.Request, response: web.StreamResponse) -> None:
-    response.force_close()
-
-
-def _answer(check: Check) -> web.Response:
+def _answer(check: Check) -> Page:
     try:
         ok, detail = check()
     except Exception as error:
         ok, detail = False, f"the check failed: {error!r}"
     body = json.dumps({"ok": ok, "detail": detail})
-    return web.Response(text=body, status=200 if ok else 503, content_type="application/json")
+    return Page(HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE, _JSON, body.encode())

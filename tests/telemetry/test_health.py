@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import gzip
 from collections.abc import AsyncIterator, Callable
 
@@ -6,8 +7,10 @@ import aiohttp
 import pytest
 
 from telemetry.health import CONNECTIONS_MAX, HealthListenError, HealthServer
+from telemetry.http_pages import HEAD_BYTES_MAX
 from telemetry.metrics import CONTENT_TYPE, Registry
 from telemetry.process import register_process_metrics
+from tests.limits import WAIT_S
 
 Answer = tuple[bool, str]
 
@@ -101,7 +104,7 @@ async def test_one_connection_too_many_is_closed_at_once_and_room_is_used_again(
     port = node.server.port
     silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         assert await reader.read() == b""
     for _, one in (*silent, (reader, writer)):
         one.close()
@@ -112,7 +115,7 @@ async def test_one_connection_too_many_is_closed_at_once_and_room_is_used_again(
         except aiohttp.ClientError:
             return False
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         while not await is_served():
             await asyncio.sleep(0.01)
 
@@ -126,7 +129,7 @@ async def test_a_connection_is_kept_for_a_while_and_no_longer(said: bytes) -> No
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(said)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             answer = await reader.read()
         assert (b"200 OK" in answer) == said.endswith(b"\r\n\r\n")
         writer.close()
@@ -187,9 +190,68 @@ async def test_who_does_not_read_a_long_page_is_dropped_and_the_page_with_it() -
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
         writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             while not ended:
                 await asyncio.sleep(0.01)
         writer.close()
     finally:
         await server.close()
+
+
+async def exchange(node: Node, said: bytes) -> bytes:
+    """All that is answered to these bytes, up to the end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    try:
+        writer.write(said)
+        async with asyncio.timeout(WAIT_S):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", 400),  # a TLS handshake, answered though no head has ended
+        (b"GET /livez\r\n\r\n", 400),
+        (b"GET /livez HTTP/2.0\r\n\r\n", 400),
+        (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\n folded: x\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nlong: " + b"x" * HEAD_BYTES_MAX * 2, 431),
+        (b"POST /livez HTTP/1.1\r\nContent-Length: 90000\r\n\r\n" + b"x" * 90_000, 405),
+        (b"GET /livez?full=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    ],
+)
+async def test_whatever_comes_is_answered_with_its_status_and_the_next_one_is_served(
+    node: Node, said: bytes, status: int
+) -> None:
+    assert (await exchange(node, said)).startswith(b"HTTP/1.1 %d " % status)
+    assert (await node.get("/livez"))[0] == 200
+
+
+async def test_a_request_may_come_byte_by_byte(node: Node) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    for byte in b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n":
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(WAIT_S):
+        assert b"200 OK" in await reader.read()
+    writer.close()
+
+
+async def test_an_old_client_gets_the_page_without_chunks(node: Node) -> None:
+    node.registry.gauge("a", "A.").set(1)
+    head, _, body = (await exchange(node, b"GET /metrics HTTP/1.0\r\n\r\n")).partition(b"\r\n\r\n")
+    assert b"chunked" not in head
+    assert body == node.registry.render().encode()
+
+
+async def test_close_does_not_wait_for_connections_that_ask_nothing(node: Node) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+    assert (await node.get("/livez"))[0] == 200  # so the first connection has been accepted
+    await node.server.close()
+    async with asyncio.timeout(WAIT_S):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
