@@ -3,19 +3,9 @@
     data file   | header 48 | record ... | header 48 | record ... | -1 | left | zeros |
     index file  | unit 32   | unit 32    | ...                        at index * 32
 
-    | offset | type | field | |
-    |---|---|---|---|
-    | 0 | i32 | magic | 1; -1 starts the filler at a file's end; 2 and 3 are DLedger 0.4's and refused |
-    | 4 | i32 | size | 48 + body size |
-    | 8 | i64 | index | from 0, +1 each |
-    | 16 | i64 | term | never falls from one entry to the next |
-    | 24 | i64 | position | absolute, in the data file list; the end of the entry before, or the start of a file |
-    | 32, 36 | i32 | channel, chain CRC | 0 |
-    | 40 | u32 | body CRC | CRC-32 of the body; Java leaves 0, then the record's own body CRC is what there is |
-    | 44 | i32 | body size | |
+The header is described in `ledgermq.message.entry_header`.
 
-Index unit: magic i32, position i64, size i32, index i64, term i64. An entry needs `size + 8` bytes left in its file;
-otherwise the rest of the file is filler: i32 -1, i32 bytes left, zeros. All integers are big-endian.
+Index unit: magic i32, position i64, size i32, index i64, term i64. All integers are big-endian.
 
 Invariants: an entry never spans two files. Behind the last entry of the log are zeros up to the end of the files,
 except for the time between the write of a filler and of the next entry.
@@ -24,44 +14,48 @@ Source: openmessaging/dledger 0.3.1.2 `entry/DLedgerEntryCoder.java`, `store/fil
 """
 
 from struct import Struct
-from typing import NamedTuple
 
 from dledger.errors import EntryFormatError
 from ledgermq.message.crc import crc32
+from ledgermq.message.entry_header import (
+    FILLER,
+    FILLER_MAGIC,
+    FILLER_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    EntryHeader,
+    header_fault,
+    read_header,
+)
 from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import check_record
 
-HEADER = Struct(">iiqqqiiIi")
-HEADER_SIZE = HEADER.size
+__all__ = [
+    "FILLER",
+    "FILLER_MAGIC",
+    "FILLER_SIZE",
+    "HEADER",
+    "HEADER_SIZE",
+    "INDEX_UNIT",
+    "INDEX_UNIT_SIZE",
+    "MAGIC",
+    "NEWER_MAGICS",
+    "Buffer",
+    "EntryHeader",
+    "body_fault",
+    "check_span",
+    "encode_entry",
+    "encode_index_unit",
+    "header_fault",
+    "read_header",
+]
+
 INDEX_UNIT = Struct(">iqiqq")
 INDEX_UNIT_SIZE = INDEX_UNIT.size
-FILLER = Struct(">ii")
-FILLER_SIZE = FILLER.size
-
-MAGIC = 1
-FILLER_MAGIC = -1
 NEWER_MAGICS = (2, 3)
 
 Buffer = bytes | bytearray | memoryview
-
-
-class EntryHeader(NamedTuple):
-    """An entry header as read from the file, unchecked."""
-
-    magic: int
-    size: int
-    entry_index: int
-    term: int
-    position: int
-    channel: int
-    chain_crc: int
-    body_crc: int
-    body_size: int
-
-
-def read_header(buffer: Buffer, offset: int) -> EntryHeader:
-    """Read the header at `offset`; the caller has checked that 48 bytes are there."""
-    return EntryHeader._make(HEADER.unpack_from(buffer, offset))
 
 
 def encode_entry(index: int, term: int, position: int, body: Buffer, *, body_crc: int | None = None) -> bytes:
@@ -74,22 +68,6 @@ def encode_entry(index: int, term: int, position: int, body: Buffer, *, body_crc
 def encode_index_unit(header: EntryHeader) -> bytes:
     """Return the index unit of an entry."""
     return INDEX_UNIT.pack(header.magic, header.position, header.size, header.entry_index, header.term)
-
-
-def header_fault(header: EntryHeader, position: int, limit: int) -> str | None:
-    """Return why `header`, read at absolute `position`, cannot be that of an entry; None if it can.
-
-    `limit` is the number of bytes from there to the end of the file.
-    """
-    if header.magic != MAGIC:
-        return f"magic is {header.magic}, expected {MAGIC}"
-    if header.body_size <= 0 or header.size != header.body_size + HEADER_SIZE:
-        return f"size {header.size} and body size {header.body_size} do not fit together"
-    if header.size + FILLER_SIZE > limit:
-        return f"size {header.size} does not fit into the {limit} bytes left in the file"
-    if header.position != position:
-        return f"position field is {header.position}, expected {position}"
-    return None
 
 
 def body_fault(buffer: Buffer, offset: int, header: EntryHeader, *, records: bool) -> str | None:

@@ -1,18 +1,18 @@
 """Reads records of a Raft log in batches of thousands, for the recovery of its queues, as `walk_records` would."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from dledger.log.entry import FILLER, FILLER_MAGIC, FILLER_SIZE, HEADER_SIZE, MAGIC
+from dledger.log.entry import FILLER, FILLER_SIZE
 from dledger.log.reader import entry_position
 from ledgermq.message.errors import CorruptRecordError
+from ledgermq.message.frames import Chain, Stop, entry_chain
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.queues.dispatch import unit_fields
 from store.recovery.batch_fields import RecordSource
-from store.recovery.record_batches import LIKE_MIN, RecordBatch, batch_at, like_that
+from store.recovery.record_batches import RecordBatch, batch_at
 
 _WINDOW_BYTES = 4 << 20
 
@@ -36,73 +36,35 @@ class EntryBatches(RecordSource):
         """
         position: int | None = entry_position(self._data, start)
         while position is not None and position < end and (file := self._data.file_at(position)) is not None:
-            found = _chain(file, position - file.start_offset, min(end - file.start_offset, file.write_position))
-            batch = batch_at(file, found.starts, found.ends)
+            offset, limit = position - file.start_offset, min(end - file.start_offset, file.write_position)
+            window_end = min(offset + _WINDOW_BYTES, limit)
+            file.ensure_window(offset, limit, min(window_end + FILLER_SIZE, limit))
+            chain = entry_chain(file.view, offset, window_end, limit)
+            file.ensure_window(offset, limit, chain.end)
+            batch = batch_at(file, chain.starts, chain.ends)
             count = _parsable(file, batch)
             if count:
                 yield file, batch.until(count)
-            if count < len(found.starts):
-                raise CorruptRecordError(file.start_offset + found.starts[count], "its fields cannot be read")
-            if found.fault is not None:
-                raise found.fault
-            position = found.goes_on_at
+            if count < len(chain.starts):
+                raise CorruptRecordError(file.start_offset + chain.starts[count], "its fields cannot be read")
+            position = _goes_on_at(file, chain, window_end, limit)
 
 
-@dataclass(slots=True)
-class _Chain:
-    """Consecutive entries.
-
-    Attributes:
-        starts, ends: of their records, in the file.
-        goes_on_at: absolute position of the next entry; None when none follows before the limit.
-        fault: what was found instead of an entry.
-    """
-
-    starts: list[int]
-    ends: list[int]
-    goes_on_at: int | None = None
-    fault: CorruptRecordError | None = None
-
-
-def _chain(file: MappedFile, offset: int, limit: int) -> _Chain:
-    """Return the entries from `offset` on that end by `limit`, some MiB of them.
+def _goes_on_at(file: MappedFile, chain: Chain, window_end: int, limit: int) -> int | None:
+    """Return the absolute position where the next entry may be; None if no further one ends by `limit`.
 
     Raises:
-        DiskReadError: the disk cannot read it.
+        CorruptRecordError: no entry is where one must be.
     """
-    window_end = min(offset + _WINDOW_BYTES, limit)
-    readable = file.ensure_window(offset, limit, window_end)
-    view, unpack = file.view, FILLER.unpack_from
-    starts: list[int] = []
-    ends: list[int] = []
-    last_size, patience = 0, offset
-    while offset + FILLER_SIZE <= limit:
-        if offset >= window_end:
-            return _Chain(starts, ends, file.start_offset + offset)
-        if offset + FILLER_SIZE > readable:
-            readable = file.ensure_window(offset, limit)
-        magic, size = unpack(view, offset)
-        if magic == FILLER_MAGIC:
-            break
-        after = offset + size
-        if magic != MAGIC or size <= HEADER_SIZE or after > file.size_bytes:
-            detail = f"magic {magic}, size {size}: expected an entry"
-            return _Chain(starts, ends, fault=CorruptRecordError(file.start_offset + offset, detail))
-        if after > limit:
-            return _Chain(starts, ends)
-        if after > readable:
-            readable = file.ensure_window(offset, limit, after)
-        starts.append(offset + HEADER_SIZE)
-        ends.append(after)
-        offset = after
-        if size == last_size and offset >= patience:
-            like = like_that(file, offset, min(readable, window_end), size, (MAGIC, size))
-            starts.extend(range(offset + HEADER_SIZE, like.stop + HEADER_SIZE, size))
-            ends.extend(range(offset + size, like.stop + size, size))
-            offset = like.stop
-            patience = offset if len(like) >= LIKE_MIN else offset + size * LIKE_MIN
-        last_size = size
-    return _Chain(starts, ends, file.end_offset)
+    if chain.stop is Stop.PADDING or limit - chain.end < FILLER_SIZE:
+        return file.end_offset
+    if chain.end >= window_end:
+        return file.start_offset + chain.end
+    magic, size = FILLER.unpack_from(file.view, chain.end)
+    if chain.stop is Stop.BAD or chain.end + size > file.size_bytes:
+        detail = f"magic {magic}, size {size} where an entry must be"
+        raise CorruptRecordError(file.start_offset + chain.end, detail)
+    return None
 
 
 def _parsable(file: MappedFile, batch: RecordBatch) -> int:

@@ -21,39 +21,28 @@ import numpy.typing as npt
 
 from ledgermq.message.crc import CRC_MASK, crc32
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.flags import BORN_HOST_V6, HOST_MASK
-from ledgermq.message.layout import (
-    BLANK_MAGIC,
-    BLANK_SIZE_MIN,
-    HEAD_SIZES,
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_SIZE_MIN,
-    check_record,
+from ledgermq.message.flags import BORN_HOST_V6
+from ledgermq.message.frames import (
+    HEAD,
+    HEAD_SIZE,
+    Bools,
+    Ints,
+    Stop,
+    framed_records,
+    is_common,
+    record_chain,
+    structs_at,
 )
+from ledgermq.message.layout import BLANK_SIZE_MIN, HEAD_SIZES, MAGIC_V2, check_record
 from store.files.mapped_file import MappedFile
 
 SECTOR_BYTES = 512
 _WINDOW_BYTES = 4 << 20
-LIKE_MIN = 32
-_PREFIX = struct.Struct(">ii")
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _PHYSICAL_OFFSET_AT = 28
 _STORED = struct.Struct(">q")
 _STORED_AT = 56
 _V6_LONGER_BYTES = 12
-_HEAD_SIZE = HEAD_SIZES[0]
-_HEAD = np.dtype(
-    {
-        "names": ["size", "magic", "crc", "queue_id", "queue_offset", "physical", "sys_flag", "stored", "body"],
-        "formats": [">i4", ">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">i4"],
-        "offsets": [0, 4, 8, 12, 20, 28, 36, 56, 84],
-        "itemsize": _HEAD_SIZE,
-    }
-)
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -98,14 +87,18 @@ def read_batch(file: MappedFile, position: int, limit: int, *, check: bool, torn
     Raises:
         DiskReadError: the disk cannot read a page.
     """
-    starts, end, is_end, is_blank = _chain(file, position, limit)
+    window_end = min(position + _WINDOW_BYTES, limit)
+    file.ensure_readable(position, min(window_end + BLANK_SIZE_MIN, file.size_bytes))
+    chain = record_chain(file.view, position, window_end, limit)
+    end, is_blank = chain.end, chain.stop is Stop.PADDING
+    is_end = chain.stop is not Stop.WINDOW or limit - end < BLANK_SIZE_MIN
     file.ensure_readable(position, max(end, position + 1))
     data = np.frombuffer(file.view, np.uint8)
-    at = np.fromiter(starts, np.int64, len(starts))
-    ends = np.append(at[1:], end)[: len(at)]
-    heads = _heads_at(data, at)
-    common = (heads["magic"] == MAGIC_V1) & (heads["sys_flag"] & HOST_MASK == 0)
-    framed, tails = _frames(data, at, ends, heads, common, file.start_offset)
+    at = np.fromiter(chain.starts, np.int64, len(chain.starts))
+    ends = np.fromiter(chain.ends, np.int64, len(chain.ends))
+    heads = structs_at(data, at, HEAD)
+    common = is_common(heads)
+    framed, tails = framed_records(data, at, ends, heads, common, file.start_offset)
     for index in np.flatnonzero(~common):
         framed[index] = _is_framed(file, int(at[index]), int(ends[index]))
     count = len(at) if framed.all() else int(framed.argmin())
@@ -129,9 +122,9 @@ def batch_at(file: MappedFile, starts: Sequence[int], ends: Sequence[int]) -> Re
     """
     data = np.frombuffer(file.view, np.uint8)
     at, until = np.array(starts, np.int64), np.array(ends, np.int64)
-    heads = _heads_at(data, np.minimum(at, len(data) - _HEAD_SIZE))
-    common = (heads["magic"] == MAGIC_V1) & (heads["sys_flag"] & HOST_MASK == 0) & (heads["size"] == until - at)
-    common, tails = _frames(data, at, until, heads, common, file.start_offset)
+    heads = structs_at(data, np.minimum(at, len(data) - HEAD_SIZE), HEAD)
+    common = is_common(heads) & (heads["size"] == until - at)
+    common, tails = framed_records(data, at, until, heads, common, file.start_offset)
     end = ends[-1] if len(ends) else 0
     return RecordBatch(at, until, tails, heads, common, np.ones(len(at), np.bool_), end, is_end=False, is_blank=False)
 
@@ -141,64 +134,6 @@ def stored_at(file: MappedFile, batch: RecordBatch, index: int) -> int:
     shift = _V6_LONGER_BYTES if batch.heads["sys_flag"][index] & BORN_HOST_V6 else 0
     (stored,) = _STORED.unpack_from(file.buffer, int(batch.starts[index]) + _STORED_AT + shift)
     return int(stored)
-
-
-def _heads_at(data: npt.NDArray[np.uint8], at: Ints) -> npt.NDArray[np.void]:
-    """Return the 88 bytes of the head at each of these positions."""
-    if not len(at):
-        return np.zeros(0, _HEAD)
-    windows = np.lib.stride_tricks.as_strided(data, (len(data) - _HEAD_SIZE + 1, _HEAD_SIZE), (1, 1), writeable=False)
-    return windows[at].view(_HEAD)[:, 0]
-
-
-def _chain(file: MappedFile, position: int, limit: int) -> tuple[list[int], int, bool, bool]:
-    """Follow the sizes of records; return their starts, their end, whether none follows, and whether a blank does."""
-    window_end = min(position + _WINDOW_BYTES, limit)
-    file.ensure_readable(position, min(window_end + BLANK_SIZE_MIN, file.size_bytes))
-    buffer, unpack = file.buffer, _PREFIX.unpack_from
-    starts: list[int] = []
-    last_size, patience = 0, position
-    while position < window_end and limit - position >= BLANK_SIZE_MIN:
-        size, magic = unpack(buffer, position)
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or not RECORD_SIZE_MIN <= size <= limit - position:
-            return starts, position, True, bool(magic == BLANK_MAGIC)
-        starts.append(position)
-        position += size
-        if size == last_size and position >= patience:
-            like = like_that(file, position, window_end, size, (size, magic))
-            starts.extend(like)
-            position += size * len(like)
-            patience = position if len(like) >= LIKE_MIN else position + size * LIKE_MIN
-        last_size = size
-    return starts, position, limit - position < BLANK_SIZE_MIN, False
-
-
-def like_that(file: MappedFile, position: int, end: int, size: int, words: tuple[int, int]) -> range:
-    """Return the positions of consecutive records of `size` bytes from `position` on that begin with these two i32.
-
-    All of them end by `end`.
-    """
-    count = max(end - position, 0) // size
-    heads: npt.NDArray[np.int32] = np.ndarray((count, 2), ">i4", file.view, position, (size, 4))
-    differs = (heads[:, 0] != words[0]) | (heads[:, 1] != words[1])
-    count = int(differs.argmax()) if differs.any() else count
-    return range(position, position + count * size, size)
-
-
-def _frames(
-    data: npt.NDArray[np.uint8], at: Ints, ends: Ints, heads: npt.NDArray[np.void], common: Bools, base: int
-) -> tuple[Bools, Ints]:
-    """Return which common records have consistent lengths and their own offset, and where their tails begin."""
-    room = ends - at - RECORD_SIZE_MIN
-    body = heads["body"].astype(np.int64)
-    framed = common & (heads["physical"] == at + base) & (body >= 0) & (body <= room)
-    tails = np.where(framed, at + _HEAD_SIZE + body, 0)
-    topic = data[tails].astype(np.int64)
-    framed &= (topic <= 127) & (body + topic <= room)
-    properties_at = np.where(framed, tails + 1 + topic, 0)
-    properties = data[properties_at].astype(np.int64) << 8 | data[properties_at + 1]
-    framed &= (properties <= 0x7FFF) & (body + topic + properties == room)
-    return framed, tails
 
 
 def _is_framed(file: MappedFile, position: int, end: int) -> bool:
@@ -212,7 +147,7 @@ def _is_framed(file: MappedFile, position: int, end: int) -> bool:
 
 def _check_bodies(file: MappedFile, batch: RecordBatch) -> None:
     view, crc_of = file.view, crc32
-    bodies = np.where(batch.common, batch.starts + _HEAD_SIZE, 0).tolist()
+    bodies = np.where(batch.common, batch.starts + HEAD_SIZE, 0).tolist()
     body_ends = np.where(batch.common, batch.tails, 0).tolist()
     found = [crc_of(view[start:end]) for start, end in zip(bodies, body_ends, strict=True)]
     crcs = np.array(found, np.int64) & CRC_MASK
