@@ -1,0 +1,18 @@
+"""LedgerMQ's data pipeline on Spark: `from ledgermq.spark import register; register(spark)`.
+
+Needs Java 17 and `pip install 'ledgermq[spark]'`. See docs/pipeline.md.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: "SparkSession") -> None:
+    """Make the formats of this package known to a session: `ledgermq-store`."""
+    from ledgermq.spark.store_source import StoreSource
+
+    spark.dataSource.register(StoreSource)

@@ -1,0 +1,293 @@
+"""Columns of a block of records as Arrow arrays, made by numpy: no Python object for a common record.
+
+    data   | head | body | . | topic | .. | properties | head | body | ...
+    body          |______|                                    |______|        one binary array whose offsets cut it so;
+                  take 0   1                                  take 2 ...      the column is every second piece of it
+
+Records with IPv6 hosts or magic V2 are decoded one by one and put in their places.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ledgermq.message.frames import HEAD_SIZE, Bools, Bytes, Ints, Structs
+from ledgermq.message.record import Record, decode_record
+from ledgermq.spark.parts import Block
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+
+TYPES: Final[dict[str, pa.DataType]] = {
+    "topic": pa.string(),
+    "broker": pa.string(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "phys_offset": pa.int64(),
+    "size": pa.int32(),
+    "msg_id": pa.string(),
+    "keys": pa.string(),
+    "tags": pa.string(),
+    "born_ts": TIMESTAMP,
+    "store_ts": TIMESTAMP,
+    "reconsume_times": pa.int32(),
+    "sys_flag": pa.int32(),
+    "properties": PROPERTIES,
+    "body": pa.binary(),
+    "record": pa.binary(),
+    "damage": pa.string(),
+}
+"""Every column of a record, in order; `record` is its bytes in the log."""
+
+_NUMBERS: Final = {
+    "queue_id": ("queue_id", np.int32),
+    "queue_offset": ("queue_offset", np.int64),
+    "phys_offset": ("physical", np.int64),
+    "size": ("size", np.int32),
+    "reconsume_times": ("reconsumed", np.int32),
+    "sys_flag": ("sys_flag", np.int32),
+}
+_TIMES: Final = {"born_ts": "born", "store_ts": "stored"}
+_NAMED: Final = {"keys": "KEYS", "tags": "TAGS"}
+_HEX: Final = np.frombuffer("".join(f"{value:02X}" for value in range(256)).encode(), np.uint8).reshape(256, 2)
+_ONE, _TWO = 1, 2
+
+
+def record_batch(block: Block, names: Sequence[str], broker: str | None, want: "Want | None" = None) -> pa.RecordBatch:
+    """Return the columns `names` of the records of a block, those that are wanted."""
+    rows = np.arange(len(block.starts)) if want is None else want.rows(block)
+    common = block.common[rows]
+    if common.all():
+        return _common_batch(block, rows, names, broker)
+    rare = rows[~common]
+    parts = [_common_batch(block, rows[common], names, broker), _decoded_batch(block, rare, names, broker)]
+    order = np.argsort(np.concatenate((np.flatnonzero(common), np.flatnonzero(~common))), kind="stable")
+    table = pa.Table.from_batches(parts).take(pa.array(order)).combine_chunks()
+    batches = table.to_batches()
+    return batches[0] if batches else parts[0]
+
+
+class Want:
+    """Which records are wanted; bounds are half-open, None means any. Times are ms since 1970."""
+
+    def __init__(
+        self,
+        topics: Sequence[str] = (),
+        queues: Sequence[int] = (),
+        offsets: tuple[int | None, int | None] = (None, None),
+        times: tuple[int | None, int | None] = (None, None),
+    ) -> None:
+        self._topics = frozenset(topic.encode() for topic in topics)
+        self._queues = np.array(sorted(queues), np.int64)
+        self._offsets = offsets
+        self._times = times
+
+    def rows(self, block: Block) -> Ints:
+        """Return the wanted rows of a block, in order."""
+        queue_ids, offsets, times = (
+            block.heads[name].astype(np.int64) for name in ("queue_id", "queue_offset", "stored")
+        )
+        for row in np.flatnonzero(~block.common).tolist():
+            record = decode_record(block.record(row), check_crc=False)
+            queue_ids[row], offsets[row], times[row] = record.queue_id, record.queue_offset, record.store_timestamp
+        fits = np.ones(len(block.starts), np.bool_)
+        if len(self._queues):
+            fits &= np.isin(queue_ids, self._queues)
+        for values, (low, high) in ((offsets, self._offsets), (times, self._times)):
+            if low is not None:
+                fits &= values >= low
+            if high is not None:
+                fits &= values < high
+        rows = np.flatnonzero(fits)
+        return rows[self._has_topic(block, rows)] if self._topics else rows
+
+    def _has_topic(self, block: Block, rows: Ints) -> Bools:
+        common = block.common[rows]
+        found = np.zeros(len(rows), np.bool_)
+        topics = _topics(block, rows[common]).dictionary_encode()
+        wanted = np.array([value in self._topics for value in topics.dictionary.to_pylist()], np.bool_)
+        if len(wanted):
+            found[common] = wanted[topics.indices.to_numpy()]
+        for place in np.flatnonzero(~common).tolist():
+            record = decode_record(block.record(int(rows[place])), check_crc=False)
+            found[place] = record.topic.encode() in self._topics
+        return found
+
+
+def damage_batch(names: Sequence[str], broker: str | None, physical: int, length: int, detail: str) -> pa.RecordBatch:
+    """Return the one row that stands for bytes that are no records; all but place, size and damage is null."""
+    row = {"broker": broker, "phys_offset": physical, "size": min(length, (1 << 31) - 1), "damage": detail}
+    return pa.RecordBatch.from_arrays([pa.array([row.get(name)], TYPES[name]) for name in names], list(names))
+
+
+def _common_batch(block: Block, rows: Ints, names: Sequence[str], broker: str | None) -> pa.RecordBatch:
+    is_all = len(rows) == len(block.starts)
+    heads = block.heads if is_all else block.heads[rows]
+    named = not {"keys", "tags", "msg_id", "properties"}.isdisjoint(names)
+    properties = _Properties(_properties(block, rows)) if named else None
+    arrays = [_column(block, rows, heads, name, broker, properties) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, list(names))
+
+
+def _column(
+    block: Block, rows: Ints, heads: Structs, name: str, broker: str | None, properties: "_Properties | None"
+) -> pa.Array:
+    if name in _NUMBERS:
+        field, kind = _NUMBERS[name]
+        return pa.array(heads[field].astype(kind))
+    if name in _TIMES:
+        return pa.array(heads[_TIMES[name]].astype(np.int64) * 1000).view(TIMESTAMP)
+    if name == "topic":
+        return _text(_topics(block, rows))
+    if name == "body":
+        return _slices(block.data, block.starts[rows] + HEAD_SIZE, block.tails[rows])
+    if name == "record":
+        return _slices(block.data, block.starts[rows], block.ends[rows])
+    if name == "broker":
+        return _repeated(broker, len(rows))
+    if name == "damage":
+        if not block.faults:
+            return _repeated(None, len(rows))
+        return pa.array([block.faults.get(row) for row in rows.tolist()], pa.string())
+    assert properties is not None
+    if name == "properties":
+        return properties.column()
+    if name == "msg_id":
+        unique = properties.values("UNIQ_KEY")
+        if not unique.null_count:
+            return unique
+        return pc.coalesce(unique, _offset_ids(heads["store_host"], heads["physical"]))
+    return properties.values(_NAMED[name])
+
+
+def _decoded_batch(block: Block, rows: Ints, names: Sequence[str], broker: str | None) -> pa.RecordBatch:
+    found = [(row, decode_record(block.record(row), check_crc=False)) for row in rows.tolist()]
+    fields: dict[str, Callable[[int, Record], Any]] = {
+        "topic": lambda _, record: record.topic,
+        "broker": lambda *_: broker,
+        "queue_id": lambda _, record: record.queue_id,
+        "queue_offset": lambda _, record: record.queue_offset,
+        "phys_offset": lambda _, record: record.physical_offset,
+        "size": lambda _, record: record.size,
+        "msg_id": lambda _, record: record.unique_id or record.offset_message_id,
+        "keys": lambda _, record: record.property_map.get("KEYS"),
+        "tags": lambda _, record: record.tags,
+        "born_ts": lambda _, record: record.born_timestamp * 1000,
+        "store_ts": lambda _, record: record.store_timestamp * 1000,
+        "reconsume_times": lambda _, record: record.reconsume_times,
+        "sys_flag": lambda _, record: record.sys_flag,
+        "properties": lambda _, record: list(record.property_map.items()),
+        "body": lambda _, record: record.body,
+        "record": lambda row, _: block.record(row),
+        "damage": lambda row, _: block.faults.get(row),
+    }
+    arrays = [
+        pa.array([fields[name](row, record) for row, record in found], TYPES[name]) for name in names
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(arrays, list(names))
+
+
+def _repeated(value: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def _topics(block: Block, rows: Ints) -> pa.Array:
+    tails = block.tails[rows]
+    return _slices(block.data, tails + 1, tails + 1 + block.data[tails])
+
+
+def _properties(block: Block, rows: Ints) -> pa.Array:
+    tails = block.tails[rows]
+    return _slices(block.data, tails + 1 + block.data[tails] + 2, block.ends[rows])
+
+
+def _slices(data: Bytes, begins: Ints, ends: Ints) -> pa.Array:
+    """Return the bytes `[begin, end)` of each row as a binary array; rows must rise and not overlap."""
+    offsets = np.empty(2 * len(begins) + 1, np.int32)
+    offsets[:-1:2], offsets[1::2] = begins, ends
+    offsets[-1] = len(data)
+    cut = pa.BinaryArray.from_buffers(pa.binary(), 2 * len(begins), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return cut.take(pa.array(np.arange(0, 2 * len(begins), 2)))
+
+
+def _text(found: pa.Array) -> pa.Array:
+    """Return the bytes as text; what is no UTF-8 becomes U+FFFD, as in Java."""
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode(errors="replace") for value in found.to_pylist()], pa.string())
+
+
+def _offset_ids(hosts: Any, physical: Any) -> pa.Array:
+    """Return the offset ids: store host and physical offset as 32 hex digits."""
+    count = len(hosts)
+    raw = np.empty((count, 16), np.uint8)
+    raw[:, :8] = np.ascontiguousarray(hosts).view(np.uint8).reshape(count, 8)
+    raw[:, 8:] = np.ascontiguousarray(physical.astype(">i8")).view(np.uint8).reshape(count, 8)
+    digits = np.ascontiguousarray(_HEX[raw]).reshape(count * 32)
+    offsets = np.arange(0, 32 * count + 1, 32, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))
+
+
+class _Properties:
+    """The properties of some records, `name 0x01 value 0x02` repeated; the last 0x02 may be missing.
+
+    The rules are those of `ledgermq.message.properties`: a name's last value counts, an empty name or value is absent.
+    """
+
+    def __init__(self, packed: pa.Array) -> None:
+        self._count = len(packed)
+        _, offsets_buffer, data_buffer = packed.buffers()
+        offsets = np.frombuffer(offsets_buffer, np.int32)[: self._count + 1].astype(np.int64)
+        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+        starts, ends, middles, rows = _segments(data[: offsets[-1]], offsets)
+        self._rows = rows
+        self._names = _slices(data, starts, middles).dictionary_encode()
+        self._values = _slices(data, middles + 1, ends)
+        self._keep_last()
+
+    def _keep_last(self) -> None:
+        """Drop all but the last value where a record has a name twice."""
+        codes, width = self._names.indices.to_numpy().astype(np.int64), max(len(self._names.dictionary), 1)
+        numbers = self._rows * width + codes
+        last = np.unique(numbers[::-1], return_index=True)[1]
+        if len(last) == len(numbers):
+            return
+        kept = np.sort(len(numbers) - 1 - last)
+        self._rows = self._rows[kept]
+        self._names, self._values = self._names.take(pa.array(kept)), self._values.take(pa.array(kept))
+
+    def column(self) -> pa.Array:
+        """Return a map each."""
+        counts = np.bincount(self._rows, minlength=self._count)
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))).astype(np.int32)
+        names = _text(self._names.dictionary).take(self._names.indices)
+        return pa.MapArray.from_arrays(pa.array(offsets), names, _text(self._values)).cast(PROPERTIES)
+
+    def values(self, name: str) -> pa.Array:
+        """Return the value of one property each; null without it."""
+        code = pc.index(self._names.dictionary, pa.scalar(name.encode(), pa.binary())).as_py()
+        found = np.flatnonzero(self._names.indices.to_numpy() == code)
+        places = np.full(self._count, -1, np.int64)
+        places[self._rows[found]] = found
+        return _text(self._values.take(pa.array(places, mask=places < 0)))
+
+
+def _segments(data: Bytes, offsets: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return start, end, place of the first 0x01 and row of each property that has a name and a value."""
+    separators = np.flatnonzero(data == _TWO)
+    row_ends = offsets[1:][offsets[1:] > offsets[:-1]]
+    unclosed = row_ends[data[row_ends - 1] != _TWO]
+    ends = np.concatenate((unclosed, separators))  # in this order, since the next record may begin with a 0x02
+    order = np.argsort(ends, kind="stable") if len(unclosed) else slice(None)
+    ends = ends[order]
+    skips = np.concatenate((np.zeros(len(unclosed), np.int64), np.ones(len(separators), np.int64)))[order]
+    starts = np.concatenate((np.zeros(1, np.int64), (ends + skips)[:-1])) if len(ends) else ends
+    rows = np.searchsorted(offsets, starts, "right") - 1
+    ones = np.append(np.flatnonzero(data == _ONE), len(data))
+    middles = ones[np.searchsorted(ones, starts)]
+    fits = (middles > starts) & (middles + 1 < ends)
+    return starts[fits], ends[fits], middles[fits], rows[fits]

@@ -1,0 +1,85 @@
+"""A Spark session with the settings that the pipeline is measured with; users may bring their own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ledgermq.spark.errors import MissingToolError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN: Final = 17
+_JAVA_WAIT_S: Final = 30
+
+SETTINGS: Final = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Unix sockets carry rows to and from Python workers about a fifth faster than TCP does."""
+
+
+def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """Return a session of this machine with the formats registered; under spark-submit, that of the submitted job.
+
+    Without a master of the environment's, it has twice as many tasks at once as cores: a worker and the JVM take turns.
+
+    Raises:
+        MissingToolError: no Java 17, or no pyspark or pyarrow.
+    """
+    check_tools()
+    from pyspark.sql import SparkSession
+
+    from ledgermq.spark import register
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name)
+    if "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master(f"local[{2 * (os.cpu_count() or 1)},2]")
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def check_tools() -> None:
+    """Check that Spark can start.
+
+    Raises:
+        MissingToolError: what is missing, and how to get it.
+    """
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise MissingToolError(f"{error.name} is not installed; run: pip install 'ledgermq[spark]'") from None
+    version = java_version()
+    if version is None:
+        raise MissingToolError(f"no Java is found; Spark needs Java {JAVA_MIN} or newer, on PATH or in JAVA_HOME")
+    if version < JAVA_MIN:
+        raise MissingToolError(f"Java {version} is too old; Spark needs Java {JAVA_MIN} or newer")
+
+
+def java_version() -> int | None:
+    """Return the major version of the Java that Spark would start; None without one."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return None
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_JAVA_WAIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found[1]) if found else None

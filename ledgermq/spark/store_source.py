@@ -1,0 +1,259 @@
+"""`spark.read.format("ledgermq-store").load(DIR)`: the records of store directories, without a broker.
+
+    planner   directories -> parts of logs (a snapshot)         once per DataFrame
+    task      part -> blocks -> Arrow batches of some MiB       a function of the part and the options alone
+
+| option | values, default first | |
+|---|---|---|
+| path, paths | | directory, or a JSON list of them |
+| broker | null | broker names with commas, one a directory |
+| mode | records, headers, raw, index | headers: no body, no properties; raw: whole records; index: queue units |
+| columns | all of the mode | some of them, with commas |
+| topics, queueIds | all | with commas |
+| startingOffset, endingOffset | | queue offsets, half-open |
+| startingTimestamp, endingTimestamp | | store times, half-open: ms since 1970 or ISO 8601 |
+| damage | fail, report | report: a row for each damaged place, with the column `damage` set |
+| verify | true if body or record is read | compare each body with its CRC |
+| splitBytes | 67108864 | bytes of log for one task; 0: one task for each file |
+| allowReplicas | false | read directories that hold copies of the same log |
+"""
+
+import gc
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ledgermq.message.queue_unit import UNIT_SIZE
+from ledgermq.spark.columns import TYPES, Want, damage_batch, record_batch
+from ledgermq.spark.errors import DamagedLogError, OptionError
+from ledgermq.spark.log_files import LogFile, StoreDirectory, frame_head, offset_files, open_store, queue_folders
+from ledgermq.spark.options import Options
+from ledgermq.spark.parts import SPLIT_BYTES, Damage, LogPart, plan_parts, read_part
+
+KNOWN: Final = (
+    "path", "paths", "broker", "mode", "columns", "topics", "queueIds", "startingOffset", "endingOffset",
+    "startingTimestamp", "endingTimestamp", "damage", "verify", "splitBytes", "allowReplicas",
+)  # fmt: skip
+
+_SQL: Final = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    TYPES["store_ts"]: "timestamp",
+    TYPES["properties"]: "map<string,string>",
+}
+_RECORDS: Final = tuple(name for name in TYPES if name != "record")
+_MODES: Final = {
+    "records": _RECORDS,
+    "headers": tuple(name for name in _RECORDS if name not in ("body", "properties")),
+    "raw": ("broker", "phys_offset", "size", "record", "damage"),
+}
+_INDEX: Final = {
+    "topic": pa.string(),
+    "broker": pa.string(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "phys_offset": pa.int64(),
+    "size": pa.int32(),
+    "tags_code": pa.int64(),
+}
+_UNIT: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_UNITS_A_BATCH: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class StorePart(InputPartition):
+    """One task: a part of a log, or in index mode a file of units."""
+
+    broker: str | None
+    log: LogPart | None = None
+    units: LogFile | None = None
+    topic: str = ""
+    queue_id: int = -1
+
+
+class StoreSource(DataSource):
+    """The data source `ledgermq-store`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "ledgermq-store"
+
+    def schema(self) -> str:
+        """Return the columns as DDL: those of the mode, or those asked for."""
+        return schema_of(Options(self.options, KNOWN))
+
+    def reader(self, schema: StructType) -> "StoreReader":
+        """Return the reader; a schema of the user's own only chooses columns."""
+        return StoreReader(Options(self.options, KNOWN), schema.fieldNames())
+
+
+def schema_of(options: Options) -> str:
+    """Return the columns that these options read, as DDL.
+
+    Raises:
+        OptionError: a column that the mode does not have.
+    """
+    types = _types(options)
+    names = options.names("columns") or list(types)
+    for name in names:
+        if name not in types:
+            raise OptionError(f"columns: {name!r} is not one of {', '.join(types)}")
+    return ", ".join(f"{name} {_SQL[types[name]]}" for name in names)
+
+
+def _types(options: Options) -> dict[str, pa.DataType]:
+    mode = options.choice("mode", "records", "headers", "raw", "index")
+    if mode == "index":
+        return _INDEX
+    # An explicit list of columns may name any column of a record, whichever the mode.
+    names = TYPES if options.has("columns") else _MODES[mode]
+    return {name: TYPES[name] for name in names}
+
+
+class StoreReader(DataSourceReader):
+    """Plans parts and reads them.
+
+    Raises:
+        OptionError: an option has no such value.
+    """
+
+    def __init__(self, options: Options, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._is_index = options.text("mode") == "index"
+        self._directories = _directories(options)
+        self._brokers = _brokers(options, len(self._directories))
+        self._split_bytes = SPLIT_BYTES if (split := options.number("splitBytes")) is None else split
+        self._reports = options.choice("damage", "fail", "report") == "report"
+        self._verify = options.flag("verify", "body" in names or "record" in names)
+        self._allow_replicas = options.flag("allowReplicas", False)
+        self._topics = options.names("topics")
+        self._queue_ids = options.numbers("queueIds")
+        self._offsets = options.number("startingOffset"), options.number("endingOffset")
+        self._times = options.time_ms("startingTimestamp"), options.time_ms("endingTimestamp")
+
+    def partitions(self) -> Sequence[StorePart]:
+        """Return the tasks.
+
+        Raises:
+            NotAStoreError: a directory is none.
+            OptionError: two directories hold copies of one log.
+        """
+        stores = [open_store(path) for path in self._directories]
+        if not self._allow_replicas:
+            _refuse_replicas(stores)
+        parts: list[StorePart] = []
+        for store, broker in zip(stores, self._brokers, strict=True):
+            if self._is_index:
+                parts += self._queue_parts(store, broker)
+            else:
+                parts += [StorePart(broker, log=part) for part in plan_parts(store, self._split_bytes)]
+        return parts
+
+    def _queue_parts(self, store: StoreDirectory, broker: str | None) -> Iterator[StorePart]:
+        for topic, queue_id, folder in queue_folders(store.queues):
+            if (not self._topics or topic in self._topics) and (not self._queue_ids or queue_id in self._queue_ids):
+                for file in offset_files(folder):
+                    yield StorePart(broker, units=file, topic=topic, queue_id=queue_id)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
+
+        Raises:
+            DamagedLogError: a damaged place, unless `damage=report`.
+        """
+        gc.freeze()  # the worker's many imported objects need not be walked again and again
+        if not isinstance(partition, StorePart):
+            return
+        if partition.units is not None:
+            yield from self._read_units(partition, partition.units)
+        elif partition.log is not None:
+            yield from self._read_log(partition, partition.log)
+
+    def _read_log(self, partition: StorePart, part: LogPart) -> Iterator[pa.RecordBatch]:
+        want = Want(self._topics, self._queue_ids, self._offsets, self._times)
+        for found in read_part(part, verify=self._verify):
+            if isinstance(found, Damage):
+                if not self._reports:
+                    raise DamagedLogError(found.path, found.physical_offset, f"{found.detail}; read with damage=report")
+                yield damage_batch(
+                    self._names, partition.broker, found.physical_offset, found.length, found.detail
+                )  # fmt: skip
+                continue
+            if found.faults and not self._reports:
+                row, detail = next(iter(found.faults.items()))
+                place = found.base + int(found.starts[row])
+                raise DamagedLogError(part.file.path, place, f"{detail}; read with damage=report")
+            batch = record_batch(found, self._names, partition.broker, want)
+            if batch.num_rows:
+                yield batch
+
+    def _read_units(self, partition: StorePart, file: LogFile) -> Iterator[pa.RecordBatch]:
+        low, high = (bound for bound in self._offsets)
+        with open(file.path, "rb") as opened:  # noqa: PTH123 - a plain path
+            first = file.start // UNIT_SIZE
+            while data := opened.read(_UNITS_A_BATCH * UNIT_SIZE):
+                units = np.frombuffer(data[: len(data) // UNIT_SIZE * UNIT_SIZE], _UNIT)
+                offsets = np.arange(first, first + len(units))
+                first += len(units)
+                used = units["size"] > 0
+                if low is not None:
+                    used &= offsets >= low
+                if high is not None:
+                    used &= offsets < high
+                if not used.any():
+                    if not any(data):
+                        return
+                    continue
+                units, offsets = units[used], offsets[used]
+                arrays = {
+                    "topic": pa.array([partition.topic] * len(units), pa.string()),
+                    "broker": pa.array([partition.broker] * len(units), pa.string()),
+                    "queue_id": pa.array(np.full(len(units), partition.queue_id, np.int32)),
+                    "queue_offset": pa.array(offsets),
+                    "phys_offset": pa.array(units["physical"].astype(np.int64)),
+                    "size": pa.array(units["size"].astype(np.int32)),
+                    "tags_code": pa.array(units["code"].astype(np.int64)),
+                }
+                yield pa.RecordBatch.from_arrays([arrays[name] for name in self._names], self._names)
+
+
+def _directories(options: Options) -> list[str]:
+    if options.has("paths"):
+        found: Any = json.loads(options.text("paths"))
+        return [str(path) for path in found]
+    if not options.has("path"):
+        raise OptionError("no directory is given: load(DIR)")
+    return [options.text("path")]
+
+
+def _brokers(options: Options, count: int) -> list[str | None]:
+    names = options.names("broker")
+    if names and len(names) != count:
+        raise OptionError(f"broker has {len(names)} names for {count} directories")
+    return list(names) if names else [None] * count
+
+
+def _refuse_replicas(stores: Sequence[StoreDirectory]) -> None:
+    """Refuse directories that hold the same bytes at the same place of their logs.
+
+    Raises:
+        OptionError: two do.
+    """
+    for number, store in enumerate(stores):
+        files = {file.start: file for file in store.files}
+        for other in stores[:number]:
+            shared = next((file for file in reversed(other.files) if file.start in files), None)
+            if shared is not None and (head := frame_head(shared)) and head == frame_head(files[shared.start]):
+                raise OptionError(
+                    f"{other.root} and {store.root} hold copies of one log: each message would be read twice."
+                    " Read one of them, or set allowReplicas=true"
+                )
