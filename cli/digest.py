@@ -1,8 +1,8 @@
 """SHA-256 of each node's log up to its confirm offset, to compare the logs of all nodes.
 
 The nodes are asked for their confirm offset; the bytes are read from their folders, by code that shares nothing with
-the code that wrote them. The offsets move while clients write, and while consumers store their offsets in the log, so
-the functions wait until the nodes agree.
+the code that wrote them. The offsets move while clients write and while consumer offsets are stored in the log, so the
+functions wait until the nodes agree.
 """
 
 import time
@@ -21,7 +21,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NodeLog:
-    """Where one node's log files lie, and where its health port is."""
+    """The folder of one node's log files, and the URL of its health port."""
 
     name: str
     directory: Path
@@ -32,7 +32,7 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
     """Hash one folder of log files up to `end`, or to the confirm offset of the node at `health_url`.
 
     Raises:
-        CommandError: the folder does not hold those bytes, or the node does not tell.
+        CommandError: the folder does not have those bytes, or the node does not answer.
     """
     if end is None:
         if health_url is None:
@@ -45,11 +45,7 @@ def digest_directory(directory: Path, *, end: int | None = None, health_url: str
 
 
 def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
-    """One digest a node, at the confirm offset that all have; after 30 s without agreement, each at its own.
-
-    Raises:
-        CommandError: a node does not answer in all that time, or its folder does not hold its log.
-    """
+    """Return one digest for each node, at a confirm offset that all have; after 30 s without one, each at its own."""
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:
         is_last = time.monotonic() > deadline
@@ -58,7 +54,7 @@ def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
         except CommandError:
             if is_last:
                 raise
-            ends = []  # a node that has just been started
+            ends = []  # a node may just have been started
         if len(set(ends)) == 1 or (ends and is_last):
             return [
                 (node.name, digest_directory(node.directory, end=end)) for node, end in zip(nodes, ends, strict=True)

@@ -1,4 +1,7 @@
-"""What a node's health port says: readiness, and single figures of /metrics. Standard library only: it starts fast."""
+"""Reads a node's health port: readiness, and single values of /metrics.
+
+Standard library only, so that it starts fast.
+"""
 
 import http.client
 import urllib.error
@@ -10,20 +13,20 @@ _TIMEOUT_S = 3.0
 
 
 def check_health(url: str) -> str:
-    """What `url` (`.../livez` or `.../readyz`) says when all is well.
+    """Return the answer of `url` (`.../livez` or `.../readyz`) when the node is healthy.
 
     Raises:
-        CommandError: it says that it is not, or nobody answers.
+        CommandError: the node is not healthy, or does not answer.
         UsageError: `url` is not an http:// URL.
     """
     return _get(url).strip()
 
 
 def read_gauge(node_url: str, name: str) -> float:
-    """The value of the metric `name`, whatever its labels, of the node whose health port is at `node_url`.
+    """Return the value of the metric `name`, whatever its labels, of the node whose health port is at `node_url`.
 
     Raises:
-        CommandError: nobody answers there, or there is no such metric.
+        CommandError: the node does not answer, or has no such metric.
         UsageError: `node_url` is not an http:// URL.
     """
     for line in _get(f"{node_url.rstrip('/')}/metrics").splitlines():
@@ -44,5 +47,5 @@ def _get(url: str) -> str:
     except urllib.error.URLError as error:
         raise CommandError(f"{url} does not answer: {error.reason}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise CommandError(f"{url} does not answer as a health port does: {error!r}") from error
+        raise CommandError(f"{url} does not answer like a health port: {error!r}") from error
     return text

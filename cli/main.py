@@ -1,6 +1,6 @@
-"""`ledgermq`: words to functions. Whatever goes wrong reaches the user as one line and an exit code.
+"""`ledgermq`: parses a command and runs it. Every error reaches the user as one line and an exit code.
 
-Sub-commands import what they need when they run, so that `ledgermq cluster kill leader` starts in a blink.
+Sub-commands import their modules when they run, so that `ledgermq cluster kill leader` starts fast.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from doctor.command import add_parser as add_store
 from node.errors import CommandError
 
 _EXAMPLES = """examples:
-  ledgermq demo                               the main job end to end, leader killed in mid-stream
+  ledgermq demo                               the demonstration, with a leader killed meanwhile
   ledgermq cluster up --mode raft --nodes 3   a cluster on this machine
   ledgermq broker -c broker.conf              one node
   ledgermq store check DIR                    is this store directory whole? RocketMQ's, too
@@ -25,7 +25,7 @@ _EXAMPLES = """examples:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Never raises but for bugs of our own."""
+    """Run one command and return the exit code. Raises only for bugs."""
     arguments = build_parser().parse_args(words)
     try:
         if arguments.die_with_parent:
@@ -42,12 +42,13 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)  # a folder that cannot be written, ...
+        # for example a folder that cannot be written
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All words and options."""
+    """Return the parser of all commands and options."""
     parser = argparse.ArgumentParser(
         prog="ledgermq",
         description="A replicated message log that speaks RocketMQ's protocol.",
@@ -61,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
         node = commands.add_parser(name, help=f"run one {name} in the foreground")
         node.add_argument("-c", dest="conf", metavar="FILE", help="configuration file with RocketMQ's property names")
         node.add_argument(
-            "--set", action="append", default=[], metavar="KEY=VALUE", help="a property that wins over FILE"
+            "--set", action="append", default=[], metavar="KEY=VALUE", help="a property that replaces its value in FILE"
         )
         node.set_defaults(run=run)
     add_cluster(commands)

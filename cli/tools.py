@@ -7,19 +7,21 @@ from pathlib import Path
 
 
 def add_parsers(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the three."""
-    health = commands.add_parser("health", help="ask a node's health port; exit 1 when it is not well")
+    """Add the three commands to the parser."""
+    health = commands.add_parser("health", help="ask a node's health port; exit 1 when the node is not healthy")
     health.add_argument("url", metavar="URL", help="http://HOST:PORT/readyz or /livez")
     health.set_defaults(run=_health)
     _add_digest(commands)
     config = commands.add_parser("config", help="what configuration keys mean")
-    explain = config.add_subparsers(metavar="VERB", required=True).add_parser("explain", help="all about one key")
+    explain = config.add_subparsers(metavar="VERB", required=True).add_parser(
+        "explain", help="everything about one key"
+    )
     explain.add_argument("key", metavar="KEY")
     explain.set_defaults(run=_explain)
 
 
 def _add_digest(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    log = commands.add_parser("log", help="look at log files").add_subparsers(metavar="VERB", required=True)
+    log = commands.add_parser("log", help="inspect log files").add_subparsers(metavar="VERB", required=True)
     digest = log.add_parser("digest", help="SHA-256 of a folder's log files up to an offset, as JSON")
     digest.add_argument("directory", metavar="DIR", type=Path, help=".../dledger-n0/data or .../commitlog")
     digest.add_argument("--end", type=int, metavar="OFFSET", help="physical offset after the last byte")

@@ -1,4 +1,4 @@
-"""`ledgermq store VERB DIR`: words to functions, results to text or JSON."""
+"""`ledgermq store VERB DIR`: parses the command, runs it, prints the result as text or JSON."""
 
 import argparse
 import json
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from doctor.check.run import CheckResult
     from doctor.read.directory import OffsetFile, StoreLayout
 
-_EXIT_CODES = "exit codes: 0 clean, 1 faults or differences, 2 no store there or not readable"
+_EXIT_CODES = "exit codes: 0 clean, 1 faults or differences, 2 not a store or not readable"
 
 
-_LIKE = "mappedFileSize{}, bytes, where no such file is left to tell"
+_LIKE = "mappedFileSize{}, bytes, for a store without such files"
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `store` with its verbs."""
-    store = commands.add_parser("store", help="look at, check and repair store directories, RocketMQ's too")
+    store = commands.add_parser("store", help="inspect, check and repair store directories, also those of RocketMQ")
     verbs = store.add_subparsers(metavar="VERB", required=True)
     _add(verbs, "inspect", "files, offsets, queues, topics, times, terms", _inspect)
-    check = _add(verbs, "check", "walk every file; name each fault with file and offset", _check)
+    check = _add(verbs, "check", "check every file; report each fault with file and offset", _check)
     check.add_argument("--no-index", action="store_true", help="leave the key index out (messageIndexEnable=false)")
-    check.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one a core)")
+    check.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one for each core)")
     _add_repair(verbs)
     _add_export(verbs)
     tail = _add(verbs, "tail", "the last messages", _tail)
     tail.add_argument("-n", type=int, default=10, dest="count", metavar="N", help="how many (default 10)")
-    tail.add_argument("-f", "--follow", action="store_true", help="go on with those that arrive")
+    tail.add_argument("-f", "--follow", action="store_true", help="continue with messages as they arrive")
     diff = _add(verbs, "diff", "the first record in which two replicas differ", _diff)
     diff.add_argument("other", metavar="DIR2", type=Path)
 
@@ -44,7 +44,7 @@ def _add(
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=text, description=text, epilog=_EXIT_CODES)
     verb.add_argument("directory", metavar="DIR", type=Path, help="storePathRootDir, or a DLedger member's directory")
-    verb.add_argument("--log", type=Path, metavar="DIR", help="the log's folder, where storePathCommitLog moved it")
+    verb.add_argument("--log", type=Path, metavar="DIR", help="the log's folder, if storePathCommitLog is set")
     verb.add_argument("--json", action="store_true", help="JSON instead of text")
     verb.set_defaults(run=lambda arguments: _guarded(run, arguments))
     return verb
@@ -53,11 +53,13 @@ def _add(
 def _add_repair(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     repair = _add(verbs, "repair", "cut torn tails, make damage readable, rebuild queues and index", _repair)
     where = repair.add_mutually_exclusive_group(required=True)
-    where.add_argument("--output", type=Path, metavar="DIR", help="repair a copy there; DIR itself stays as it is")
-    where.add_argument("--in-place", action="store_true", help="repair DIR itself; nobody may have it open")
-    repair.add_argument("--cut", type=Path, metavar="FILE", help="where what is cut goes (default: beside the store)")
+    where.add_argument("--output", type=Path, metavar="DIR", help="repair a copy there; DIR itself is not changed")
+    where.add_argument("--in-place", action="store_true", help="repair DIR itself; no process may have it open")
+    repair.add_argument(
+        "--cut", type=Path, metavar="FILE", help="file for the bytes removed (default: beside the store)"
+    )
     repair.add_argument("--queue-file-size", type=int, default=0, metavar="N", help=_LIKE.format("ConsumeQueue"))
-    repair.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum, where no index file tells")
+    repair.add_argument("--index-slots", type=int, metavar="N", help="maxHashSlotNum, for a store without index files")
 
 
 def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -66,14 +68,14 @@ def _add_export(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     export.add_argument("--queue", type=int, metavar="ID", help="queue id")
     bound = "a time (2026-11-21T09:12, or ms), or an offset: in the queue with --queue, else physical"
     export.add_argument("--from", dest="begin", metavar="BOUND", help=f"first: {bound}")
-    export.add_argument("--to", dest="end", metavar="BOUND", help="end, itself left out")
+    export.add_argument("--to", dest="end", metavar="BOUND", help="end, exclusive")
     export.add_argument("--key", metavar="KEY", help="a message key, unique id or message id")
-    export.add_argument("--limit", type=int, metavar="N", help="at most so many")
+    export.add_argument("--limit", type=int, metavar="N", help="largest number of messages")
     export.add_argument("--body", choices=("text", "base64", "none"), default="text", help="default: text")
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
-    """What the disk refuses becomes one line and exit code 2."""
+    """Turn an error of the disk into one line and exit code 2."""
     from doctor.read.directory import UnreadableError
 
     try:
@@ -149,11 +151,11 @@ def _repair(arguments: argparse.Namespace) -> int:
         print(json.dumps(result.as_json()))
         return 1 if result.check.findings.faults else 0
     _print_check(result.check)
-    for sentence in (*result.said, *(f"not repaired: {place}" for place in result.log.left)):
+    for sentence in (*result.notes, *(f"not repaired: {place}" for place in result.log.left)):
         print(sentence)
-    print(f"repaired: {result.directory}; {result.log.replaced} places inside the log made readable")
+    print(f"repaired: {result.directory}; {result.log.replaced} places inside the log were made readable")
     if result.side_file is not None:
-        print(f"{result.cut_bytes} bytes were taken out of the log and are in {result.side_file}")
+        print(f"{result.cut_bytes} bytes were removed from the log and saved in {result.side_file}")
     return 1 if result.check.findings.faults else 0
 
 
@@ -167,12 +169,12 @@ def _export(arguments: argparse.Namespace) -> int:
         raise UsageError("--queue needs --topic: queue ids are per topic")
     begin, end = (None if text is None else parse_bound(text) for text in (arguments.begin, arguments.end))
     choice = Choice(topic=arguments.topic, queue_id=arguments.queue, begin=begin, end=end, key=arguments.key)
-    for found, record in islice(choose(_open(arguments), choice, _say_gap), arguments.limit):
+    for found, record in islice(choose(_open(arguments), choice, _print_gap), arguments.limit):
         print(json.dumps(as_json(found, record, body=arguments.body)))
     return 0
 
 
-def _say_gap(file: "OffsetFile", start: int, end: int, detail: str) -> None:
+def _print_gap(file: "OffsetFile", start: int, end: int, detail: str) -> None:
     print(f"{file.path} at {start}: {end - start} bytes are not a record: {detail}", file=sys.stderr)
 
 
@@ -205,7 +207,7 @@ def _diff(arguments: argparse.Namespace) -> int:
         facts: dict[str, Any] = {"start": found.start, "end": found.end, "ends": found.ends}
         print(json.dumps({**facts, "difference": None if difference is None else difference.as_json()}))
     elif difference is None:
-        print(f"the same in [{found.start}, {found.end}); they end at {found.ends[0]} and {found.ends[1]}")
+        print(f"no difference in [{found.start}, {found.end}); the logs end at {found.ends[0]} and {found.ends[1]}")
     else:
         fields = ", ".join(difference.fields)
         print(f"first difference at {difference.offset}, in the record at {difference.record_offset}: {fields}")

@@ -1,4 +1,4 @@
-"""The server's rooms, which lie beside this folder, go into the wheel below the one package `ledgermq_server`."""
+"""Puts the server's rooms, which are beside this folder, into the wheel, below the one package `ledgermq_server`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`ledgermq acl import`: RocketMQ's old access control into users and policies.
+"""`ledgermq acl import`: converts the ACL file of RocketMQ 4.x into users and policies.
 
-Reading order: `command` (words), `files` (YAML), `importing` (requests).
+Reading order: `command` (arguments), `files` (YAML), `importing` (requests).
 """

@@ -1,4 +1,4 @@
-"""`ledgermq acl import FILE`: words and printed answers. Secrets come from files, never from the command line."""
+"""`ledgermq acl import FILE`: arguments and output. Secrets come from files, never from the command line."""
 
 import argparse
 import asyncio
@@ -7,14 +7,16 @@ from pathlib import Path
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `acl` and its verb."""
+    """Add the command `acl import` to the parser."""
     acl = commands.add_parser("acl", help="users and policies").add_subparsers(metavar="VERB", required=True)
-    verb = acl.add_parser("import", help="take over RocketMQ's plain_acl.yml on every master of a cluster")
+    verb = acl.add_parser("import", help="import RocketMQ's plain_acl.yml on every master of a cluster")
     verb.add_argument("file", metavar="FILE", type=Path, help="plain_acl.yml")
-    verb.add_argument("--namesrv", metavar="HOST:PORT", help="a nameserver of the cluster; without it only show")
+    verb.add_argument(
+        "--namesrv", metavar="HOST:PORT", help="a nameserver of the cluster; without it the result is only shown"
+    )
     help_text = "YAML with accessKey and secretKey of a super user, as mqadmin's tools.yml"
     verb.add_argument("--credentials", metavar="FILE", type=Path, help=help_text)
-    verb.add_argument("--tls-trust", metavar="FILE", type=Path, help="use TLS, with these authorities")
+    verb.add_argument("--tls-trust", metavar="FILE", type=Path, help="use TLS and trust the authorities in this file")
     verb.set_defaults(run=_import)
 
 

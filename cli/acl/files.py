@@ -1,6 +1,6 @@
-"""The two YAML files: `plain_acl.yml`, and the credentials of who imports it, as mqadmin's `tools.yml` has them.
+"""Reads two YAML files: `plain_acl.yml`, and the credentials for the import in the format of mqadmin's `tools.yml`.
 
-Scalars stay texts as they are written: a secret `0123` is no number.
+Scalars are read as texts: a secret `0123` is not a number.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ _SIZE_MAX: Final = 4 << 20
 
 
 def read_plain_acl(path: Path) -> PlainAcl:
-    """What the file says.
+    """Read a `plain_acl.yml`.
 
     Raises:
-        UsageError: it cannot be read, or is no such file.
+        UsageError: it cannot be read, or has another format.
     """
     try:
         return convert(_read(path))
@@ -28,7 +28,7 @@ def read_plain_acl(path: Path) -> PlainAcl:
 
 
 def read_credentials(path: Path) -> Credentials:
-    """Who imports; errors as `read_plain_acl`."""
+    """Read the credentials for the import; raises what `read_plain_acl` raises."""
     value = _read(path)
     found = [value.get(name) if isinstance(value, dict) else None for name in ("accessKey", "secretKey")]
     name, secret = found
@@ -41,7 +41,7 @@ def _read(path: Path) -> Any:
     try:
         if path.stat().st_size > _SIZE_MAX:
             raise UsageError(f"{path}: is larger than {_SIZE_MAX} bytes")
-        # BaseLoader makes texts, lists and tables, nothing else
+        # BaseLoader makes only texts, lists and tables
         return yaml.load(path.read_bytes(), Loader=_NoAliases)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
@@ -51,7 +51,7 @@ def _read(path: Path) -> Any:
 
 
 class _NoAliases(yaml.BaseLoader):
-    """Refuses references, by which a small file becomes a large one."""
+    """Refuses aliases, by which a small file can expand to a large one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

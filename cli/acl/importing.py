@@ -1,4 +1,4 @@
-"""Users and policies to every master of a cluster. A user who is there already stays as he is."""
+"""Sends users and policies to every master of a cluster. A user that exists already is not changed."""
 
 import json
 from collections.abc import Callable
@@ -22,10 +22,10 @@ async def import_users(
     credentials: Credentials | None = None,
     tls: ContextSource | None = None,
 ) -> None:
-    """Make the users and their policies on every master that the nameserver knows.
+    """Create the users and their policies on every master that the nameserver knows.
 
     Raises:
-        CommandError: a broker does not answer, or refuses; what was made before stays.
+        CommandError: a broker does not answer, or refuses; what was created before remains.
     """
     client = RemotingClient(credentials=credentials, tls=tls)
     try:
@@ -35,7 +35,7 @@ async def import_users(
         for master in masters:
             for user, acl in plain.users:
                 made = await _make(client, master, user, acl)
-                say(f"{master}: {user.name} ({user.kind}) {'made' if made else 'is there already, left as he is'}")
+                say(f"{master}: {user.name} ({user.kind}) {'created' if made else 'exists already, not changed'}")
     finally:
         await client.close()
 

@@ -1,4 +1,4 @@
-"""A cluster of real processes on this machine, held by one process in the foreground.
+"""A cluster of processes on this machine, run by one process in the foreground.
 
     up --> plan.py ------> supervisor.py --spawns--> child.py (nameserver, brokers)
            ports.py             ^   '--asks--> roles.py --> nameserver: who is master

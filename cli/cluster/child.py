@@ -1,7 +1,7 @@
-"""One node as a child process: start it, signal it, notice its end.
+"""One node as a child process: starts it, sends it signals, notices its end.
 
-The end is an event of a pidfd on the event loop: no thread and no polling is needed, and no signal is sent to a process
-number after its process was reaped. Linux only, as is `cli.lifeline`.
+The event loop watches a pidfd: no thread or polling is needed, and no signal can reach another process that got the
+number of one that has ended. Linux only, as is `cli.lifeline`.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from pathlib import Path
 
 
 def our_argv(*words: str) -> list[str]:
-    """The command line of `ledgermq WORDS` as a child tied to this process, run by this interpreter."""
-    # -P: the user's current folder must not shadow our packages
+    """Return the command line of `ledgermq WORDS` as a child of this process, run by this interpreter."""
+    # -P: modules in the user's current folder must not hide ours
     return [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid()), *words]
 
 
@@ -30,13 +30,13 @@ class ChildState(enum.StrEnum):
 
 
 class Child:
-    """A node's process; `start` may be called again once it is down.
+    """A node's process; `start` may be called again once it has ended.
 
     Args:
         name: for messages.
         argv: the command and its arguments.
-        log_path: gets what the process prints, appended.
-        on_exit: called on the loop with this child when it has ended, for whatever reason.
+        log_path: the process's output is appended to it.
+        on_exit: called on the loop with this child when the process has ended, for any reason.
     """
 
     def __init__(self, name: str, argv: Sequence[str], log_path: Path, on_exit: Callable[["Child"], None]) -> None:
@@ -51,11 +51,11 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Process number, or None when it does not run."""
+        """Process id, or None when it does not run."""
         return self._process.pid if self._process and self.state is not ChildState.DOWN else None
 
     def start(self) -> None:
-        """Spawn the process; must be called on the loop's thread, to which the child's life is tied."""
+        """Start the process. Call it on the loop's thread: the child ends when that thread ends."""
         self._ended.clear()
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
@@ -66,21 +66,21 @@ class Child:
         asyncio.get_running_loop().add_reader(pidfd, self._reap, pidfd)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: the process keeps its connections and locks, and stands still."""
+        """Send SIGSTOP: the process stops running and keeps its connections and locks."""
         self._signal(signal.SIGSTOP)
         self.state = ChildState.PAUSED
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
         self.state = ChildState.UP
 
     async def stop(self, limit_s: float) -> bool:
-        """Send SIGTERM, and SIGKILL after `limit_s` seconds; whether SIGTERM was enough."""
+        """Send SIGTERM, and SIGKILL after `limit_s` seconds; return whether SIGTERM was enough."""
         if self.state is ChildState.DOWN:
             return True
         self._signal(signal.SIGTERM)
@@ -92,19 +92,19 @@ class Child:
         return False
 
     async def ended_within(self, limit_s: float) -> bool:
-        """Wait for the end; False when the process still runs after `limit_s`."""
+        """Wait for the end; return False when the process still runs after `limit_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._ended.wait()
         return self.state is ChildState.DOWN
 
-    def last_words(self) -> str:
-        """The last line it printed, for a message about its end."""
+    def last_line(self) -> str:
+        """Return the last line of its output, for a message about its end."""
         try:
             lines = self.log_path.read_text(errors="replace").split("\n")
         except OSError as error:
             return f"no log: {error}"
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it printed no output")
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self.state is not ChildState.DOWN:

@@ -1,4 +1,4 @@
-"""`ledgermq cluster up|status|kill|start|pause|resume|transfer`: words and printed answers."""
+"""`ledgermq cluster up|status|kill|start|pause|resume|transfer`: arguments and output."""
 
 import argparse
 import asyncio
@@ -27,13 +27,13 @@ _EXAMPLES = """examples:
 
 
 def default_directory() -> Path:
-    """$XDG_STATE_HOME/ledgermq/cluster, or ./.ledgermq where that is not set."""
+    """Return $XDG_STATE_HOME/ledgermq/cluster, or ./.ledgermq if that is not set."""
     state_home = os.environ.get("XDG_STATE_HOME")
     return Path(state_home) / "ledgermq" / "cluster" if state_home else Path(".ledgermq")
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `cluster` and its verbs."""
+    """Add the command `cluster` with its verbs to the parser."""
     cluster = subparsers.add_parser(
         "cluster",
         help="a cluster of processes on this machine",
@@ -63,13 +63,13 @@ def _add_verb(
 
 
 def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    up = _add_verb(verbs, "up", "start a cluster; it lives until Ctrl-C or SIGTERM", _up)
+    up = _add_verb(verbs, "up", "start a cluster; it runs until Ctrl-C or SIGTERM", _up)
     up.add_argument("--mode", choices=["raft", "standalone"], default="raft")
     up.add_argument("--nodes", type=int, help="brokers (raft 3, standalone 1)")
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
     )
-    up.add_argument("--fresh", action="store_true", help="delete what a former cluster left in the folder")
+    up.add_argument("--fresh", action="store_true", help="delete the data of an earlier cluster in the folder")
     up.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a property for every broker")
     up.add_argument(
         "--wait", type=float, default=60.0, metavar="S", help="seconds to wait until writable (%(default)s)"
@@ -116,7 +116,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    from cli.cluster.up import Shape, run_cluster  # the other verbs must answer fast and need none of it
+    from cli.cluster.up import Shape, run_cluster  # not at the top: the other verbs do not need it and must be fast
 
     shape = Shape(
         arguments.mode, arguments.nodes, arguments.dir.absolute(), arguments.base_port, arguments.conf, arguments.fresh

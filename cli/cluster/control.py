@@ -1,9 +1,9 @@
-"""How another shell talks to a running `cluster up`: one JSON object a line each way, over a unix socket in its folder.
+"""The control socket of a running `cluster up`: one JSON object a line each way, over a unix socket in its folder.
 
     request   {"verb": "kill", "node": "leader"}
     answer    {"ok": {...}}  or  {"error": "text for the user"}
 
-A unix socket's path may not exceed 107 bytes, whatever the folder's; both ends reach it through /proc/self/fd.
+The path of a unix socket has at most 107 bytes; so that the folder's path may be longer, both ends use /proc/self/fd.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ Handler = Callable[[str, str], Awaitable[Answer]]
 
 
 class ControlServer:
-    """Serves `handler(verb, node)`; its CommandError becomes the error of the answer.
+    """Serves requests by `handler(verb, node)`; the text of a CommandError becomes the error of the answer.
 
     Args:
         directory: the cluster's folder.
-        handler: does the work, given the verb and the NODE.
+        handler: carries out the verb for the NODE.
     """
 
     def __init__(self, directory: Path, handler: Handler) -> None:
@@ -38,7 +38,7 @@ class ControlServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; a socket file left by a process that died is replaced (the caller holds the folder's lock)."""
+        """Listen. The socket file of a process that ended is replaced; the caller holds the folder's lock."""
         (self._directory / _SOCKET_NAME).unlink(missing_ok=True)
         with _short_path(self._directory) as path:
             self._server = await asyncio.start_unix_server(self._serve, path, limit=_LINE_LIMIT_BYTES)
@@ -56,7 +56,7 @@ class ControlServer:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # not one of our commands, or it has gone away: nobody to tell
+            pass  # not one of our commands, or it has closed the connection: there is nobody to answer
         finally:
             writer.close()
 
@@ -68,10 +68,10 @@ class ControlServer:
 
 
 def ask(directory: Path, verb: str, node: str = "", *, limit_s: float = 60.0) -> Answer:
-    """Have the `cluster up` of `directory` carry out `verb`; blocks.
+    """Have the `cluster up` of `directory` carry out `verb`; blocks until it is done.
 
     Raises:
-        CommandError: no cluster runs there, or it says why it cannot.
+        CommandError: no cluster runs there, or the verb failed; the text says why.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(limit_s)

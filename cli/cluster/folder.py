@@ -2,9 +2,9 @@
 
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
-    DIR/peer-secret    random, made once; the members of a Raft group know each other by it
+    DIR/peer-secret    random, made once; with it the members of a Raft group prove who they are
 
-A folder with a lock file is ours; any other that is not empty is left alone.
+A folder with a lock file was made by `cluster up`. Any other folder that is not empty is refused.
 """
 
 import fcntl
@@ -44,12 +44,12 @@ class ClusterFolder:
             ) from None
 
     def saved_base_port(self) -> int | None:
-        """The base port of the last run, so that clients need not change their settings; None: there was none."""
+        """The base port of the last run, so that clients can keep their settings; None: there was none."""
         saved = self._saved()
         return int(saved["base_port"]) if saved else None
 
     def empty(self) -> None:
-        """Delete the data and logs of the cluster that was made here."""
+        """Delete the data and logs of the cluster in this folder."""
         for path in self.directory.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -57,10 +57,10 @@ class ClusterFolder:
                 path.unlink()
 
     def require_same(self, mode: str, node_count: int) -> None:
-        """Refuse a shape that differs from that of the data in the folder.
+        """Check that the cluster in the folder has this mode and number of nodes.
 
         Raises:
-            UsageError: the folder's cluster has another mode or number of nodes.
+            UsageError: it has another mode or number of nodes.
         """
         saved = self._saved()
         if saved and (saved["mode"], saved["nodes"]) != (mode, node_count):
@@ -70,7 +70,7 @@ class ClusterFolder:
             )
 
     def write_configuration(self, plan: ClusterPlan) -> None:
-        """Write every node's configuration file, and the secret of a Raft group unless it is there."""
+        """Write every node's configuration file, and the secret of a Raft group if there is none."""
         if plan.mode is LogMode.RAFT and not plan.peer_secret_path.exists():
             partial = plan.peer_secret_path.with_suffix(".partial")
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

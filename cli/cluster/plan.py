@@ -4,7 +4,7 @@
     base + 1    its health port                        + 10   its Raft listener
                                                        + 11   its health port
 
-The gaps are for RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
+The gaps follow RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ _PEER_SECRET = "peer-secret"
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH = 20, 20, 10, 11
 _NODES_MAX = 9
-# Each of three nodes allocates two files at once; with RocketMQ's default, 1 GiB, that is too much for a laptop.
+# Each of three nodes allocates two files at once: too much disk for a laptop at RocketMQ's default of 1 GiB.
 _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
-# Keys that differ from node to node.
+# Keys whose values differ from node to node.
 _OURS = frozenset(
     {"brokerClusterName", "brokerName", "brokerId", "bindAddress", "brokerIP1", "brokerIP2", "listenPort", "healthPort"}
     | {"namesrvAddr", "storePathRootDir", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
@@ -59,22 +59,22 @@ class NodePlan:
 
     @property
     def log_path(self) -> Path:
-        """What the process prints."""
+        """File with the output of the process."""
         return self.directory / "console.log"
 
     @property
     def log_directory(self) -> Path:
-        """Where a broker's log files lie."""
+        """Folder of a broker's log files."""
         store = Path(self.conf.get("storePathRootDir", self.directory))
         return store / (f"dledger-{self.conf['dLegerSelfId']}/data" if "dLegerSelfId" in self.conf else "commitlog")
 
     @property
     def arguments(self) -> list[str]:
-        """What follows `ledgermq` on the command line."""
+        """Arguments of `ledgermq` that start the node."""
         return [self.command, "-c", str(self.conf_path)]
 
     def conf_text(self) -> str:
-        """The configuration file."""
+        """Return the text of the configuration file."""
         head = "# Written by `ledgermq cluster up`; rewritten at the next start.\n"
         return head + "".join(f"{key}={value}\n" for key, value in self.conf.items())
 
@@ -91,7 +91,7 @@ class ClusterPlan:
 
     @property
     def peer_secret_path(self) -> Path:
-        """The file by which the members of a Raft group know each other."""
+        """The file with the secret of the members of a Raft group."""
         return self.directory / _PEER_SECRET
 
     @property
@@ -101,31 +101,31 @@ class ClusterPlan:
 
     @property
     def broker_names(self) -> list[str]:
-        """The names that routes show; each needs a master before the cluster takes writes."""
+        """The broker names in routes; each needs a master before the cluster is writable."""
         return list(dict.fromkeys(broker.conf["brokerName"] for broker in self.brokers))
 
 
 _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
-"""No limit: a cluster for trying things shares its disk with everything else on the machine."""
+"""No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
 
 
 def used_offsets(mode: LogMode, node_count: int) -> list[int]:
-    """Offsets from the base port that a cluster listens at."""
+    """Return the offsets from the base port at which a cluster listens."""
     per_broker = (0, _RAFT, _HEALTH) if mode is LogMode.RAFT else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
     return [0, 1, *brokers]
 
 
 def block_size(node_count: int) -> int:
-    """Ports from the base port that belong to a cluster, gaps included."""
+    """Return the number of ports, from the base port, that belong to a cluster, gaps included."""
     return _FIRST_BROKER + _STRIDE * node_count
 
 
 def parse_settings(items: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` words to a dict; the last one of a key wins.
+    """Parse `KEY=VALUE` words; the last one of a key counts.
 
     Raises:
-        UsageError: a word without `=` or without a key, or a key that the cluster itself must choose.
+        UsageError: a word without `=` or without a key, or a key that the cluster sets itself.
     """
     settings = {}
     for item in items:
@@ -141,9 +141,9 @@ def parse_settings(items: Sequence[str]) -> dict[str, str]:
 def plan_cluster(
     mode: LogMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
 ) -> ClusterPlan:
-    """Lay out a cluster.
+    """Plan a cluster.
 
-    `settings` are for every broker and win over what is planned here. Those of TLS go to the nameserver, too, since a
+    `settings` apply to every broker and replace planned values. Settings of TLS also apply to the nameserver, since a
     client uses TLS with all nodes or with none.
 
     Raises:

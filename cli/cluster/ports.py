@@ -1,7 +1,7 @@
-"""TCP ports of a local cluster: which are free, which process has the others, and how a block is reserved.
+"""TCP ports of a local cluster: finds free ports, the processes that use others, and reserves blocks.
 
-A block is reserved by binding abstract Unix sockets, one for every twenty ports. Their names belong to the network
-namespace, as the ports do, and are free again when the process ends.
+A block is reserved by binding abstract unix sockets, one for every twenty ports. Like ports, their names belong to the
+network namespace and become free when the process ends.
 """
 
 import random
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from node.errors import CommandError
 
-# Below Linux's range for outgoing connections (32768 and up), so that no client socket takes a port in between.
+# Below Linux's range for outgoing connections (32768 and up), so that no client socket gets a port in between.
 _FIRST_BASE, _END_BASE = 20_000, 32_000
 _CELL = 20
 
@@ -42,10 +42,10 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
 
 
 def require_free(ports: Iterable[int]) -> None:
-    """Refuse ports that somebody listens at.
+    """Check that no process listens at these ports.
 
     Raises:
-        CommandError: names each such port and, where /proc tells, its owner.
+        CommandError: names each port in use and, if /proc shows it, the process.
     """
     busy = [describe(port) for port in ports if not is_free(port)]
     if busy:
@@ -53,16 +53,16 @@ def require_free(ports: Iterable[int]) -> None:
 
 
 def reserve_block(size: int, used: Sequence[int], base: int | None, *, preferred: int | None = None) -> PortBlock:
-    """Reserve `size` ports, of which the offsets `used` must be free.
+    """Reserve `size` ports, of which those at the offsets `used` must be free.
 
     Args:
         size: ports in the block.
-        used: offsets from its base that will be listened at.
+        used: offsets from its base at which the cluster will listen.
         base: where the block must begin; None: anywhere, searched from a random place.
-        preferred: where to look first when `base` is None.
+        preferred: the base to try first when `base` is None.
 
     Raises:
-        CommandError: the ports at `base` are in use or reserved; or no block is free.
+        CommandError: the ports at `base` are in use or reserved, or no block is free.
     """
     if base is not None:
         require_free(base + offset for offset in used)
@@ -85,7 +85,7 @@ def _candidates(size: int, preferred: int | None) -> list[int]:
 
 
 def _try_reserve(base: int, size: int) -> PortBlock | None:
-    """Hold the name of every cell that the block touches, so that blocks of different sizes exclude each other, too."""
+    """Reserve every cell of twenty ports that the block touches, so that blocks of any size exclude each other."""
     block = PortBlock(base, size, [])
     for cell in range(base // _CELL, (base + size - 1) // _CELL + 1):
         name = socket.socket(socket.AF_UNIX)
@@ -99,13 +99,13 @@ def _try_reserve(base: int, size: int) -> PortBlock | None:
 
 
 def describe(port: int) -> str:
-    """`port 9876 is in use by pid 4711 (java)`; without the process where this user may not see it."""
+    """Return `port 9876 is in use by pid 4711 (java)`; without the process if this user may not see it."""
     owner = owner_of(port)
     return f"port {port} is in use by {owner}" if owner else f"port {port} is in use"
 
 
 def owner_of(port: int) -> str | None:
-    """`pid N (command)` of a process that listens at `port`; None when nobody does or /proc does not tell."""
+    """Return `pid N (command)` of a process that listens at `port`; None if there is none or /proc does not show it."""
     wanted = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening_inodes(table, port)}
     if not wanted:
         return None
@@ -128,7 +128,7 @@ def _holds(process: Path, sockets: set[str]) -> bool:
     try:
         return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
     except OSError:
-        return False  # ended meanwhile, or another user's
+        return False  # it has ended, or belongs to another user
 
 
 def _command(process: Path) -> str:

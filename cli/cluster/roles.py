@@ -1,4 +1,4 @@
-"""Which brokers are masters, as the nameserver tells clients.
+"""Asks the nameserver which brokers are masters.
 
 Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 """
@@ -21,7 +21,7 @@ class BrokerTable:
     brokers: dict[str, dict[int, str]]
 
     def role_of(self, address: str) -> str:
-        """`master`, `slave`, or `unknown` when it is not registered."""
+        """Return `master` or `slave`, or `unknown` if no broker with this address is registered."""
         for ids in self.brokers.values():
             for broker_id, registered in ids.items():
                 if registered == address:
@@ -29,12 +29,12 @@ class BrokerTable:
         return "unknown"
 
     def masters(self) -> list[str]:
-        """Address of each broker name's master, in the order of the names."""
+        """Return the address of each broker name's master, in the order of the names."""
         return [ids[0] for _, ids in sorted(self.brokers.items()) if 0 in ids]
 
 
 async def ask_brokers(client: RemotingClient, namesrv: str, *, timeout_s: float = 3.0) -> BrokerTable:
-    """The table of the nameserver at `namesrv`.
+    """Return the table of the nameserver at `namesrv`.
 
     Raises:
         CommandError: it cannot be reached, or answers with an error.

@@ -1,4 +1,4 @@
-"""The process behind `ledgermq cluster up`: starts the nodes, acts on them for other shells, and ends them in order.
+"""The process of `ledgermq cluster up`: starts the nodes, carries out commands of other shells, and stops the nodes.
 
 starting --(nameserver listens, every broker registered, every broker name has a master)--> running --> stopping
 """
@@ -31,10 +31,10 @@ class Supervisor:
     """Owns the children of one cluster.
 
     Args:
-        plan: what to run; the folders exist and the configuration files are written.
-        say: told one line for each event worth the user's eye.
+        plan: the nodes to run; their folders exist and their configuration files are written.
+        say: called with a line for each event that the user should see.
         tls: for connections to the nodes; None: plain.
-        credentials: for requests to brokers that ask who sends them.
+        credentials: for requests to brokers that check users.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Supervisor:
         self._failed_at_start: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
 
     async def start(self, limit_s: float) -> None:
-        """Start every node and wait until the cluster takes writes.
+        """Start every node and wait until the cluster is writable.
 
         Raises:
-            CommandError: a node ended, or no master was known within `limit_s`; the caller still calls `stop`.
+            CommandError: a node ended, or no master was known within `limit_s` seconds; the caller still calls `stop`.
         """
         for child in self._children.values():
             child.start()
@@ -69,7 +69,7 @@ class Supervisor:
             if self._failed_at_start.done():
                 child = self._failed_at_start.result()
                 raise CommandError(
-                    f"{child.name} ended with exit code {child.exit_code} while starting: {child.last_words()}"
+                    f"{child.name} ended with exit code {child.exit_code} while starting: {child.last_line()}"
                 )
             writable.result()
         finally:
@@ -78,10 +78,10 @@ class Supervisor:
         await self._control.start()
 
     async def stop(self) -> bool:
-        """End every child: brokers first, all at once, then the nameserver, so that they can take their leave of it.
+        """Stop every child: all brokers together, then the nameserver, so that brokers can unregister.
 
         Returns:
-            Whether all of them ended by themselves; who did not was killed, and that was said.
+            Whether all of them ended by themselves; the others were killed, and `say` was called for each.
         """
         await self._control.close()
         self._expected_to_end.update(self._children)
@@ -91,7 +91,7 @@ class Supervisor:
         return all(brokers) and nameserver
 
     async def describe(self) -> Answer:
-        """What `up` prints: where clients connect, each node, and commands that break and mend the cluster."""
+        """Return what `up` prints: addresses for clients, each node, and commands to break and repair the cluster."""
         status = await self.status()
         nodes = [{key: node[key] for key in ("name", "address", "pid", "role")} for node in status["nodes"]]
         return {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes} | {
@@ -107,7 +107,7 @@ class Supervisor:
         }
 
     async def status(self) -> Answer:
-        """Each node with its pid, state and role."""
+        """Return each node with its pid, state and role."""
         table = await self._table_or_none()
         return {
             "namesrv": self._plan.nameserver.address,
@@ -126,7 +126,7 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     async def _missing(self) -> str | None:
-        """What still lacks until the cluster takes writes with all its nodes; None when nothing does."""
+        """Return what is missing until the cluster is writable with all its nodes; None when nothing is."""
         try:
             table = await ask_brokers(self._client, self._plan.nameserver.address)
         except CommandError as error:
@@ -141,7 +141,7 @@ class Supervisor:
         try:
             return await ask_brokers(self._client, self._plan.nameserver.address, timeout_s=1.0)
         except CommandError:
-            return _NO_TABLE  # the nameserver itself may be the node that was killed
+            return _NO_TABLE  # the nameserver itself may have been killed
 
     def _row(self, node: NodePlan, table: BrokerTable) -> Answer:
         child = self._children[node.name]
@@ -221,7 +221,7 @@ class Supervisor:
         return nodes
 
     async def _transfer(self, word: str) -> Sequence[NodePlan]:
-        """Hand leadership to a node; done when the nameserver shows it as master."""
+        """Transfer leadership to a node; done when the nameserver shows it as master."""
         [target] = await self._resolve(word)
         if target not in self._plan.brokers:
             raise CommandError(f"{target.name} is not a broker")
@@ -245,10 +245,10 @@ class Supervisor:
         return child
 
     async def _resolve(self, word: str) -> Sequence[NodePlan]:
-        """The nodes that NODE means.
+        """Return the nodes that NODE stands for.
 
         Raises:
-            CommandError: no such node, or nobody fits at this moment.
+            CommandError: there is no such node, or none that fits at this moment.
         """
         if word in ("leader", "master"):
             masters = (await ask_brokers(self._client, self._plan.nameserver.address)).masters()
@@ -281,9 +281,10 @@ class Supervisor:
         if not await child.stop(_STOP_LIMIT_S):
             self._say(f"{name} (pid {pid}) did not end within {_STOP_LIMIT_S:g} s of SIGTERM and was killed")
             return False
-        in_order = child.exit_code in (0, -signal.SIGTERM)  # the latter: so young that it had no handler yet
+        # SIGTERM, if it came before the node had installed its handler
+        in_order = child.exit_code in (0, -signal.SIGTERM)
         if not in_order:
-            self._say(f"{name} (pid {pid}) ended with {child.exit_code}: {child.last_words()}")
+            self._say(f"{name} (pid {pid}) ended with exit code {child.exit_code}: {child.last_line()}")
         return in_order
 
     def _ended(self, child: Child) -> None:
@@ -292,4 +293,4 @@ class Supervisor:
         if not self._failed_at_start.done():
             self._failed_at_start.set_result(child)
             return
-        self._say(f"{child.name} ended with {child.exit_code}: {child.last_words()}")
+        self._say(f"{child.name} ended with exit code {child.exit_code}: {child.last_line()}")

@@ -1,7 +1,6 @@
 """`cluster up`: checks the arguments, starts a cluster, and stops it at the end.
 
-A wrong number of nodes, a folder or port that is taken, and a wrong configuration are refused before any process
-starts.
+A wrong number of nodes, a folder or port in use, and a wrong configuration are refused before any process starts.
 """
 
 import asyncio
@@ -30,12 +29,12 @@ _ANY_BASE_PORT = 1024
 
 
 Connecting = tuple[ContextSource | None, Credentials | None]
-"""How connections to the nodes are made: TLS, and who asks."""
+"""TLS and credentials for connections to the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user asked for; None: the default."""
+    """The user's choices; None: the default."""
 
     mode: str
     node_count: int | None
@@ -46,14 +45,14 @@ class Shape:
 
 
 async def run_cluster(shape: Shape, limit_s: float) -> int:
-    """Start, print one JSON object once the cluster takes writes, stay until SIGTERM or SIGINT, stop everything.
+    """Start the cluster, print one JSON object once it is writable, wait for SIGTERM or SIGINT, and stop it.
 
     Returns:
         0 when every node stopped in order, else 1.
 
     Raises:
         UsageError: the shape or a property is wrong; nothing was started.
-        CommandError: ports in use, the folder taken, or not writable within `limit_s`; nothing is left running.
+        CommandError: ports or folder in use, or not writable within `limit_s` seconds; nothing is left running.
     """
     plan, connecting, _held = _prepare(shape)
     stopped = stop_signal()
@@ -74,12 +73,13 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
 
 
 def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder, PortBlock]]:
-    """The plan, how to connect to its nodes, and the locks on folder and ports, held while the objects exist."""
+    """Return the plan, the settings for connections, and the locks on folder and ports; keep the locks."""
     mode = LogMode(shape.mode)
     node_count = _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
-    plan_cluster(mode, node_count, base_port, shape.directory, settings)  # refuses before anything is touched
+    # refuses wrong values before anything is changed
+    plan_cluster(mode, node_count, base_port, shape.directory, settings)
     folder = ClusterFolder(shape.directory)
     if shape.fresh:
         folder.empty()
@@ -95,7 +95,7 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
 
 
 def _credentials(settings: AuthSettings) -> Credentials | None:
-    """The first user of the configuration, where brokers ask who sends a request."""
+    """Return the first user of the configuration, if brokers check users."""
     users = settings.super_users() if settings.authentication_enable else []
     return Credentials(users[0].name, users[0].password) if users else None
 

@@ -1,8 +1,8 @@
-"""The main job end to end: a file through a cluster whose leader is killed in mid-stream, and everything verified.
+"""The end-to-end demonstration: sends a file through a cluster, kills its leader meanwhile, and verifies everything.
 
-text.py      the input: a file cut into lines, or text made from what the project carries
-cluster.py   a running cluster: its nameserver, and the commands that break, mend and hash it
+text.py      the input: a file cut into lines, or text made from files of the project
+cluster.py   a running cluster: its nameserver, and the commands that break, repair and hash it
 stream.py    lines -> producer -> cluster -> consumer group -> chaos.checkers.delivery
 drill.py     the order of events: stream, kill, restart, drain, compare
-progress.py  one moving line          result.py  figures, table, JSON
+progress.py  one line of progress         result.py  figures, table, JSON
 """

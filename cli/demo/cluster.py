@@ -1,11 +1,11 @@
-"""A cluster that runs already, as one JSON object tells of it: where its nameserver is, and commands for the rest.
+"""A running cluster, described by a JSON object: its nameservers, and commands for everything else.
 
     {"namesrv": "host:port[;host:port]",
-     "nodes": [{"name", "address"}, ...],                  for names in what is said; may be left out
-     "faults": {"kill-master": CMD, "start-dead": CMD},   {address} in the first becomes the leader's
+     "nodes": [{"name", "address"}, ...],                  optional, for names in the output
+     "faults": {"kill-master": CMD, "start-dead": CMD},   {address} in the first is replaced by the leader's
      "checks": {"digest": CMD}}        prints {"nodes": [{"name", "end", "sha256"}, ...]}
 
-`ledgermq cluster up` prints such an object; for a cluster of another kind (containers) a script writes it.
+`ledgermq cluster up` prints such an object; for another kind of cluster (containers) a script writes it.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class RunningCluster:
         description: the JSON object above.
 
     Raises:
-        UsageError: a part of the description is missing.
+        UsageError: a member of the description is missing.
     """
 
     def __init__(self, description: dict[str, Any]) -> None:
@@ -60,11 +60,11 @@ class RunningCluster:
             raise UsageError(f"the cluster's description lacks {error}") from error
 
     def name_of(self, address: str) -> str:
-        """What the description calls the node at `address`; the address itself when it does not say."""
+        """Return the description's name of the node at `address`, or the address if it has none."""
         return self._names.get(address, address)
 
     async def leader(self) -> str:
-        """Address of the present master, as the first nameserver that answers tells it.
+        """Return the address of the present master, from the first nameserver that answers.
 
         Raises:
             CommandError: no nameserver answers, or there is no master within a few seconds.
@@ -83,24 +83,24 @@ class RunningCluster:
             await asyncio.sleep(0.1)
 
     async def kill_leader(self) -> str:
-        """Kill the node that leads, at once; its name where the command tells it."""
+        """Kill the leader at once; return its name if the command prints it."""
         return _first_name(await _run(self._kill.replace("{address}", await self.leader())))
 
     async def aclose(self) -> None:
-        """Close the connections to the nameservers; the cluster stays."""
+        """Close the connections to the nameservers; the cluster keeps running."""
         await self._client.close()
 
     async def start_dead(self) -> str:
-        """Start what was killed; its name where the command tells it."""
+        """Start the node that was killed; return its name if the command prints it."""
         return _first_name(await _run(self._start))
 
     async def digests(self) -> list[NodeDigest]:
-        """One digest a node, at the same confirm offset unless the nodes do not agree within the command's patience.
+        """Return one digest for each node, at the same confirm offset if the nodes agree on one in time.
 
         Raises:
             CommandError: the command failed or printed something else.
         """
-        text = await _run(self._digest, may_fail=True)  # unequal logs are for the result to tell
+        text = await _run(self._digest, may_fail=True)  # unequal logs are a result of the demo, not an error
         try:
             return [NodeDigest(str(n["name"]), int(n["end"]), str(n["sha256"])) for n in json.loads(text)["nodes"]]
         except (ValueError, KeyError, TypeError) as error:
@@ -109,10 +109,10 @@ class RunningCluster:
 
 @contextlib.asynccontextmanager
 async def local_cluster(directory: Path, node_count: int) -> AsyncIterator[RunningCluster]:
-    """`ledgermq cluster up` as a child in `directory`, stopped in order on leaving.
+    """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
 
     Raises:
-        CommandError: it did not come up; the text says why.
+        CommandError: it did not start; the text says why.
     """
     words = ["cluster", "up", "--mode", "raft", "--nodes", str(node_count), "--dir", str(directory), "--json"]
     up = await asyncio.create_subprocess_exec(
@@ -137,8 +137,8 @@ async def _read_description(up: asyncio.subprocess.Process) -> dict[str, Any]:
     except (TimeoutError, ValueError):
         with contextlib.suppress(ProcessLookupError):
             up.terminate()
-        _, said = await up.communicate()
-        raise CommandError(f"the cluster did not come up: {said.decode(errors='replace').strip()}") from None
+        _, errors = await up.communicate()
+        raise CommandError(f"the cluster did not come up: {errors.decode(errors='replace').strip()}") from None
     return description
 
 
@@ -149,32 +149,32 @@ async def _stop(up: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(up.communicate(), _STOP_LIMIT_S)
     except TimeoutError:
-        up.kill()  # its children are tied to it
+        up.kill()  # its children end with it
         await up.wait()
 
 
 async def _run(command: str, *, may_fail: bool = False) -> str:
-    """Run a shell command; its standard output.
+    """Run a shell command; return its standard output.
 
     Raises:
-        CommandError: it failed, with what it said, or took too long.
+        CommandError: it failed, with its output, or took too long.
     """
     process = await asyncio.create_subprocess_shell(
         command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
-        out, said = await asyncio.wait_for(process.communicate(), _COMMAND_LIMIT_S)
+        out, errors = await asyncio.wait_for(process.communicate(), _COMMAND_LIMIT_S)
     except TimeoutError:
         process.kill()
         await process.wait()
         raise CommandError(f"not finished within {_COMMAND_LIMIT_S:g} s: {command}") from None
     if process.returncode != 0 and not (may_fail and out):
-        raise CommandError(f"{command}: exit {process.returncode}: {said.decode(errors='replace').strip()}")
+        raise CommandError(f"{command}: exit {process.returncode}: {errors.decode(errors='replace').strip()}")
     return out.decode(errors="replace")
 
 
 def _first_name(text: str) -> str:
-    """The name of the first node in an answer of `ledgermq cluster`; else the output's first line."""
+    """Return the name of the first node in the output of `ledgermq cluster`, else the first line."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return str(json.loads(text)["nodes"][0]["name"])
     return text.strip().split("\n")[0]

@@ -1,4 +1,4 @@
-"""`ledgermq demo`: its words, its input, its cluster, its verdict."""
+"""`ledgermq demo`: arguments, input, cluster and result."""
 
 import argparse
 import asyncio
@@ -20,19 +20,19 @@ _NODE_COUNT = 3
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `demo`."""
+    """Add the command `demo` to the parser."""
     demo = commands.add_parser(
-        "demo", help="a file through three brokers, the leader killed in mid-stream, all verified"
+        "demo", help="send a file through three brokers, kill the leader meanwhile, verify everything"
     )
     demo.add_argument(
         "--input", type=Path, metavar="FILE", help="each line is one message (default: 20 MB of own text)"
     )
-    demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    demo.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     demo.add_argument(
         "--attach",
         type=Path,
         metavar="FILE",
-        help="use a cluster that runs: the JSON object that `cluster up` prints (- for standard input)",
+        help="use a running cluster: the JSON object that `cluster up` prints (- for standard input)",
     )
     demo.set_defaults(run=_demo)
 

@@ -1,7 +1,7 @@
-"""The order of events: stream, kill in mid-stream, restart, drain, compare.
+"""The order of events of the demo: stream, kill, restart, drain, compare.
 
 acked   0 %          40 %                    65 %           100 %
-send    |---------------X leader killed        ^ dead started |   drain, compare logs
+send    |---------------X leader killed        ^ restarted    |   drain, compare logs
 receive |---------------------------------------------------------|
 """
 
@@ -31,22 +31,23 @@ _RTO_WINDOW_S = 15.0
 
 @dataclass(slots=True)
 class _Fault:
-    """What was broken, and when."""
+    """The node that was killed, and when."""
 
     killed: str = "nobody"
     at_s: float = 0.0
 
 
 async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: float) -> DemoResult:
-    """Send `lines` through `cluster`, kill its leader in the middle, verify everything.
+    """Send `lines` through `cluster`, kill its leader meanwhile, and verify everything.
 
     Args:
-        cluster: takes writes already.
+        cluster: a writable cluster.
         lines: the input; joined they are its bytes.
-        began_s: monotonic time from which `seconds` counts.
+        began_s: monotonic time from which `seconds` of the result counts.
 
     Raises:
-        CommandError: the cluster could not be used or broken at all; what merely went wrong is in the result.
+        CommandError: the cluster could not be used or broken at all. A failed check is no error, but part of the
+            result.
     """
     topic = f"demo-{secrets.token_hex(4)}"
     fault = _Fault()
@@ -65,7 +66,7 @@ async def run_drill(cluster: RunningCluster, lines: Sequence[bytes], began_s: fl
                 async with asyncio.timeout(_SENDING_LIMIT_S):
                     await stream.send_all(producer)
             await mending
-            progress.event("everything is sent; draining")
+            progress.event("everything is sent; waiting until everything is consumed")
             await stream.drained(_DRAIN_LIMIT_S)
         leader_after = cluster.name_of(await cluster.leader())
     except LedgerMQError as error:
@@ -105,10 +106,11 @@ async def _break_and_mend(cluster: RunningCluster, stream: LineStream, progress:
     fault.at_s = time.monotonic()
     fault.killed = await cluster.kill_leader()
     progress.event(f"{fault.killed} led and was killed (SIGKILL)")
-    with contextlib.suppress(TimeoutError):  # a cluster that needs the dead node gets it back all the same
+    # a cluster that needs the killed node gets it back even if that share is not reached
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stream.reached(START_AT), _LONGEST_DOWN_S)
     await asyncio.sleep(max(0.0, fault.at_s + _LEAST_DOWN_S - time.monotonic()))
-    progress.event(f"{await cluster.start_dead()} is started again")
+    progress.event(f"{await cluster.start_dead()} was started again")
 
 
 async def _show(progress: Progress, stream: LineStream) -> None:
@@ -119,7 +121,7 @@ async def _show(progress: Progress, stream: LineStream) -> None:
 
 @contextlib.asynccontextmanager
 async def _in_background(work: Coroutine[object, object, None]) -> AsyncIterator["asyncio.Task[None]"]:
-    """Run `work` beside the block; cancelled at its end, and its own failure comes out there."""
+    """Run `work` beside the block. It is cancelled at the end of the block, which raises the exception of `work`."""
     task = asyncio.ensure_future(work)
     try:
         yield task

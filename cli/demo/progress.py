@@ -1,4 +1,4 @@
-"""Progress for a person: one line that moves on a terminal, a line now and then elsewhere. On standard error."""
+"""Progress on standard error: one line that is redrawn on a terminal, else a line from time to time."""
 
 import sys
 import time
@@ -12,8 +12,8 @@ class Progress:
     """Shows how far the stream is.
 
     Args:
-        total: messages in all.
-        stream: where to; a terminal gets a moving line.
+        total: number of messages.
+        stream: output; on a terminal one line is redrawn.
     """
 
     def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
@@ -23,7 +23,7 @@ class Progress:
         self._began_s = self._shown_s = time.monotonic()
 
     def show(self, acked: int, consumed: int) -> None:
-        """Draw the present state; cheap to call often."""
+        """Show the present state; cheap to call often."""
         now_s = time.monotonic()
         if not self._moves and now_s - self._shown_s < _LINE_INTERVAL_S:
             return
@@ -37,7 +37,7 @@ class Progress:
         self._shown_s = now_s
 
     def event(self, text: str) -> None:
-        """Put one event on a line of its own."""
+        """Print one event on a line of its own."""
         stamp = f"{time.monotonic() - self._began_s:6.2f} s  {text}"
         self._write(f"\r{stamp}\x1b[K\n" if self._moves else f"{stamp}\n")
 

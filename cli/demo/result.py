@@ -1,4 +1,4 @@
-"""What the demo found: the figures, the checks that decide, one table, one JSON object."""
+"""The result of the demo: figures, checks, a table and a JSON object."""
 
 import dataclasses
 import itertools
@@ -12,11 +12,11 @@ from cli.demo.cluster import NodeDigest
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times of the stream as the producer saw them.
+    """Times of the stream as the producer measured them.
 
     Attributes:
         sending_s: from the first send to the last acknowledgement, the failover included.
-        latencies_ms: send to acknowledgement, of each message's last attempt; any order.
+        latencies_ms: from send to acknowledgement, of each message's last attempt; any order.
         rto_ms: longest time between two acknowledgements around the kill.
     """
 
@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """A finished run."""
+    """The result of a finished run."""
 
     delivery: DeliveryReport
     timing: Timing
@@ -41,20 +41,24 @@ class DemoResult:
 
     @property
     def logs_identical(self) -> bool:
-        """All nodes have the same bytes up to the same confirm offset."""
+        """Whether all nodes have the same bytes up to the same confirm offset."""
         return bool(self.digests) and len({(digest.end, digest.sha256) for digest in self.digests}) == 1
 
     @property
     def checks(self) -> list[tuple[str, bool, str]]:
-        """`(what must hold, whether it does, the numbers behind it)`."""
+        """`(condition, whether it holds, the numbers behind it)` for each check."""
         d = self.delivery
         ends = ", ".join(f"{digest.name} {digest.end:,} B {digest.sha256[:12]}" for digest in self.digests)
         return [
             ("every message was acknowledged", d.acked == d.sent, f"{d.acked:,} of {d.sent:,}"),
             ("every acknowledged message was consumed", d.lost == 0, f"{d.lost:,} lost{_example(d, 'lost')}"),
-            ("each queue came in order", d.out_of_order == 0, f"{d.out_of_order:,} late{_example(d, 'out_of_order')}"),
-            ("each message lies where its answer said", d.misplaced == 0, f"{d.misplaced:,} elsewhere"),
-            ("the input came back byte for byte", self.input_sha256 == self.output_sha256, self.output_sha256[:16]),
+            (
+                "each queue was consumed in order",
+                d.out_of_order == 0,
+                f"{d.out_of_order:,} late{_example(d, 'out_of_order')}",
+            ),
+            ("each message is at the offset that its answer named", d.misplaced == 0, f"{d.misplaced:,} elsewhere"),
+            ("the input was received byte for byte", self.input_sha256 == self.output_sha256, self.output_sha256[:16]),
             ("the logs of all nodes are identical", self.logs_identical, ends),
         ]
 
@@ -63,7 +67,7 @@ class DemoResult:
         return all(holds for _, holds, _ in self.checks)
 
     def figures(self) -> dict[str, object]:
-        """The JSON object."""
+        """Return the JSON object."""
         d, t = self.delivery, self.timing
         return {
             "passed": self.passed,
@@ -90,7 +94,7 @@ class DemoResult:
         }
 
     def table(self) -> str:
-        """For a person: the figures, then the checks."""
+        """Return the figures and the checks as a table."""
         f = self.figures()
         rows = [
             ("messages", f"{f['sent']:,} sent, {f['acked']:,} acknowledged, {f['consumed']:,} consumed"),
@@ -110,19 +114,19 @@ class DemoResult:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of all do not exceed; 0.0 of nothing."""
+    """Return the smallest value that at least `percent` of all do not exceed; 0.0 if there are none."""
     if not values:
         return 0.0
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def longest_gap_ms(acks_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Longest time between two successive acknowledgements that touches `[begin_s, end_s]`.
+    """Return the longest time between two successive acknowledgements that overlaps `[begin_s, end_s]`, in ms.
 
     Args:
         acks_s: times of the acknowledgements, rising.
-        begin_s: the kill.
-        end_s: when it is certainly over.
+        begin_s: time of the kill.
+        end_s: a time at which the failover is certainly over.
     """
     gaps = (after - before for before, after in itertools.pairwise(acks_s) if after >= begin_s and before <= end_s)
     return 1000 * max(gaps, default=0.0)

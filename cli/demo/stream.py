@@ -1,10 +1,10 @@
-"""The stream of the demo: numbered lines to a topic, and a consumer group that reads them at the same time.
+"""The stream of the demo: numbered lines sent to a topic, and a consumer group that reads them at the same time.
 
     line i -> lane i % lanes -> one queue      a lane sends a window of its lines at once, and waits for all of them;
-                                               what failed is sent again, first, in order
+                                               lines that failed are sent again, first, in order
 
-So the numbers rise within each queue even when a window breaks in the middle: a Raft log keeps a prefix of what its
-dead leader was given. A retry after a lost answer stores a line twice; that is counted, not hidden.
+So the numbers rise within each queue even when a window fails in the middle: a Raft log keeps a prefix of the entries
+of its killed leader. A retry after a lost answer stores a line twice; this is counted and shown.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ class LineStream:
 
     Args:
         lines: message bodies; the index is the sequence number.
-        queues: where they go, dealt round robin.
-        least_sending_s: a short input is spread over this time, so that there is a middle to be killed in.
+        queues: the queues that get the lines, in turn.
+        least_sending_s: a short input is spread over this time, so that the leader can be killed in the middle.
     """
 
     def __init__(self, lines: Sequence[bytes], queues: Sequence[MessageQueue], least_sending_s: float) -> None:
@@ -41,14 +41,14 @@ class LineStream:
 
     @property
     def sending_s(self) -> float:
-        """From the first send to the last acknowledgement so far."""
+        """Seconds from the first send to the last acknowledgement so far."""
         return self.acks_s[-1] - self.began_s if self.acks_s else 0.0
 
     async def send_all(self, producer: Producer) -> None:
         """Send every line until it is acknowledged.
 
         Raises:
-            LedgerMQError: an error that no retry can mend.
+            LedgerMQError: an error that a retry cannot solve.
         """
         self.began_s = time.monotonic()
         async with asyncio.TaskGroup() as lanes:
@@ -67,7 +67,7 @@ class LineStream:
             await asyncio.sleep(_POLL_S)
 
     async def drained(self, limit_s: float) -> None:
-        """Return when every acknowledged line has been received, or after `limit_s`; the report tells which."""
+        """Return when every acknowledged line has been received, or after `limit_s` seconds."""
         deadline = time.monotonic() + limit_s
         while self.history.undelivered_count and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
@@ -81,11 +81,12 @@ class LineStream:
             if failed:
                 waiting.extendleft(reversed(failed))
                 await asyncio.sleep(_REST_S)
-            # A line alone finds the leader and opens the connection; those of a window then leave in their order.
+            # The first line alone finds the leader and opens the connection; the lines of a window are then sent in
+            # order.
             width = 1 if failed or self._pace_s else _WINDOW
 
     async def _send_window(self, producer: Producer, queue: MessageQueue, numbers: Sequence[int]) -> list[int]:
-        """Send these lines at once; the numbers of those that were not acknowledged."""
+        """Send these lines at once; return the numbers of those that were not acknowledged."""
         answers = await asyncio.gather(*(self._send(producer, queue, number) for number in numbers))
         return [number for number, acked in zip(numbers, answers, strict=True) if not acked]
 

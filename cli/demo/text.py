@@ -1,6 +1,6 @@
-"""The demo's input: a file as numbered lines, or some 20 MB of real text made from the project's own files.
+"""The demo's input: a file as numbered lines, or some 20 MB of text made from the project's own files.
 
-A line keeps its terminator, so that joining the lines gives the file back, byte for byte, whatever is in it.
+A line keeps its terminator, so that the joined lines equal the file, whatever its bytes.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,14 +16,14 @@ _FOLDERS = ("benchmarks", "broker", "cli", "dledger", "docs", "ledgermq", "names
 
 
 def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
-    """The lines of a file, terminators included; the last one may have none.
+    """Return the lines of a file with their terminators; the last line may have none.
 
     Raises:
         UsageError: no such file, an empty one, or a line too long for one message.
     """
     try:
         with path.open("rb") as file:
-            lines = list(file)  # cut at b"\n" only: a lone b"\r" is a byte like any other
+            lines = list(file)  # cut at b"\n" only: a lone b"\r" is data
     except OSError as error:
         raise UsageError(f"--input {path}: {error.strerror}") from error
     if not lines:
@@ -37,7 +37,7 @@ def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
 
 
 def write_default_text(path: Path) -> None:
-    """Fill `path` with at least 20 MiB: the project's text files, again and again, each longer line with its origin."""
+    """Fill `path` with at least 20 MiB: the project's text files, repeated, each longer line with its origin."""
     files = list(_text_files())
     size, passes = 0, 0
     with path.open("wb") as out:
@@ -48,7 +48,7 @@ def write_default_text(path: Path) -> None:
 
 
 def _text_files() -> Iterator[Path]:
-    """A checkout's documents, recorded histories and foreign sources; an installed package has only its own sources."""
+    """Yield a checkout's documents, recorded histories and foreign sources; of a wheel, only its sources."""
     is_checkout = (_PROJECT / "pyproject.toml").is_file()
     return _files_with(_TEXT if is_checkout else {".py"})
 

@@ -1,1 +1,1 @@
-"""`check`: every file of a store against what it must hold."""
+"""`check`: compares every file of a store with what it must contain."""

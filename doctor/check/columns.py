@@ -1,7 +1,7 @@
-"""The records of one log file as columns: what queues, index and checkpoint must agree with.
+"""The records of one log file as columns, for comparison with queues, index and checkpoint.
 
-`Collector` is filled record by record by the scan, in lists, since that is what Python does fastest; `Columns` are the
-arrays made of them.
+The scan fills a `Collector` record by record, in lists, since that is fastest in Python; `Columns` are the arrays made
+of them.
 """
 
 import re
@@ -28,7 +28,7 @@ _RARE_FLAGS = INNER_BATCH
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """Topic as the record's bytes have it, and queue id."""
+    """The topic as the bytes in the record, and the queue id."""
 
     topic: bytes
     queue_id: int
@@ -39,18 +39,18 @@ class QueueName:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """One item a record, in the log's order.
+    """One item for each record, in the order of the log.
 
     Attributes:
         names: the queues of these records; `queues` are indexes into it.
-        physical_offsets: of each record's first byte; in DLedger 48 past its entry.
-        codes: the tags code its unit should have.
-        in_queue: False for prepared and rolled-back ones, which have no unit.
+        physical_offsets: of each record's first byte; in DLedger 48 after that of its entry.
+        codes: the tags code that its unit should have.
+        in_queue: False for prepared and rolled-back records, which have no unit.
         damaged: bodies that fail their CRC.
         suspect: properties with zero bytes in them.
-        keys: for the index, in the log's order; `key_owners` are indexes of their records.
+        keys: for the index, in the order of the log; `key_owners` are indexes of their records.
         entry_indexes, terms: DLedger's; empty in a classic log.
-        batches: record -> messages in it, of those stored as one record.
+        batches: record -> number of its messages, for messages stored as one record.
         light: further queues of a record: (record, queue, queue offset).
     """
 
@@ -77,7 +77,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Collector:
-    """Columns in the making. The scan's fast loop appends to the lists itself."""
+    """Collects the columns. The scan's fast loop appends to the lists itself."""
 
     numbers: dict[tuple[bytes, int], int] = field(default_factory=dict)
     names: list[QueueName] = field(default_factory=list)
@@ -99,13 +99,13 @@ class Collector:
     has_jumped: bool = False
 
     def jump(self) -> None:
-        """Entries were left out: any index may follow."""
+        """Note that entries were left out: the next one may have any index."""
         self.has_jumped = True
 
     def take(
         self, physical: int, size: int, queue_id: int, queue_offset: int, flags: int, timestamp: int, tail: bytes
     ) -> bool:
-        """Add a V1 record. `tail` begins at its topic's length; False, and nothing added, if that is malformed."""
+        """Add a V1 record. `tail` begins at its topic's length; if it is malformed, return False and add nothing."""
         topic_end = 1 + tail[0]
         start = topic_end + 2
         if tail[0] > TOPIC_LENGTH_V1_MAX or start > len(tail):
@@ -127,7 +127,7 @@ class Collector:
         timestamp: int,
         properties: bytes,
     ) -> None:
-        """Add a record whose parts are known."""
+        """Add a record whose fields are known."""
         number = self.numbers.get((topic, queue_id))
         if number is None:
             number = self._new_queue(topic, queue_id)
@@ -156,7 +156,7 @@ class Collector:
         self.flags.append(flags)
 
     def add_opaque(self, physical: int, size: int) -> None:
-        """Add something of which only the place is known: it enters no queue and no index."""
+        """Add an entry of which only the place is known: it is in no queue and no index."""
         self.add(physical, size, b"", -1, 0, TRANSACTION_ROLLBACK, 0, b"")
 
     def _new_queue(self, topic: bytes, queue_id: int) -> int:
@@ -174,7 +174,7 @@ class Collector:
         properties: bytes,
         code: int,
     ) -> int:
-        """What only some records have; the tags code."""
+        """Add what only some records have; return the tags code."""
         name = self.names[number]
         if b"\0" in properties:
             self.suspect.append(row)
@@ -190,7 +190,7 @@ class Collector:
         return code
 
     def columns(self) -> Columns:
-        """The arrays."""
+        """Return the columns as arrays."""
         return Columns(
             names=self.names,
             physical_offsets=_array(self.physical_offsets),

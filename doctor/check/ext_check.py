@@ -1,4 +1,4 @@
-"""Extensions of queue units: filter bit maps that live beside the queue, with the tags code they replace.
+"""Checks the extensions of queue units: filter bit maps in files beside the queue, with the tags code they replace.
 
     unit 20 bytes   physical offset, size, ADDRESS          ADDRESS = position in the extension's files + Long.MIN_VALUE
     extension       size i16, tags code i64, store time i64, bit map size i16, bit map        at least 20 bytes
@@ -24,7 +24,7 @@ _IS_EXT: Final = -(1 << 31)
 def ext_faults(
     layout: StoreLayout, name: QueueName, units: UnitFiles, numbers: Ints, found: Ints, codes: Ints
 ) -> Iterator[Fault]:
-    """Units `numbers` whose code `found` is an address: what lies there must have the code of the record."""
+    """Yield a fault for each of the units `numbers` whose code `found` is an address with another tags code."""
     rows = [row for row in range(len(numbers)) if found[row] < _IS_EXT] if (found < _IS_EXT).any() else []
     if not rows:
         return
@@ -39,7 +39,7 @@ def ext_faults(
         detail = f"of queue offset {int(numbers[row])} of {name}"
         if start < 0 or at + _UNIT.size > len(data):
             path, position = units.place(int(numbers[row]))
-            yield Fault(layout.name(path), position, "ext-wrong", f"the extension {detail} is not there")
+            yield Fault(layout.name(path), position, "ext-wrong", f"the extension {detail} is missing")
         elif _UNIT.unpack_from(data, at)[0] < _UNIT.size or _UNIT.unpack_from(data, at)[1] != codes[row]:
             place = layout.name(folder / f"{start:020d}")
             yield Fault(place, at, "ext-wrong", f"the extension {detail} has another tags code")

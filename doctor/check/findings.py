@@ -1,4 +1,4 @@
-"""What a check finds: faults, each with its place, and notes, which are no faults."""
+"""The results of a check: faults, each with its place, and notes, which are not faults."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -19,33 +19,33 @@ BEHIND = "behind the log's end"
 """In the details of faults that point there."""
 
 KINDS = {
-    "missing-file": "a file of a row is not there",
+    "missing-file": "a file of a sequence is missing",
     "bad-length": "a file is shorter or longer than its neighbours",
     "bad-name": "a file that does not belong there",
-    "read-error": "the disk does not give these bytes",
-    "bad-record": "no record can be framed there, though records follow",
+    "read-error": "the disk cannot read these bytes",
+    "bad-record": "no record begins there, though records follow",
     "bad-body": "the body, or the whole record, fails its CRC",
-    "bad-number": "a queue offset that its neighbours, or reason, forbid",
+    "bad-number": "a queue offset that is impossible by its neighbours or its size",
     "bad-topic": "a topic that cannot name a queue's folder",
-    "torn-tail": "bytes behind the log's last record that are none",
-    "torn-properties": "properties that lost bytes which a queue or the index still knows",
-    "bad-entry": "a DLedger header that breaks the row: position, index, term or size",
-    "queue-missing": "units that should be there are not",
-    "queue-wrong": "units that say something else than their records",
+    "torn-tail": "bytes behind the log's last record that are not a record",
+    "torn-properties": "properties that have lost bytes, by what a queue or the index has of them",
+    "bad-entry": "a DLedger header that does not continue the log: position, index, term or size",
+    "queue-missing": "units that should be there are missing",
+    "queue-wrong": "units that contradict their records",
     "queue-dangling": "units that point where no record is",
-    "ext-wrong": "a unit's extension is not there, or is another message's",
-    "index-missing": "keys of records that the index does not know",
-    "index-wrong": "index entries that no record's key explains",
-    "index-chain": "slots or back links that lead nowhere, or astray",
+    "ext-wrong": "a unit's extension is missing, or belongs to another message",
+    "index-missing": "keys of records without an index entry",
+    "index-wrong": "index entries whose record has no such key",
+    "index-chain": "slots or links that point at nothing, or at the wrong entry",
     "index-header": "counts or bounds that contradict the entries",
-    "unit-missing": "DLedger index units that are not there",
+    "unit-missing": "DLedger index units that are missing",
     "unit-wrong": "DLedger index units that contradict their entries",
-    "checkpoint-missing": "no checkpoint though there are records",
+    "checkpoint-missing": "no checkpoint, though there are records",
     "checkpoint-wrong": "a checkpoint that is empty, too long, or ahead of the log",
-    "term-missing": "no currterm though there are entries",
+    "term-missing": "no currterm, though there are entries",
     "term-wrong": "currterm unreadable, or behind the last entry's term",
     "config-wrong": "a JSON file that cannot be read",
-    "timer-wrong": "the timer log or wheel breaks off or points astray",
+    "timer-wrong": "the timer log or wheel is incomplete or points at nothing",
 }
 
 
@@ -64,5 +64,5 @@ class Findings:
         self.faults.extend(faults)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The faults in order of file and offset."""
+        """Return the faults in the order of file and offset."""
         return [asdict(fault) for fault in sorted(self.faults)]

@@ -1,10 +1,10 @@
-"""Index files: each against itself (`check_index_file`), and against the keys of the log's records (`check_keys`).
+"""Checks index files: each by itself (`check_index_file`), and against the keys of the log's records (`check_keys`).
 
-    header | slots | entries     an entry's `previous` is the entry before it with the same slot, and the slot holds
-                                 the last one: from the hashes alone all links follow
+    header | slots | entries     an entry's `previous` is the entry before it with the same slot, and the slot has the
+                                 number of the last one: all links follow from the hashes alone
 
-Links are made again for the whole file at once and compared. Keys are compared as pairs (physical offset, hash), by
-the range of one log file. The byte tables are in `ledgermq.message.index_unit`.
+The links of a whole file are computed at once and compared. Keys are compared as pairs (physical offset, hash), in the
+range of one log file. The byte tables are in `ledgermq.message.index_unit`.
 """
 
 from dataclasses import dataclass
@@ -45,25 +45,25 @@ class IndexHandle:
 
     @property
     def count(self) -> int:
-        """Entries in use."""
+        """Number of entries in use."""
         return min(self.header.entry_count, self.layout.entries) - 1
 
     def entries(self, first: int, count: int) -> npt.NDArray[np.void]:
-        """Entries `[first, first + count)`; the first one ever is number 1.
+        """Return the entries `[first, first + count)`; the first entry of the file has number 1.
 
         Raises:
-            OSError: the disk does not give them.
+            OSError: the disk cannot read them.
         """
         with Window(self.path) as window:
             return np.frombuffer(window.read(self.layout.entry_at(first), count * ENTRY_SIZE), ENTRY)
 
     def range(self, low: int, high: int) -> npt.NDArray[np.void]:
-        """Entries of records in `[low, high)`. They lie in the order of the log, or else all are looked at."""
+        """Return the entries of records in `[low, high)`, by bisection if the entries are in the order of the log."""
         first, end = self.bisect(low), self.bisect(high)
         return self.entries(first, end - first)
 
     def bisect(self, offset: int) -> int:
-        """Number of the first entry whose record is at or past `offset`."""
+        """Return the number of the first entry whose record is at or past `offset`."""
         low, high = 1, self.count + 1
         with Window(self.path) as window:
             while low < high:
@@ -77,7 +77,7 @@ class IndexHandle:
 
 
 def list_index(root: Path) -> list[Path]:
-    """Index files, oldest first; other names are left out."""
+    """Return the index files, oldest first; files with other names are left out."""
     folder = root / "index"
     if not folder.is_dir():
         return []
@@ -85,11 +85,11 @@ def list_index(root: Path) -> list[Path]:
 
 
 def open_index(path: Path) -> IndexHandle:
-    """Read the header, and find out how many slots there are.
+    """Read the header, and find out how many slots the file has.
 
     Raises:
-        ValueError: the length is that of no index file.
-        OSError: the disk does not give it.
+        ValueError: no index file has this length.
+        OSError: the disk cannot read it.
     """
     with Window(path) as window:
         header = read_header(window.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
@@ -97,11 +97,11 @@ def open_index(path: Path) -> IndexHandle:
 
 
 def check_index_file(name: str, path: Path) -> tuple[list[Fault], int]:
-    """The file against itself; its faults, and the number of its entries."""
+    """Check the file by itself; return its faults and the number of its entries."""
     try:
         handle = open_index(path)
         if not 1 <= handle.header.entry_count <= handle.layout.entries:
-            detail = f"says {handle.header.entry_count} entries, there is room for {handle.layout.entries}"
+            detail = f"its header counts {handle.header.entry_count} entries, it has room for {handle.layout.entries}"
             return [Fault(name, 36, "index-header", detail)], 0
         return _check_links(name, handle), handle.count
     except ValueError as error:
@@ -118,27 +118,29 @@ def _check_links(name: str, handle: IndexHandle) -> list[Fault]:
     bad = np.flatnonzero(entries["previous"] != previous)
     if len(bad):
         at = handle.layout.entry_at(int(bad[0]) + 1) + 16
-        detail = f"{len(bad)} entries, the first is {int(bad[0]) + 1}: leads back to {int(entries['previous'][bad[0]])}"
-        faults.append(Fault(name, at, "index-chain", f"{detail}, should to {int(previous[bad[0]])}"))
+        detail = (
+            f"{len(bad)} entries, the first is {int(bad[0]) + 1}: its link points at {int(entries['previous'][bad[0]])}"
+        )
+        faults.append(Fault(name, at, "index-chain", f"{detail}, should point at {int(previous[bad[0]])}"))
     with Window(handle.path) as window:
         stored = np.frombuffer(window.read(HEADER_SIZE, handle.layout.slots * SLOT_SIZE), ">i4")
     bad = np.flatnonzero(stored != heads)
     if len(bad):
-        detail = f"{len(bad)} slots, the first is {int(bad[0])}: holds {int(stored[bad[0]])}"
-        detail += f", should {int(heads[bad[0]])}"
+        detail = f"{len(bad)} slots, the first is {int(bad[0])}: has {int(stored[bad[0]])}"
+        detail += f", should have {int(heads[bad[0]])}"
         faults.append(Fault(name, HEADER_SIZE + int(bad[0]) * SLOT_SIZE, "index-chain", detail))
     return faults + _check_header(name, handle, entries["offset"], int(np.count_nonzero(heads)))
 
 
 def link(slots: Ints, slot_count: int) -> tuple[Ints, Ints]:
-    """What follows from the slots of entries 1, 2, ...: each one's `previous`, and the newest entry of every slot."""
+    """Return, for the slots of entries 1, 2, ..., each entry's `previous`, and the newest entry of every slot."""
     order = np.argsort(slots, kind="stable")
     in_order = slots[order]
     previous = np.zeros(len(slots), np.int64)
     follows = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1 if len(slots) else order
     previous[order[follows]] = order[follows - 1] + 1
     heads = np.zeros(slot_count, np.int64)
-    heads[in_order] = order + 1  # of equal slots the last assignment stands
+    heads[in_order] = order + 1  # of equal slots the last assignment counts
     return previous, heads
 
 
@@ -146,24 +148,24 @@ def _check_header(name: str, handle: IndexHandle, offsets: Ints, used: int) -> l
     header = handle.header
     faults = []
     if header.slot_count != used:
-        detail = f"says {header.slot_count} slots are used, {used} are"
+        detail = f"its header counts {header.slot_count} used slots, {used} are used"
         faults.append(Fault(name, 32, "index-header", detail))
     if len(offsets) and (header.begin_offset, header.end_offset) != (offsets[0], offsets[-1]):
-        detail = f"says offsets {header.begin_offset} to {header.end_offset}, has {offsets[0]} to {offsets[-1]}"
+        detail = f"header: offsets {header.begin_offset} to {header.end_offset}, entries: {offsets[0]} to {offsets[-1]}"
         faults.append(Fault(name, 16, "index-header", detail))
     if len(offsets) and not 0 < header.begin_timestamp <= header.end_timestamp:
-        detail = f"times {header.begin_timestamp} to {header.end_timestamp} are none"
+        detail = f"its header has impossible times {header.begin_timestamp} to {header.end_timestamp}"
         faults.append(Fault(name, 0, "index-header", detail))
     return faults
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """One log file's keys against the index.
+    """The keys of one log file compared with the index.
 
     Attributes:
         missing: first physical offset and number of the keys without an entry.
-        torn: rows of which the index remembers keys that they do not have.
+        torn: rows for which the index has keys that the record does not have.
     """
 
     faults: list[Fault]
@@ -172,7 +174,7 @@ class KeyCheck:
 
 
 def key_hashes(columns: Columns) -> Ints:
-    """The index hash of every key."""
+    """Return the index hash of every key."""
     if not columns.keys:
         return np.zeros(0, np.int64)
     prefixes = np.array([prefix_hash(name.topic) for name in columns.names], np.uint32)
@@ -189,7 +191,7 @@ def check_keys(
 ) -> KeyCheck:
     """Compare the keys of the records of `[start, end)` with the index entries that point there.
 
-    `optional` tells the records whose keys may be missing.
+    `optional` marks the records whose keys may be missing.
     """
     offsets = columns.physical_offsets[columns.key_owners]
     wanted = (offsets - start) << _HASH_BITS | key_hashes(columns)
@@ -226,12 +228,12 @@ def _extra(layout: StoreLayout, handle: IndexHandle, entry: npt.NDArray[np.void]
 
 
 def _is_tag(columns: Columns, rows: dict[int, int], entry: npt.NDArray[np.void]) -> bool:
-    """Whether an entry is of a tag, which newer releases index: its hash follows from the tags code."""
+    """Whether an entry is for a tag, which newer releases index: its hash follows from the tags code."""
     row = rows.get(int(entry["offset"]))
     if row is None or not columns.codes[row]:
         return False
     prefix = java_string_hash(columns.names[columns.queues[row]].topic.decode(errors="replace") + "#T#")
-    # the tag's length is not kept: a hash of n units is moved by 31 ** n
+    # the tag's length is not known: a hash over n more units is multiplied by 31 ** n
     return any(
         abs(_signed(prefix * pow(31, n, 1 << 32) + int(columns.codes[row]))) == int(entry["hash"])
         for n in range(1, 256)

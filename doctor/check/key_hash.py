@@ -1,8 +1,8 @@
-"""Java's string hash of many index keys at once; a checker's own, so that it shares no mistake with the builder.
+"""Java's string hash for many index keys at once, independent of the code that builds the index.
 
     h("topic#key") = h("topic#") * 31^n + h(key), n the UTF-16 units of the key        modulo 2^32
 
-Keys of one length are hashed together, a column at a time.
+Keys of the same length are hashed together, a column at a time.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ _MASK = 0xFFFF_FFFF
 
 @lru_cache(maxsize=4096)
 def prefix_hash(topic: bytes) -> int:
-    """The hash of `topic#`, unsigned; what is no UTF-8 counts as U+FFFD, as in Java."""
+    """Return the hash of `topic#`, unsigned; invalid UTF-8 counts as U+FFFD, as in Java."""
     return java_string_hash(topic.decode(errors="replace") + "#") & _MASK
 
 
 def index_hashes(prefixes: npt.NDArray[np.uint32], keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """The hash that an index entry has for each key behind the `prefix_hash` of its topic; 0 or more."""
+    """Return the hash that an index entry has for each key after the `prefix_hash` of its topic; 0 or more."""
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     result = np.zeros(len(keys), np.uint32)
     for length in np.unique(lengths):

@@ -1,4 +1,4 @@
-"""The log as a row of files: lengths, gaps between them, where it ends, and what lies behind."""
+"""Checks the log as a sequence of files: lengths, gaps between files, its end, and what follows it."""
 
 import itertools
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from doctor.read.scan import FileScan
 
 @dataclass(frozen=True, slots=True)
 class LogShape:
-    """What of one file's scan the whole log needs; see `FileScan`. Times are ms, 0 for none; indexes -1.
+    """The part of one file's `FileScan` that the check of the whole log uses. Times are ms, 0 for none; indexes -1.
 
-    `record_end` is behind the last record, before a blank.
+    `record_end` is the end of the last record, before a filler.
     """
 
     file: OffsetFile
@@ -33,7 +33,7 @@ class LogShape:
 
     @classmethod
     def of(cls, scan: FileScan) -> "LogShape":
-        """The shape of a scanned file."""
+        """Return the shape of a scanned file."""
         columns = scan.columns
         indexes, terms, times = columns.entry_indexes, columns.terms, columns.timestamps
         return cls(
@@ -55,12 +55,15 @@ class LogShape:
 
 
 def last_in_use(shapes: list[LogShape]) -> int:
-    """Number of the last file that belongs to the log: the last one with a record, or full before any; -1 for none."""
+    """Return the number of the last file that belongs to the log; -1 for none.
+
+    That is the last file with a record, or a full file before one.
+    """
     return max((at for at, shape in enumerate(shapes) if shape.records or shape.is_full), default=-1)
 
 
 def check_log(layout: StoreLayout, shapes: list[LogShape], findings: Findings) -> LogFacts:
-    """Add the faults between and behind the files; what the log says of itself."""
+    """Add the faults between and after the files; return what the log says about itself."""
     for path in layout.strangers:
         if not path.name.endswith(".tmp"):
             findings.add(layout.name(path), 0, "bad-name", "is not named by an offset of 20 digits")
@@ -86,17 +89,17 @@ def _check_row(layout: StoreLayout, findings: Findings) -> None:
             findings.add(layout.name(file.path), min(file.length, layout.log_file_size), "bad-length", detail)
         if file.start != expected:
             missing = layout.log_dir / f"{expected:020d}"
-            detail = f"the log goes on in {file.path.name}; {file.start - expected} bytes are missing"
+            detail = f"the log continues in {file.path.name}; {file.start - expected} bytes are missing"
             findings.add(layout.name(missing), 0, "missing-file", detail)
         expected = file.start + layout.log_file_size
 
 
 def _check_inner(layout: StoreLayout, shape: LogShape, findings: Findings) -> None:
-    """A file that others follow has to be full."""
+    """Check a file that others follow: it must be full."""
     if shape.is_full or shape.read_error:
         return
     kind = "bad-entry" if layout.kind == DLEDGER else "bad-record"
-    detail = f"{shape.detail}; nothing to the file's end is a record, though later files have some"
+    detail = f"{shape.detail}; no record follows in this file, though later files have some"
     findings.add(layout.name(shape.file.path), shape.end, kind, detail)
 
 

@@ -1,8 +1,8 @@
-"""Queue offsets that cannot be, by those around them; and topics that cannot name a folder. Neither has a CRC.
+"""Finds queue offsets that are wrong by those around them, and topics that cannot name a folder. Neither has a CRC.
 
-    queue q   ... 118 119 9223 121 122 ...      the third must be 120: its neighbours leave exactly one number
+    queue q   ... 118 119 9223 121 122 ...      the third must be 120: its neighbours allow only one number
 
-Where neighbours leave a choice nothing is claimed here: the queue's units have to tell.
+Where the neighbours allow several numbers, nothing is claimed here; the queue's units decide.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ import numpy as np
 from doctor.check.columns import Columns, Ints
 
 OFFSET_MAX: Final = 1 << 40
-"""No queue gets there: a message every microsecond for a dozen days, and a file name of its own for each 300,000."""
+"""No queue reaches this: it takes a message every microsecond for twelve days."""
 
 _TOPIC_SIZE_MAX: Final = 255
 
@@ -23,7 +23,7 @@ def is_folder_name(topic: bytes) -> bool:
 
 
 def misnumbered(columns: Columns) -> dict[int, int]:
-    """Rows whose queue offset is wrong, and the right one; -1 where that is not known."""
+    """Return the rows whose queue offset is wrong, with the right one; -1 where that is not known."""
     rows = np.flatnonzero(columns.in_queue)
     if columns.batches or not len(rows):
         rows = rows[np.isin(rows, list(columns.batches), invert=True)]
@@ -41,7 +41,7 @@ def misnumbered(columns: Columns) -> dict[int, int]:
 
 
 def _judge(columns: Columns, order: Ints, at: int) -> int | None:
-    """What the number of `order[at]` must be; None if it may be right."""
+    """Return the queue offset that `order[at]` must have; None if its own may be right."""
     queue = columns.queues[order[at]]
     own = int(columns.queue_offsets[order[at]])
     before, after = (

@@ -1,4 +1,4 @@
-"""Queues against records: first every record's unit, file by file; then every unit that no record claimed.
+"""Compares queues with records: first the unit of every record, file by file; then every unit that no record claimed.
 
 records of one log file   q3: 120 121 122 ...      units of q3  |...120 121 122...|  equal? else missing or wrong
 all files done            claimed [0, 4711)        units of q3 outside: old (below the log), blank, or dangling
@@ -22,7 +22,7 @@ from doctor.read.walk import record_at
 from store.queues.dispatch import SCHEDULE_TOPIC
 
 IS_EXT = -(1 << 31)
-"""Codes below are addresses of extensions: no hash of an int's range is."""
+"""Codes below this are addresses of extensions; no hash has such a value, since hashes are of int range."""
 
 _NEVER = (1 << 63) - 1
 _LOOKED_UP_MAX = 10_000
@@ -34,12 +34,12 @@ Span = tuple[int, int]
 
 @dataclass(slots=True)
 class QueueClaims:
-    """What the records of one or more files say of the queues.
+    """What the records of one or more files say about the queues.
 
     Attributes:
         spans: by queue and kind of units, the unit numbers `[first, end)` that records claim.
-        deleted: records of topics that are deleted; they have no units.
-        torn: rows whose units or keys remember more than their record has.
+        deleted: records of deleted topics; they have no units.
+        torn: rows whose units or keys have more than the record has.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -69,7 +69,7 @@ def check_units(
         queues: its queues.
         columns: the records.
         optional: records that may have no unit yet.
-        is_last: records may still be arriving in this file, if the store is in use.
+        is_last: records may still be written to this file, if the store is in use.
     """
     claims = QueueClaims()
     claims.deleted = int((columns.in_queue & ~_living(queues, columns)).sum())
@@ -80,7 +80,7 @@ def check_units(
 
 
 def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.bool_]) -> Iterator[Expected]:
-    """By queue: which records have a unit in it, and at which number."""
+    """Yield for each queue the records that have a unit in it, and the unit numbers."""
     rows = np.flatnonzero(columns.in_queue & _living(queues, columns))
     order = rows[np.argsort(columns.queues[rows], kind="stable")]
     bounds = np.searchsorted(columns.queues[order], np.arange(len(columns.names) + 1))
@@ -94,13 +94,13 @@ def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.
 
 
 def _living(queues: QueueSet, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Which records are of topics that are there, and not of an earlier life of theirs."""
+    """Return which records are of existing topics, and not from before a topic was deleted and created again."""
     ends = [_NEVER if queues.is_deleted(name.topic) else queues.removed.get(name.topic, 0) for name in columns.names]
     return np.asarray(columns.physical_offsets >= np.array([*ends, 0], np.int64)[columns.queues])
 
 
 def _light_units(columns: Columns, optional: npt.NDArray[np.bool_]) -> Iterator[Expected]:
-    """Of the light queues that records are in besides their own."""
+    """Yield the units in light queues that records have in addition to their own."""
     light: dict[QueueName, list[tuple[int, int]]] = {}
     for row, name, offset in columns.light:
         if columns.in_queue[row] and 0 <= offset <= OFFSET_MAX and is_folder_name(name.topic):
@@ -145,7 +145,10 @@ def _check_queue(
 
 
 def _superseded(layout: StoreLayout, expected: Expected, found: Units, later: npt.NDArray[np.bool_]) -> list[int]:
-    """Those `later` units that point at a newer record of the same number: the topic was deleted and made again."""
+    """Return those `later` units that point at a newer record of the same number.
+
+    Their topic was deleted and created again.
+    """
     name, result = expected.name, []
     for at in np.flatnonzero(later)[:_LOOKED_UP_MAX].tolist():
         record = record_at(layout, int(found["physical"][at]))
@@ -156,13 +159,13 @@ def _superseded(layout: StoreLayout, expected: Expected, found: Units, later: np
 
 
 def _compare(units: UnitFiles, columns: Columns, expected: Expected) -> tuple[Units, npt.NDArray[np.bool_]]:
-    """The units of these records, and which of them differ from what they should be."""
+    """Return the units of these records, and which of them differ from what they should be."""
     found = _gather(units, expected.numbers)
     return found, _differences(columns, expected, found)
 
 
 def _gather(units: UnitFiles, numbers: Ints) -> Units:
-    """The units with these numbers."""
+    """Return the units with these numbers."""
     low, high = int(numbers.min()), int(numbers.max())
     if low < 0:
         return np.zeros(len(numbers), units.unit)
@@ -176,7 +179,8 @@ def _differences(columns: Columns, expected: Expected, found: Units) -> npt.NDAr
     codes = found["code"].astype(np.int64)
     bad: npt.NDArray[np.bool_] = found["physical"] != columns.physical_offsets[rows]
     bad |= found["size"] != columns.sizes[rows]
-    if expected.name.topic == SCHEDULE_TOPIC:  # due times: the levels are the broker's configuration
+    # these are due times, which depend on the levels in the broker's configuration
+    if expected.name.topic == SCHEDULE_TOPIC:
         bad |= (codes != columns.codes[rows]) & ~(codes > columns.timestamps[rows])
     else:
         bad |= (codes != columns.codes[rows]) & (codes >= IS_EXT)
@@ -188,7 +192,10 @@ def _differences(columns: Columns, expected: Expected, found: Units) -> npt.NDAr
 
 
 def _place_batches(units: UnitFiles, columns: Columns, expected: Expected) -> Expected:
-    """Batch units are not numbered by queue offset: found by where their records lie, else put behind the last."""
+    """Find batch units by the position of their records, else after the last unit.
+
+    They are not numbered by queue offset.
+    """
     end = units.used_end()
     stored = units.read(units.first, max(end - units.first, 0))["physical"].astype(np.int64)
     wanted = columns.physical_offsets[expected.rows]
@@ -197,7 +204,7 @@ def _place_batches(units: UnitFiles, columns: Columns, expected: Expected) -> Ex
 
 
 def find_spans(numbers: Ints) -> list[Span]:
-    """Runs of numbers that rise by one."""
+    """Return runs of numbers that rise by one."""
     cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(numbers, cuts)]
 
@@ -210,7 +217,7 @@ def _runs(
     kind: str,
     what: str,
 ) -> list[Fault]:
-    """One fault for each run of bad units inside one file."""
+    """Return one fault for each run of bad units inside one file."""
     faults = []
     numbers = expected.numbers[bad]
     for first, end in find_spans(numbers) if len(numbers) else []:
@@ -230,7 +237,7 @@ def check_leftovers(
     min_offset: int,
     max_offset: int,
 ) -> tuple[list[Fault], int]:
-    """What is in the queues that no record claims, and the number of queues."""
+    """Return the faults of units that no record claims, and the number of queues."""
     faults: list[Fault] = []
     count = 0
     for kind, is_batch in ((QUEUE_DIR, False), (BATCH_DIR, True)):
@@ -251,13 +258,13 @@ def _dangling(
         for number, found in units.pieces(first, end):
             used = (found["size"] != 0) & (found["size"] != BLANK_SIZE) & (found["physical"] >= min_offset)
             if layout.holder is not None:
-                used &= found["physical"] < max_offset  # behind: written since the log was read
+                used &= found["physical"] < max_offset  # others were written since the log was read
             at = np.flatnonzero(used)
             if not len(at):
                 continue
             path, position = units.place(number + int(at[0]))
             physical = int(found["physical"][at[0]])
-            where = BEHIND if physical >= max_offset else "where no record of this queue begins"
+            where = BEHIND if physical >= max_offset else "where no record of this queue starts"
             detail = f"{len(at)} units of {name}, the first at queue offset {number + int(at[0])}: points at {physical}"
             yield Fault(layout.name(path), position, "queue-dangling", f"{detail}, {where}")
 
@@ -273,7 +280,7 @@ def _outside(claimed: list[Span], first: int, end: int) -> Iterator[Span]:
 
 
 def _file_faults(layout: StoreLayout, units: UnitFiles) -> Iterator[Fault]:
-    """Lengths, names and the row of a queue's files."""
+    """Yield faults in the lengths, names and order of a queue's files."""
     for path in units.strangers:
         yield Fault(layout.name(path), 0, "bad-name", "is not named by a position of 20 digits")
     expected = units.files[0].start
@@ -282,8 +289,8 @@ def _file_faults(layout: StoreLayout, units: UnitFiles) -> Iterator[Fault]:
             detail = f"is {file.length} bytes long, the others {units.file_size}"
             yield Fault(layout.name(file.path), min(file.length, units.file_size), "bad-length", detail)
         if file.start % units.file_size:
-            yield Fault(layout.name(file.path), 0, "bad-name", f"{file.start} is no multiple of {units.file_size}")
+            yield Fault(layout.name(file.path), 0, "bad-name", f"{file.start} is not a multiple of {units.file_size}")
         elif file.start > expected:
             missing = units.directory / f"{expected:020d}"
-            yield Fault(layout.name(missing), 0, "missing-file", f"the queue goes on in {file.path.name}")
+            yield Fault(layout.name(missing), 0, "missing-file", f"the queue continues in {file.path.name}")
         expected = file.start + units.file_size

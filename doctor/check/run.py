@@ -1,9 +1,9 @@
-"""`check`: every file walked, every fault named.
+"""`check`: reads every file and reports every fault.
 
-    log files, one process each --- scan ---> columns ---> units, keys, DLedger units        (check_file)
-    in one process --------------- what lies between files, what nobody claimed, small files (check_store)
+    log files, one process each --- scan ---> columns ---> units, keys, DLedger units                (check_file)
+    in one process --------------- order of the files, units and keys of no record, small files      (check_store)
 
-Memory is bounded by one log file's columns per process. Nothing is written, nothing locked.
+Memory is bounded by the columns of one log file for each process. Nothing is written or locked.
 """
 
 import multiprocessing
@@ -39,7 +39,7 @@ _POINTING = ("queue-dangling", "unit-wrong", "index-wrong")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What `check` says. Offsets are physical, half-open; `index_entries` are those of the key index."""
+    """The result of `check`. Offsets are physical, half-open; `index_entries` are those of the key index."""
 
     format: str
     records: int
@@ -52,7 +52,7 @@ class CheckResult:
     facts: LogFacts
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "format": self.format,
             "records": self.records,
@@ -68,7 +68,10 @@ class CheckResult:
 
 @dataclass(slots=True)
 class FileCheck:
-    """One log file's share. `missing_keys`: physical offset of the first record that lacks keys, and their number."""
+    """The result for one log file.
+
+    `missing_keys`: physical offset of the first record that lacks keys, and their number.
+    """
 
     shape: LogShape
     faults: list[Fault]
@@ -81,12 +84,12 @@ class FileCheck:
 def check_store(
     layout: StoreLayout, *, with_index: bool = True, jobs: int = 0, on_progress: OnProgress | None = None
 ) -> CheckResult:
-    """Walk everything.
+    """Check all files.
 
     Args:
         layout: the store.
         with_index: False leaves the key index out.
-        jobs: processes; 0: one a core.
+        jobs: number of processes; 0: one for each core.
         on_progress: called with the bytes done since the last call.
 
     Raises:
@@ -115,15 +118,15 @@ def check_store(
     check_small_files(layout, facts, findings)
     if not layout.is_bare:
         check_timer(layout, facts, findings)
-    _blame_missing_file(layout, parts, findings)
+    _report_missing_file(layout, parts, findings)
     deleted = sum(part.deleted for part in parts)
     if deleted:
         findings.notes.append(
-            f"{deleted} records are of topics that topics.json does not know, or of a life before their removal"
+            f"{deleted} records are of topics that topics.json does not have, or from before their topic was removed"
         )
     suspects = sum(part.suspects for part in parts)
     if suspects:
-        findings.notes.append(f"{suspects} records have zero bytes in their properties: perhaps torn")
+        findings.notes.append(f"{suspects} records have zero bytes in their properties and may be torn")
     return CheckResult(
         format=layout.kind,
         records=facts.records,
@@ -154,7 +157,7 @@ def check_file(
     with_keys: bool,
     on_progress: OnProgress | None = None,
 ) -> FileCheck:
-    """One log file, and what of the other files belongs to its records."""
+    """Check one log file, and the parts of other files that belong to its records."""
     scan = scan_file(layout, file, on_progress=on_progress)
     columns = scan.columns
     part = FileCheck(LogShape.of(scan), _log_faults(layout, scan), suspects=len(columns.suspect))
@@ -170,7 +173,7 @@ def check_file(
         torn |= _check_keys(layout, scan, optional, part)
     for row in sorted(torn & set(columns.suspect.tolist()) - set(scan.damages)):
         position = int(columns.physical_offsets[row]) - file.start
-        detail = "the properties lack what its queue unit or index entries remember of them"
+        detail = "the properties lack what its queue unit or index entries have of them"
         part.faults.append(Fault(layout.name(file.path), position, "torn-properties", detail))
     if layout.kind == DLEDGER:
         part.faults += check_index_units(layout, columns)
@@ -186,9 +189,9 @@ def _check_keys(layout: StoreLayout, scan: FileScan, optional: npt.NDArray[np.bo
     for path in list_index(layout.root):
         try:
             handles.append(open_index(path))
-        except (ValueError, OSError):  # its own check names it
+        except (ValueError, OSError):  # the check of the index file reports it
             continue
-    if layout.holder is not None:  # built behind the log
+    if layout.holder is not None:  # the index of a running broker is behind the log
         indexed = max((handle.header.end_offset for handle in handles), default=-1)
         optional = optional | (scan.columns.physical_offsets > indexed)
     start = scan.file.start
@@ -207,7 +210,7 @@ def _log_faults(layout: StoreLayout, scan: FileScan) -> list[Fault]:
         position = _position(scan, row) - header
         faults.append(Fault(name, position, "bad-body", f"physical offset {scan.file.start + position}: {detail}"))
     for row, wrong in scan.misnumbered.items():
-        detail = f"queue offset {wrong} of {scan.columns.names[scan.columns.queues[row]]} cannot be"
+        detail = f"queue offset {wrong} of {scan.columns.names[scan.columns.queues[row]]} is impossible"
         faults.append(Fault(name, _position(scan, row) - header, "bad-number", detail))
     for row in scan.nameless:
         detail = f"topic {scan.columns.names[scan.columns.queues[row]].topic!r} cannot name a folder"
@@ -226,7 +229,7 @@ def _position(scan: FileScan, row: int) -> int:
 def _run(
     layout: StoreLayout, settled: Settled, with_keys: bool, jobs: int, on_progress: OnProgress | None
 ) -> Iterator[FileCheck]:
-    """All log files, in order."""
+    """Yield the results of all log files, in order."""
     jobs = min(jobs or len(os.sched_getaffinity(0)), len(layout.log_files))
     if jobs <= 1 or sum(file.length for file in layout.log_files) < _PARALLEL_BYTES_MIN:
         for file in layout.log_files:
@@ -241,7 +244,7 @@ def _run(
 
 
 def _check_index(layout: StoreLayout, parts: list[FileCheck], facts: LogFacts, findings: Findings) -> int:
-    """Every index file against itself, and the keys that no entry was found for; the number of entries."""
+    """Check every index file by itself, report the keys without an entry, and return the number of entries."""
     total = 0
     paths = list_index(layout.root)
     for path in paths:
@@ -259,7 +262,7 @@ def _check_index(layout: StoreLayout, parts: list[FileCheck], facts: LogFacts, f
     missing = [part.missing_keys for part in parts if part.missing_keys is not None]
     if missing:
         count = sum(keys for _, keys in missing)
-        detail = f"{count} keys have no entry; the first is of the record at {missing[0][0]}"
+        detail = f"{count} keys have no entry; the first belongs to the record at {missing[0][0]}"
         findings.add(layout.name(paths[-1]) if paths else "index", 0, "index-missing", detail)
     if not paths and facts.records:
         _judge_no_index(layout, findings)
@@ -269,16 +272,18 @@ def _check_index(layout: StoreLayout, parts: list[FileCheck], facts: LogFacts, f
 def _judge_no_index(layout: StoreLayout, findings: Findings) -> None:
     path = layout.root / CHECKPOINT_NAME
     if path.exists() and decode_checkpoint(path.read_bytes()[:4096]).index_timestamp > 0:
-        findings.add("index", 0, "index-missing", "there are no index files, and the checkpoint says that there were")
+        findings.add("index", 0, "index-missing", "there are no index files, but by the checkpoint there were some")
     else:
         findings.notes.append("no index files: messageIndexEnable is false, or they are lost")
 
 
-def _blame_missing_file(layout: StoreLayout, parts: list[FileCheck], findings: Findings) -> None:
-    """Where others know of records behind a log whose last file is full, the next file is missing."""
+def _report_missing_file(layout: StoreLayout, parts: list[FileCheck], findings: Findings) -> None:
+    """Report a missing next file where other files point behind a log whose last file is full."""
     if parts and not parts[-1].shape.is_full:
         return
     start = parts[-1].shape.file.start + layout.log_file_size if parts else 0
     path = layout.log_dir / f"{start:020d}"
     if any(fault.kind in _POINTING and BEHIND in fault.detail for fault in findings.faults):
-        findings.add(layout.name(path), 0, "missing-file", f"others know of records from physical offset {start} on")
+        findings.add(
+            layout.name(path), 0, "missing-file", f"other files point at records from physical offset {start} on"
+        )

@@ -1,4 +1,4 @@
-"""Which records must be in the queues and the index: in DLedger only the committed ones."""
+"""Finds out which records must be in the queues and the index: in DLedger only the committed ones."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from doctor.read.queues import BATCH_DIR, QUEUE_DIR, list_queues, open_queues
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The last entry known committed, and the first physical offset that nothing is known of; None: no bound."""
+    """The last entry known to be committed, and the end of the dispatched physical offsets; None: no bound."""
 
     last_index: int | None = None
     end_offset: int | None = None
 
     def optional(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """True for the records that may have no unit and no keys yet."""
+        """Return True for the records that may have no unit and no keys yet."""
         found = np.zeros(len(columns), np.bool_)
         if self.last_index is not None and len(columns.entry_indexes) == len(columns):
             found |= columns.entry_indexes > self.last_index
@@ -29,7 +29,7 @@ class Settled:
 
 
 def find_settled(layout: StoreLayout) -> Settled:
-    """By DLedger's checkpoint; without one, what the queues have is all that must be there."""
+    """Return the bound from DLedger's checkpoint; without one, from what the queues contain."""
     if layout.raft_dir is None or layout.is_bare:
         return Settled()
     checkpoint = raft_checkpoint(layout.raft_dir)
@@ -39,7 +39,7 @@ def find_settled(layout: StoreLayout) -> Settled:
 
 
 def _dispatched_end(layout: StoreLayout) -> int:
-    """The largest physical offset in any queue."""
+    """Return the largest physical offset in any queue."""
     queues = open_queues(layout.root)
     last = -1
     for kind, is_batch in ((QUEUE_DIR, False), (BATCH_DIR, True)):

@@ -1,4 +1,4 @@
-"""The small files: checkpoints, currterm, JSON, against what the log says."""
+"""Checks the small files: checkpoints, currterm, JSON, against the log."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ _JSON_FILES = ("*.json", "*.json.bak", "timermetrics", "transactionMetrics")
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What the log says of itself: offsets, store times (ms) and, in DLedger, entries. -1 where there is none."""
+    """Facts about the log: offsets, store times (ms) and, in DLedger, entries. -1 where there is none."""
 
     records: int
     min_offset: int
@@ -33,14 +33,14 @@ class LogFacts:
 
 
 def check_small_files(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """All of them."""
+    """Check all of them."""
     if not layout.is_bare:
         _check_checkpoint(layout, facts, findings)
         _check_json(layout, findings)
     if layout.raft_dir is not None:
         _check_raft(layout, layout.raft_dir, facts, findings)
     if layout.holder is not None:
-        findings.notes.append(f"process {layout.holder} has the store open: its moving end is not judged")
+        findings.notes.append(f"process {layout.holder} has the store open: the end of the log is not checked")
     elif (layout.root / ABORT_NAME).exists():
         findings.notes.append("abort file: the last run did not end cleanly")
 
@@ -50,7 +50,7 @@ def _check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) 
     name = layout.name(path)
     if not path.exists():
         if facts.records and layout.holder is None:  # a new store has none yet
-            findings.add(name, 0, "checkpoint-missing", "recovery has to walk the whole log")
+            findings.add(name, 0, "checkpoint-missing", "recovery has to read the whole log")
         return
     content = path.read_bytes()
     if len(content) > CHECKPOINT_SIZE:
@@ -58,22 +58,20 @@ def _check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) 
         return
     found = decode_checkpoint(content)
     if facts.records and not any(content) and layout.holder is None:
-        findings.add(name, 0, "checkpoint-wrong", "is empty: it says that nothing is durable")
+        findings.add(name, 0, "checkpoint-wrong", "is empty, so nothing counts as durable")
     for at, what, timestamp in (
         (0, "log is", found.log_timestamp),
         (8, "queues are", found.queues_timestamp),
         (16, "index is", found.index_timestamp),
     ):
         if timestamp > facts.last_timestamp and layout.holder is None:
-            detail = (
-                f"the {what} are said to be durable up to {timestamp}, the last record is of {facts.last_timestamp}"
-            )
+            detail = f"the {what} marked as durable up to {timestamp}, the last record is of {facts.last_timestamp}"
             findings.add(name, at, "checkpoint-wrong", detail)
     progress = found.progress
     if progress is not None and layout.holder is None:
         for what, offset in (("durable", progress.flushed_offset), ("dispatched", progress.dispatched_offset)):
             if offset > facts.max_offset:
-                detail = f"the log is said to be {what} up to {offset}, it ends at {facts.max_offset}"
+                detail = f"by the checkpoint the log is {what} up to {offset}, but it ends at {facts.max_offset}"
                 findings.add(name, 64, "checkpoint-wrong", detail)
 
 
@@ -86,7 +84,7 @@ def _check_json(layout: StoreLayout, findings: Findings) -> None:
 
 
 def json_fault(path: Path) -> tuple[int, str] | None:
-    """Where and why a file is not the JSON that RocketMQ writes; None when it is."""
+    """Return where and why a file is not the JSON that RocketMQ writes; None when it is."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -112,7 +110,9 @@ def _check_raft(layout: StoreLayout, folder: Path, facts: LogFacts, findings: Fi
     if facts.last_index < 0:
         return
     if state is None:
-        findings.add(name, 0, "term-missing", f"the last entry is of term {facts.last_term}; votes are forgotten")
+        findings.add(
+            name, 0, "term-missing", f"the last entry is of term {facts.last_term}; the votes of this node are lost"
+        )
     elif state.term < facts.last_term:
         findings.add(name, 0, "term-wrong", f"term {state.term}, the last entry is of term {facts.last_term}")
 
@@ -122,12 +122,12 @@ def _check_committed(layout: StoreLayout, folder: Path, facts: LogFacts, finding
     name = layout.name(path)
     if not path.exists():
         if facts.last_index >= 0:
-            detail = "which entries are committed is not known; Java shows none until a new one commits"
+            detail = "which entries are committed is not known; Java delivers none until a new one is committed"
             findings.add(name, 0, "checkpoint-missing", detail)
         return
     found = raft_checkpoint(folder)
     if found is None:
-        findings.add(name, 0, "checkpoint-wrong", "is no checkpoint of DLedger's")
+        findings.add(name, 0, "checkpoint-wrong", "is not a DLedger checkpoint")
         return
     if layout.holder is not None:
         return
@@ -142,7 +142,7 @@ def _check_committed(layout: StoreLayout, folder: Path, facts: LogFacts, finding
 
 
 def raft_checkpoint(folder: Path) -> CommitCheckpoint | None:
-    """DLedger's checkpoint; None when it is not there or unreadable."""
+    """Return DLedger's checkpoint; None if it is missing or unreadable."""
     try:
         return load_checkpoint(folder) if (folder / "checkpoint").exists() else None
     except (StoreFormatError, OSError, struct.error):

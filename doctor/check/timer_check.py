@@ -1,9 +1,9 @@
-"""The timer's two files: the log of 52-byte units, and the wheel whose slots point into it.
+"""Checks the timer's two files: the log of 52-byte units, and the wheel whose slots point into it.
 
     timerlog/0000...   size i32 = 52, previous i64, magic i32, time i64, delay i32, physical offset i64, size i32, ...
     timerwheel         slots of 32 bytes: time / precision i64, first i64, last i64, count i32, magic i32
 
-Only what breaks off or points nowhere is named: a unit may outlive its record. Source: apache/rocketmq
+Only incomplete units and pointers to nothing are faults: a unit may outlive its record. Source: apache/rocketmq
 `store/timer/TimerLog.java`, `store/timer/TimerWheel.java` (5.3.3).
 """
 
@@ -26,7 +26,7 @@ _MAGIC_MAX = 8
 
 
 def check_timer(layout: StoreLayout, facts: LogFacts, findings: Findings) -> None:
-    """Both files, if they are there."""
+    """Check both files, if they exist."""
     files, strangers = offset_files(layout.root / "timerlog")
     for path in strangers:
         findings.add(layout.name(path), 0, "bad-name", "is not named by a position of 20 digits")
@@ -39,7 +39,7 @@ def check_timer(layout: StoreLayout, facts: LogFacts, findings: Findings) -> Non
 
 
 def _check_file(layout: StoreLayout, file: OffsetFile, facts: LogFacts, findings: Findings) -> int:
-    """One file of the timer log; the offset at which its units end."""
+    """Check one file of the timer log; return the offset at which its units end."""
     with Window(file.path) as window:
         used = min(-(-window.used_end(0) // UNIT.itemsize) * UNIT.itemsize, window.length)
         data = np.frombuffer(window.read(0, used // UNIT.itemsize * UNIT.itemsize), UNIT)
@@ -54,7 +54,7 @@ def _check_file(layout: StoreLayout, file: OffsetFile, facts: LogFacts, findings
     if lost and layout.holder is None:
         findings.notes.append(f"{layout.name(file.path)}: {lost} units are of records that the log does not have")
     for at in np.flatnonzero(bad)[:1]:
-        detail = f"{int(bad.sum())} units lead nowhere; the first is of {int(units['physical'][at])}"
+        detail = f"{int(bad.sum())} units point at nothing; the first is of the record at {int(units['physical'][at])}"
         findings.add(layout.name(file.path), int(at) * UNIT.itemsize, "timer-wrong", detail)
     if count < len(data) and int(data["magic"][count]) != BLANK_MAGIC and layout.holder is None:
         detail = f"no unit begins there, and {used - count * UNIT.itemsize} bytes are not zero"
@@ -66,7 +66,12 @@ def _check_wheel(layout: StoreLayout, start: int, end: int, findings: Findings) 
     path = layout.root / "timerwheel"
     with Window(path) as window:
         if window.length % SLOT.itemsize:
-            findings.add(layout.name(path), window.length, "timer-wrong", f"{window.length} bytes are no slots")
+            findings.add(
+                layout.name(path),
+                window.length,
+                "timer-wrong",
+                f"{window.length} bytes are not a whole number of slots",
+            )
             return
         for low, high in data_pieces(window):
             for at in range(low - low % SLOT.itemsize, high, CHUNK_BYTES):

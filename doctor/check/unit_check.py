@@ -1,4 +1,4 @@
-"""DLedger's index files against its entries: the unit of entry `i` lies at `i * 32`."""
+"""Compares DLedger's index files with its entries: the unit of entry `i` is at `i * 32`."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ INDEX_FILE_SIZE = 5 * 1024 * 1024 * INDEX_UNIT.itemsize
 
 
 def open_index_units(layout: StoreLayout) -> UnitFiles:
-    """The index files of a DLedger store."""
+    """Open the index files of a DLedger store."""
     assert layout.unit_dir is not None, "a classic store has none"
     return open_units(layout.unit_dir, INDEX_UNIT, INDEX_FILE_SIZE)
 
@@ -36,7 +36,7 @@ def check_index_units(layout: StoreLayout, columns: Columns) -> list[Fault]:
 
 
 def check_units_behind(layout: StoreLayout, first_index: int, last_index: int) -> list[Fault]:
-    """Units of entries that the log does not have, and the row of the files."""
+    """Return the units of entries that the log does not have, and faults in the sequence of the files."""
     units = open_index_units(layout)
     faults = [Fault(layout.name(path), 0, "bad-name", "is not named by 20 digits") for path in units.strangers]
     for file in units.files:

@@ -1,4 +1,4 @@
-"""A record as people and JSON readers want it."""
+"""A record as text for people and as JSON."""
 
 import base64
 from collections.abc import Mapping
@@ -26,16 +26,16 @@ class Found:
 
     @property
     def physical_offset(self) -> int:
-        """Of the record: in DLedger behind the entry's header."""
+        """Physical offset of the record: in DLedger that of the entry plus its header."""
         return self.offset + (HEADER_SIZE if self.frame.entry_index >= 0 else 0)
 
     @property
     def end(self) -> int:
-        """Offset behind the frame."""
+        """Offset of the frame's end."""
         return self.offset + self.frame.size
 
     def decode(self) -> Record | None:
-        """The record; None where bodies are no records, or it cannot be taken apart."""
+        """Return the record; None where bodies are not records, or its fields cannot be read."""
         try:
             return decode_record(self.frame.record, check_crc=False) if self.frame.record else None
         except MessageFormatError:
@@ -43,7 +43,7 @@ class Found:
 
 
 def as_json(found: Found, record: Record | None, *, body: str = "text") -> dict[str, Any]:
-    """All fields. `body`: text (what is no UTF-8 becomes U+FFFD), base64, or none."""
+    """Return all fields. `body`: text (invalid UTF-8 becomes U+FFFD), base64, or none."""
     line: dict[str, Any] = {"physical_offset": found.physical_offset}
     if found.frame.entry_index >= 0:
         line |= {"entry_index": found.frame.entry_index, "term": found.frame.term}
@@ -60,7 +60,7 @@ def as_json(found: Found, record: Record | None, *, body: str = "text") -> dict[
 
 
 def as_text(found: Found, record: Record | None) -> str:
-    """One line for a person."""
+    """Return one line for a person."""
     damaged = f"  DAMAGED: {found.frame.fault}" if found.frame.fault is not None else ""
     if record is None:
         return f"{found.physical_offset:>14}  {found.frame.size} bytes{damaged}"

@@ -3,8 +3,8 @@
     A  |=====================|====X====|==========        compared byte by byte where both have records;
     B  |=====================|=========|======            the first byte that differs leads to its record
 
-Replicas hold the same bytes at the same offsets, classic or DLedger. What fills a file behind its blank counts for
-nothing, and a replica that is shorter, or has dropped old files, does not differ by that.
+Replicas have the same bytes at the same offsets, classic or DLedger. Bytes after a filler are not compared, and a
+replica that is shorter, or has deleted old files, is not different for that.
 """
 
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ class Side:
     found: Found | None
 
     def as_json(self) -> dict[str, Any] | None:
-        """The record, decoded."""
+        """Return the record, decoded."""
         return None if self.found is None else as_json(self.found, self.found.decode())
 
     def as_text(self) -> str:
-        """A line for a person."""
+        """Return a line for a person."""
         return "no record there" if self.found is None else as_text(self.found, self.found.decode())
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first byte that differs, and the record that it lies in, on both sides."""
+    """The first byte that differs, and the record that contains it, on both sides."""
 
     offset: int
     record_offset: int
@@ -44,14 +44,14 @@ class Difference:
     fields: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all of it."""
         a, b = (side.as_json() for side in self.sides)
         return {"offset": self.offset, "record_offset": self.record_offset, "fields": self.fields, "a": a, "b": b}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was compared: `[start, end)`; and the ends of both logs."""
+    """The range `[start, end)` that was compared, the ends of both logs, and the difference, if any."""
 
     start: int
     end: int
@@ -63,7 +63,7 @@ def compare(a: StoreLayout, b: StoreLayout) -> Comparison:
     """Compare two replicas.
 
     Raises:
-        UnreadableError: they are of two kinds, or have nothing in common.
+        UnreadableError: they are of two kinds, or have no range in common.
     """
     if a.kind != b.kind or a.log_file_size != b.log_file_size:
         detail = f"{a.kind} with files of {a.log_file_size}, {b.kind} with files of {b.log_file_size}"
@@ -104,7 +104,7 @@ def _first_byte(left: Window, right: Window, stop: int) -> int | None:
 
 
 def _difference(a: StoreLayout, b: StoreLayout, offset: int) -> Difference | None:
-    """The records around an offset; None where it lies behind the blanks of both."""
+    """Return the records around an offset; None where it lies after the fillers of both."""
     left, right = _record_around(a, offset), _record_around(b, offset)
     if left is None and right is None:
         return None
@@ -125,7 +125,7 @@ def _record_around(layout: StoreLayout, offset: int) -> Found | None:
 
 
 def _fields(sides: tuple[Side, Side]) -> list[str]:
-    """Names of the fields that differ."""
+    """Return the names of the fields that differ."""
     a, b = (side.as_json() for side in sides)
     if a is None or b is None:
         return ["record"]

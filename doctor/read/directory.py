@@ -1,4 +1,4 @@
-"""What a directory is: a classic store, a DLedger one, or none; and which files it holds.
+"""Finds out whether a directory is a classic store, a DLedger store or neither, and which files it has.
 
     classic   ROOT/commitlog/0000...    ROOT/consumequeue/...   ROOT/index/...   ROOT/checkpoint
     dledger   ROOT/dledger-n0/data/0000...  dledger-n0/index/0000...  and beside them the same queues, index, checkpoint
@@ -27,7 +27,7 @@ _FLOCK = struct.Struct("hhqqi4x")  # Linux struct flock: type, whence, start, le
 
 
 class UnreadableError(CommandError):
-    """There is no store there, or it cannot be read: nothing can be said about it."""
+    """The directory is not a store, or cannot be read."""
 
     exit_code = 2
 
@@ -43,17 +43,17 @@ class OffsetFile:
 
 @dataclass(frozen=True, slots=True)
 class StoreLayout:
-    """A store directory. `log_files` have good names and are in order; nothing else of them is known to be right.
+    """A store directory. `log_files` have valid names and are in order; nothing else about them is checked.
 
     Attributes:
-        root: what was asked for; faults name files relative to it.
+        root: the directory asked for; faults name files relative to it.
         kind: CLASSIC or DLEDGER.
         log_dir: folder of the log's files.
         raft_dir: folder of DLedger's small files, None in a classic store.
-        is_bare: no broker's files around the DLedger directory.
+        is_bare: whether there are no broker's files around the DLedger directory.
         log_file_size: bytes of each log file: the most frequent length; 0 without files.
-        strangers: names in the log's folder that are no log file's.
-        holder: process that has the store open, or None.
+        strangers: names in the log's folder that are not log files.
+        holder: id of the process that has the store open, or None.
     """
 
     root: Path
@@ -68,20 +68,20 @@ class StoreLayout:
     unit_dir: Path | None = field(default=None)
 
     def name(self, path: Path) -> str:
-        """How a fault calls a file."""
+        """Return the name of a file in faults."""
         try:
             return path.relative_to(self.root).as_posix()
         except ValueError:
             return str(path)
 
     def log_path(self, start: int) -> Path:
-        """Where the log file that starts at `start` lies, or should."""
+        """Return the path of the log file that starts at `start`, whether it exists or not."""
         known = next((file.path for file in self.log_files if file.start == start), None)
         return known or self.log_dir / f"{start:020d}"
 
 
 def open_layout(root: Path, log_dir: Path | None = None) -> StoreLayout:
-    """Find out what `root` is. `log_dir` is where the log lies when storePathCommitLog put it elsewhere.
+    """Find out what `root` is. `log_dir` is the folder of the log when storePathCommitLog put it elsewhere.
 
     Raises:
         UnreadableError: not a directory, not a store, several DLedger members in one, or no permission.
@@ -96,7 +96,7 @@ def open_layout(root: Path, log_dir: Path | None = None) -> StoreLayout:
 
 
 def offset_files(directory: Path) -> tuple[list[OffsetFile], list[Path]]:
-    """Files named by an offset, in order, and what else lies there. A missing directory is an empty one."""
+    """Return the files named by an offset, in order, and the other paths. A missing directory counts as empty."""
     files: list[OffsetFile] = []
     strangers: list[Path] = []
     if not directory.is_dir():
@@ -114,7 +114,7 @@ def offset_files(directory: Path) -> tuple[list[OffsetFile], list[Path]]:
 
 
 def usual_length(files: Iterable[OffsetFile]) -> int:
-    """The most frequent length, the larger one of two; 0 without files."""
+    """Return the most frequent length, the larger one of two; 0 without files."""
     counts = Counter(file.length for file in files if file.length)
     return max(counts, key=lambda length: (counts[length], length), default=0)
 
@@ -164,14 +164,14 @@ def _layout(root: Path, kind: str, log_dir: Path, raft_dir: Path | None, *, is_b
 
 
 def _file_size(files: list[OffsetFile]) -> int:
-    """By the distance of names where that says it, for a file that was cut must not set the measure."""
+    """Return the size of the log files: the distance between names if possible, since a file may have been cut."""
     distances = [later.start - file.start for file, later in itertools.pairwise(files)]
     lengths = usual_length(files)
     return lengths if not distances or lengths in distances else min(distances)
 
 
 def _holder(directory: Path) -> int | None:
-    """The process that holds the directory's lock; asked without taking it."""
+    """Return the process that holds the directory's lock, without taking it."""
     try:
         descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""`export`: messages as JSON lines, chosen by topic, queue, place, time or key."""
+"""`export`: messages as JSON lines, selected by topic, queue, place, time or key."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from ledgermq.message.record import Record
 from node.errors import UsageError
 
 _TIME_MIN = 100_000_000_000
-"""Numbers from here on are ms since 1970 (1973 and later); below they are offsets."""
+"""Numbers from here on are ms since 1970 (1973 and later); smaller ones are offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What is wanted; None means any. `begin` and `end` are half-open bounds, see `parse_bound`."""
+    """The selection; None means any. `begin` and `end` are half-open bounds, see `parse_bound`."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -29,7 +29,7 @@ class Choice:
     key: str | None = None
 
     def fits(self, found: Found, record: Record | None) -> bool:
-        """Whether a record is wanted."""
+        """Whether a record is selected."""
         if record is None:
             return self.topic is None and self.queue_id is None and self.key is None
         if self.topic is not None and record.topic != self.topic:
@@ -48,10 +48,12 @@ class Choice:
 
 
 def parse_bound(text: str) -> int:
-    """A bound: a time (2026-11-21T09:12, or ms since 1970), or an offset: of the queue with --queue, else physical.
+    """Parse a bound: a time (2026-11-21T09:12, or ms since 1970), or an offset.
+
+    Offsets are those of the queue with --queue, else physical.
 
     Raises:
-        UsageError: neither.
+        UsageError: it is neither.
     """
     if text.isascii() and text.isdigit():
         return int(text)
@@ -62,7 +64,7 @@ def parse_bound(text: str) -> int:
 
 
 def choose(layout: StoreLayout, choice: Choice, on_gap: OnGap) -> Iterator[tuple[Found, Record | None]]:
-    """What fits, in the log's order; through the queue where one is named and can be believed."""
+    """Yield the selected records in the order of the log, starting where the named queue's unit points."""
     start = choice.begin if choice.begin is not None and choice.queue_id is None and choice.begin < _TIME_MIN else None
     if choice.topic is not None and choice.queue_id is not None and not layout.is_bare:
         start = _queue_start(layout, choice)
@@ -73,12 +75,12 @@ def choose(layout: StoreLayout, choice: Choice, on_gap: OnGap) -> Iterator[tuple
 
 
 def _file_start(layout: StoreLayout, offset: int) -> int:
-    """The start of the file that holds an offset."""
+    """Return the start of the file that contains an offset."""
     return max((file.start for file in layout.log_files if file.start <= offset), default=0)
 
 
 def _queue_start(layout: StoreLayout, choice: Choice) -> int | None:
-    """Physical offset of the first wanted unit of the named queue, so that the log before it is not read."""
+    """Return the physical offset of the first selected unit of the named queue: the log before it is not read."""
     units = open_queues(layout.root).get(QueueName((choice.topic or "").encode(), choice.queue_id or 0))
     first = choice.begin if choice.begin is not None and choice.begin < _TIME_MIN else units.first
     for _, piece in units.pieces(max(first, units.first), units.used_end()):
@@ -89,7 +91,7 @@ def _queue_start(layout: StoreLayout, choice: Choice) -> int | None:
 
 
 def last_records(layout: StoreLayout, count: int) -> list[Found]:
-    """The last `count` records of the log, oldest first."""
+    """Return the last `count` records of the log, oldest first."""
     records: list[Found] = []
     for file in reversed(layout.log_files):
         if len(records) >= count:

@@ -1,10 +1,10 @@
-"""How records lie in a log file: bare in a classic log, behind 48-byte headers in DLedger's.
+"""The frames of records in a log file: bare in a classic log, after 48-byte headers in DLedger's.
 
     classic   record | record | ... | blank: bytes left, BLANK_MAGIC
     dledger   header record | header record | ... | filler: -1, bytes left
 
-One frame at a time, every field checked: for what the fast loop of `scan` steps aside for, and for finding the way
-again behind a bad place.
+Reads one frame at a time and checks every field: for records that the fast loop of `scan` does not handle, and to find
+the next record after a bad place.
 """
 
 from collections.abc import Iterator
@@ -42,11 +42,11 @@ _ENTRY_MAGIC: Final = Struct(">i").pack(MAGIC)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One record in its place.
+    """One record with its place.
 
     Attributes:
         size: bytes to the next frame.
-        record: its bytes; a bare DLedger's body, if bodies are no records.
+        record: its bytes; the body of a bare DLedger, if bodies are not records.
         fault: why it is damaged, though its length is known; None when it is whole.
         entry_index, term: DLedger's, else -1.
     """
@@ -59,7 +59,7 @@ class Frame:
 
 
 class Unframed(Exception):
-    """No frame begins there."""
+    """There is no frame at this place."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -67,7 +67,7 @@ class Unframed(Exception):
 
 
 class Blank(Exception):
-    """The rest of the file is padding; `detail` says what is wrong with it, if anything."""
+    """The rest of the file is filler; `detail` says what is wrong with it, if anything."""
 
     def __init__(self, detail: str = "") -> None:
         super().__init__(detail)
@@ -83,7 +83,7 @@ class RecordFraming:
     has_records: bool = True
 
     def frame_at(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> Frame:
-        """The frame at `position`; index and term mean nothing here.
+        """Return the frame at `position`; a classic log does not use index and term.
 
         Raises:
             Unframed, Blank.
@@ -93,13 +93,13 @@ class RecordFraming:
             raise Unframed(f"{left} bytes are left")
         size, magic = _PREFIX.unpack(window.peek(position, FILLER_SIZE))
         if magic == BLANK_MAGIC:
-            raise Blank("" if size == left else f"the blank says {size} bytes, {left} are left")
+            raise Blank("" if size == left else f"the filler has {size} bytes by its header, {left} are left")
         if magic not in (MAGIC_V1, MAGIC_V2) or not 0 < size <= min(left, _SIZE_MAX):
             raise Unframed(f"size {size}, magic {magic & 0xFFFFFFFF:#010x}")
         return Frame(size, *_checked(window.peek(position, size), self.file_start + position))
 
     def find(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> int | None:
-        """Where the next whole frame at or behind `position` begins."""
+        """Return where the next whole frame at or after `position` begins."""
         for at in _occurrences(window, _MAGICS, position + 4):
             if _is_whole(self, window, at - 4, next_index, term):
                 return at - 4
@@ -115,7 +115,7 @@ class EntryFraming:
     is_dledger: bool = True
 
     def frame_at(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> Frame:
-        """The frame at `position`, which must be entry `next_index` (-1: any), of `term` or later.
+        """Return the frame at `position`, which must be entry `next_index` (-1: any), of `term` or later.
 
         Raises:
             Unframed, Blank.
@@ -126,7 +126,7 @@ class EntryFraming:
         head = window.peek(position, HEADER_SIZE)
         magic, size = FILLER.unpack_from(head)
         if magic == FILLER_MAGIC:
-            raise Blank("" if size == left else f"the filler says {size} bytes, {left} are left")
+            raise Blank("" if size == left else f"the filler has {size} bytes by its header, {left} are left")
         header = read_header(head, 0)
         fault = header_fault(header, self.file_start + position, left)
         if fault is None and next_index not in (-1, header.entry_index):
@@ -147,7 +147,7 @@ class EntryFraming:
         return Frame(header.size, body, fault, header.entry_index, header.term)
 
     def find(self, window: Window, position: int, next_index: int = -1, term: int = -1) -> int | None:
-        """Where the next whole frame at or behind `position` begins."""
+        """Return where the next whole frame at or after `position` begins."""
         for at in _occurrences(window, (_ENTRY_MAGIC,), position):
             header = window.peek(at, HEADER_SIZE)
             is_later = len(header) == HEADER_SIZE and HEADER.unpack(header)[2] >= next_index
@@ -157,20 +157,20 @@ class EntryFraming:
 
 
 def _checked(record: bytes, physical_offset: int) -> tuple[bytes, str | None]:
-    """The record, and why it is damaged.
+    """Return the record, and why it is damaged.
 
     Raises:
-        Unframed: its lengths do not add up, or it belongs elsewhere.
+        Unframed: its lengths contradict each other, or its physical offset is another one.
     """
     try:
         size = check_record(record, 0, len(record), check_crc=False)
     except CorruptRecordError as error:
         raise Unframed(error.detail) from None
     if size == BLANK or size != len(record):
-        raise Unframed(f"a record of {size} bytes where there are {len(record)}")
+        raise Unframed(f"the record's size is {size}, but the entry has room for {len(record)} bytes")
     (found,) = _PHYSICAL.unpack_from(record, _PHYSICAL_AT)
     if found != physical_offset:
-        raise Unframed(f"the record says physical offset {found}, lies at {physical_offset}")
+        raise Unframed(f"the record has physical offset {found}, but is at {physical_offset}")
     try:
         check_record(record, 0, len(record), check_crc=True)
     except CorruptRecordError as error:
@@ -178,7 +178,7 @@ def _checked(record: bytes, physical_offset: int) -> tuple[bytes, str | None]:
     expected = decode_crc_property(record)
     actual = crc32(memoryview(record)[: size - _CRC_PROPERTY_SIZE]) & CRC_MASK
     if expected not in (None, actual):
-        return record, f"record CRC {actual}, its __CRC32# property says {expected}"
+        return record, f"record CRC {actual}, its __CRC32# property is {expected}"
     return record, None
 
 
@@ -194,7 +194,7 @@ def _is_whole(
 
 
 def _occurrences(window: Window, patterns: tuple[bytes, ...], position: int) -> Iterator[int]:
-    """Where one of some four-byte patterns lies, in order."""
+    """Yield the positions of some four-byte patterns, in order."""
     while position < window.length:
         chunk = window.read(position, CHUNK_BYTES)
         at = -1

@@ -1,4 +1,4 @@
-"""How many slots an index file has: the file does not say, maxHashSlotNum and maxIndexNum are the broker's own.
+"""Finds the number of slots of an index file, which the file does not say: it depends on the broker's configuration.
 
     length = 40 + 4 * slots + 20 * entries        so slots are known up to a multiple of five
 
@@ -31,7 +31,7 @@ _OFFSET_AT: Final = 4
 
 
 def infer_layout(window: Window, header: IndexHeader) -> IndexLayout:
-    """The sizes that fit the file; the default ratio where several do.
+    """Return the sizes that fit the file; those of the default ratio where several do.
 
     Raises:
         ValueError: none does.
@@ -53,7 +53,7 @@ def infer_layout(window: Window, header: IndexHeader) -> IndexLayout:
 
 
 def _candidates(length: int) -> npt.NDArray[np.int64]:
-    """Slot counts that leave a whole number of entries, two at least."""
+    """Return the slot counts that leave a whole number of entries, at least two."""
     units, rest = divmod(length - HEADER_SIZE, SLOT_SIZE)
     most = (length - HEADER_SIZE - 2 * ENTRY_SIZE) // SLOT_SIZE
     first = units % _STEP or _STEP
@@ -61,7 +61,7 @@ def _candidates(length: int) -> npt.NDArray[np.int64]:
 
 
 def _fits_one(window: Window, slots: int, last: int, end_offset: int) -> bool:
-    """As `_fits`, for one slot count: two small reads."""
+    """Return what `_fits` returns, for one slot count, by two small reads."""
     layout = _layout(window.length, slots)
     entry = window.read(layout.entry_at(last), ENTRY_SIZE)
     if len(entry) < ENTRY_SIZE:
@@ -78,7 +78,7 @@ def _layout(length: int, slots: int) -> IndexLayout:
 def _fits(
     data: npt.NDArray[np.uint8], slots: npt.NDArray[np.int64], last: int, end_offset: int
 ) -> npt.NDArray[np.bool_]:
-    """Which of these slot counts put the last entry where it is."""
+    """Return which of these slot counts put the last entry at its place."""
     at = HEADER_SIZE + slots * SLOT_SIZE + last * ENTRY_SIZE
     result: npt.NDArray[np.bool_] = at + ENTRY_SIZE <= len(data)
     at = np.where(result, at, 0)

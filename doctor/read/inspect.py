@@ -1,4 +1,4 @@
-"""`inspect`: what is there, from names, headers and the last file; no record between is read."""
+"""`inspect`: an overview from names, headers and the last file; the records between are not read."""
 
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from store.errors import StoreFormatError
 
 
 def inspect_store(layout: StoreLayout) -> dict[str, Any]:
-    """Everything, ready for JSON. Times are ms since 1970, offsets physical and half-open.
+    """Return everything, ready for JSON. Times are ms since 1970, offsets physical and half-open.
 
     Raises:
         OSError: a file cannot be read.
@@ -148,7 +148,7 @@ def _raft(layout: StoreLayout) -> dict[str, Any] | None:
 
 
 def as_table(facts: dict[str, Any]) -> str:
-    """The same for a person."""
+    """Return the same as text for a person."""
     stop = "stopped cleanly" if facts["clean_stop"] else "abort file: not stopped cleanly"
     state = f"open by process {facts['open_by']}" if facts["open_by"] else stop
     lines = [

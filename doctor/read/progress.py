@@ -1,4 +1,4 @@
-"""A bar for long work: on standard error, and only where a person sits at a terminal."""
+"""A progress bar for long work, on standard error, and only at a terminal."""
 
 import sys
 import time
@@ -12,9 +12,9 @@ class ProgressBar:
     """Counts bytes.
 
     Args:
-        word: what is being done.
+        word: the work shown.
         total: bytes in all.
-        stream: nothing is written to it unless it is a terminal; standard error by default.
+        stream: written to only if it is a terminal; standard error by default.
     """
 
     def __init__(self, word: str, total: int, stream: TextIO | None = None) -> None:
@@ -26,7 +26,7 @@ class ProgressBar:
         self._began_s = self._drawn_s = time.monotonic()
 
     def __call__(self, count: int) -> None:
-        """`count` more bytes are done."""
+        """Note that `count` more bytes are done."""
         self._done += count
         now_s = time.monotonic()
         if self._is_shown and now_s - self._drawn_s >= _INTERVAL_S:

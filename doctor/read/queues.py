@@ -1,4 +1,4 @@
-"""All queues of a store: which there are, of which kind, and where a topic's and queue id's units lie.
+"""The queues of a store: their names, their kinds, and the files with their units.
 
 consumequeue/TOPIC/ID/       20-byte units, one a message
 batchconsumequeue/TOPIC/ID/  46-byte units, one a batch
@@ -26,13 +26,14 @@ BATCH_FILE_SIZE: Final = 300_000 * BATCH_UNIT.itemsize
 
 @dataclass(slots=True)
 class QueueSet:
-    """Queues below a store's root. Directories are listed once, when first asked for.
+    """Queues below a store's root. Directories are listed once, when they are first needed.
 
     Attributes:
         root: of the store.
         file_size: of 20-byte units; `batch_file_size`: of 46-byte ones.
-        topics: that the broker knows; None where its table is not there or unreadable.
-        removed: topics that a LedgerMQ broker removed, and where in the log: what lies before is of an earlier life.
+        topics: topics that the broker knows; None where its table is missing or unreadable.
+        removed: topics that a LedgerMQ broker removed, with the log offset of the removal: earlier records belong to
+            the removed topic.
     """
 
     root: Path
@@ -44,7 +45,7 @@ class QueueSet:
     _opened: dict[tuple[QueueName, bool], UnitFiles] = field(default_factory=dict)
 
     def get(self, name: QueueName, *, batch: bool = False) -> UnitFiles:
-        """The units of a queue, which may have none yet."""
+        """Return the units of a queue, which may have none yet."""
         found = self._opened.get((name, batch))
         if found is None:
             kind, usual = (BATCH_UNIT, self.batch_file_size) if batch else (QUEUE_UNIT, self.file_size)
@@ -52,12 +53,12 @@ class QueueSet:
         return found
 
     def directory(self, name: QueueName, *, batch: bool = False) -> Path:
-        """Where a queue lies."""
+        """Return the directory of a queue."""
         topic = os.fsdecode(name.topic).replace("/", "_") or "_"
         return self.root / (BATCH_DIR if batch else QUEUE_DIR) / topic / str(name.queue_id)
 
     def is_deleted(self, topic: bytes) -> bool:
-        """Whether the topic is one that the broker deleted: it is not in topics.json, and has no queue any more."""
+        """Whether the topic was deleted by the broker: it is not in topics.json, and has no queue any more."""
         found = self._deleted.get(topic)
         if found is None:
             folder = os.fsdecode(topic).replace("/", "_") or "_"
@@ -71,14 +72,14 @@ class QueueSet:
 
 
 def open_queues(root: Path, file_size: int = 0) -> QueueSet:
-    """The queues below `root`. `file_size` is that of a queue's file where none is left to tell; 0: the default."""
+    """Return the queues below `root`. `file_size`: of a queue's file where there is none to measure; 0: the default."""
     size = _usual(root / QUEUE_DIR, file_size or QUEUE_FILE_SIZE)
     batch_size = _usual(root / BATCH_DIR, BATCH_FILE_SIZE)
     return QueueSet(root, size, batch_size, known_topics(root), removed_topics(root))
 
 
 def known_topics(root: Path) -> frozenset[bytes] | None:
-    """The topics of `config/topics.json`; None when there is no such table."""
+    """Return the topics of `config/topics.json`; None when there is no such table."""
     try:
         table = loads((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
     except (OSError, JsonError, KeyError, TypeError):
@@ -87,7 +88,7 @@ def known_topics(root: Path) -> frozenset[bytes] | None:
 
 
 def removed_topics(root: Path) -> dict[bytes, int]:
-    """Topics that a broker of ours removed, and the physical offset at which it did; none where it says nothing."""
+    """Return the topics that a LedgerMQ broker removed, and the physical offset at which it did; empty if not known."""
     try:
         table = loads((root / "config" / "ledgermqState.json").read_bytes())["removed"]
         return {os.fsencode(name): int(offset) for name, offset in table.items()}
@@ -96,7 +97,7 @@ def removed_topics(root: Path) -> dict[bytes, int]:
 
 
 def list_queues(root: Path, kind: str) -> Iterator[QueueName]:
-    """Queues that have a directory, sorted; of QUEUE_DIR or BATCH_DIR. What is no queue's directory is left out."""
+    """Yield the queues that have a directory, sorted; of QUEUE_DIR or BATCH_DIR. Other directories are left out."""
     top = root / kind
     if not top.is_dir():
         return
@@ -107,7 +108,7 @@ def list_queues(root: Path, kind: str) -> Iterator[QueueName]:
 
 
 def _usual(top: Path, otherwise: int) -> int:
-    """The length of most files; looked for in the first few hundred queues."""
+    """Return the length of most files, looking at the first few hundred queues."""
     files = []
     for number, name in enumerate(list_queues(top.parent, top.name)):
         if number >= 256:

@@ -1,4 +1,4 @@
-"""Reading files that somebody else may be writing: by `pread`, never mapped, so that no truncation can kill us.
+"""Reads files that another process may be writing: by `pread`, never mapped, so that a truncation cannot kill this one.
 
 A `Window` holds the part of a file that is being looked at. Holes are found without reading them.
 """
@@ -16,11 +16,11 @@ CHUNK_BYTES = 8 << 20
 
 
 class Window:
-    """A moving piece of one file.
+    """A moving part of one file.
 
     Attributes:
         length: of the file when it was opened.
-        data: the bytes in sight.
+        data: the bytes of the part.
         start: position in the file of `data[0]`.
     """
 
@@ -40,26 +40,22 @@ class Window:
         os.close(self._descriptor)
 
     def move(self, position: int, needed: int = 0) -> int:
-        """Look at the file from `position` on; the number of bytes in sight, less than `needed` only at its end.
-
-        Raises:
-            OSError: the disk does not give them.
-        """
+        """Move to `position`; return the bytes held from there, less than `needed` only at the end of the file."""
         self.start = position
         self.data = os.pread(self._descriptor, max(CHUNK_BYTES, needed), position)
         return len(self.data)
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes of the file, fewer at its end; the window stays where it is."""
+        """Return bytes of the file, fewer at its end; the window does not move."""
         return os.pread(self._descriptor, size, position) if size > 0 else b""
 
     def peek(self, position: int, size: int) -> bytes:
-        """As `read`, from what is in sight where that is possible."""
+        """Return what `read` returns, from the bytes held where that is possible."""
         at = position - self.start
         return self.data[at : at + size] if 0 <= at <= len(self.data) - size else self.read(position, size)
 
     def used_end(self, position: int) -> int:
-        """Behind the last byte at or past `position` that is not zero; `position` when all are."""
+        """Return the end of the last byte at or past `position` that is not zero; `position` when all are."""
         end = position
         for start, stop in data_pieces(self, position):
             for at in range(start, stop, CHUNK_BYTES):
@@ -69,7 +65,7 @@ class Window:
         return end
 
     def next_piece(self, position: int) -> tuple[int, int] | None:
-        """The next piece of the file, `[start, end)`, that is no hole; None behind the last one."""
+        """Return the next part of the file, `[start, end)`, that is not a hole; None after the last one."""
         if position >= self.length:
             return None
         try:
@@ -78,18 +74,18 @@ class Window:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
-            if error.errno == errno.EINVAL:  # a file system that knows no holes
+            if error.errno == errno.EINVAL:  # the file system does not support holes
                 return position, self.length
             raise
 
 
 def as_bytes(data: bytes) -> npt.NDArray[np.uint8]:
-    """The bytes as an array; nothing is copied."""
+    """Return the bytes as an array without copying them."""
     return np.frombuffer(data, np.uint8)
 
 
 def data_pieces(window: Window, position: int = 0) -> Iterator[tuple[int, int]]:
-    """Pieces `[start, end)` of a file from `position` on that are no holes."""
+    """Yield the parts `[start, end)` of a file from `position` on that are not holes."""
     while (piece := window.next_piece(position)) is not None:
         yield piece
         position = piece[1]

@@ -1,12 +1,12 @@
-"""One log file, from its first byte to where its records end.
+"""Scans one log file from its first byte to where its records end.
 
-    record record XXXXXX record record | blank ......|     is_full: the log goes on in the next file
+    record record XXXXXX record record | blank ......|     is_full: the log continues in the next file
                   ^ gap: records follow
     record record record | 0 0 0 0 0 0 0 0 0 0 0 0 0 |     the log's end, if no later file has records
     record record record | X X X X X | 0 0 0 0 0 0 0 |     used_end: a torn tail, or a gap if there are later records
 
-The fast loops know the common record (V1, both hosts IPv4, whole, with its CRC) and step aside for anything else.
-Behind a bad place the next thing that is a record and says its own place is looked for.
+The fast loops handle the common record (V1, both hosts IPv4, whole, with its CRC) and leave every other one to the slow
+path. After a bad place the scan continues at the next record that has the physical offset of its place.
 """
 
 import time
@@ -37,7 +37,7 @@ _LIVE_PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Bytes `[start, end)` of a file that are no records, with records, or a later file's records, behind them."""
+    """Bytes `[start, end)` of a file that are not records, with records after them in this or a later file."""
 
     start: int
     end: int
@@ -46,17 +46,17 @@ class Gap:
 
 @dataclass(slots=True)
 class FileScan:
-    """What one file holds; positions count from its first byte.
+    """The contents of one file; positions count from its first byte.
 
     Attributes:
-        end: behind the last record; the file's length when it is full.
-        is_full: a blank ends the file, or nothing is left in it.
-        blank_start: where that blank begins.
-        used_end: behind the last byte that is not zero; `end` when only zeros follow.
+        end: after the last record; the file's length when it is full.
+        is_full: a filler ends the file, or nothing is left in it.
+        blank_start: where that filler begins.
+        used_end: after the last byte that is not zero; `end` when only zeros follow.
         detail: why no record begins at `end`.
-        read_error: what the disk said, if it did not give all bytes.
-        damages: rows of damaged records, and how they are.
-        misnumbered: rows whose queue offset was another one than `columns` has now: what it was.
+        read_error: the error of the disk, if it could not read all bytes.
+        damages: rows of damaged records, with what is wrong.
+        misnumbered: rows whose queue offset was corrected in `columns`, with the one they had.
         nameless: rows that enter no queue because their topic cannot name a folder.
     """
 
@@ -80,8 +80,8 @@ class Scanner:
 
     Args:
         file: of the log.
-        framing: how records lie in this log.
-        is_live: somebody writes: what cannot be read may only be half written, and is looked at again.
+        framing: the kind of frames in this log.
+        is_live: another process writes to it: a place that cannot be read may be half written, and is tried again.
         on_progress: called with the bytes scanned since the last call.
     """
 
@@ -118,7 +118,7 @@ class Scanner:
         return result
 
     def _judge_names(self, columns: Columns, result: FileScan) -> None:
-        """Keep records out of queues that cannot be."""
+        """Take records out of queues whose topic cannot name a folder."""
         bad = [number for number, name in enumerate(columns.names) if not is_folder_name(name.topic)]
         if bad and self._framing.has_records:
             rows = np.flatnonzero(np.isin(columns.queues, bad) & columns.in_queue)
@@ -148,7 +148,7 @@ class Scanner:
                 position = found
 
     def _run_fast(self, window: Window, position: int) -> int:
-        """Take common records as far as the window shows them; where it stopped."""
+        """Add common records as far as the window shows them; return where this stopped."""
         if not self._framing.has_records or position >= window.length:
             return position
         if not window.start <= position < window.start + len(window.data) - _ENTRY.size:
@@ -163,7 +163,7 @@ class Scanner:
         return window.start + self._run_records(window.data, at, offset)
 
     def _run_records(self, data: bytes, at: int, offset: int) -> int:
-        """The fast loop of a classic log. `offset` is that of `data[0]` in the log."""
+        """Run the fast loop of a classic log. `offset` is that of `data[0]` in the log."""
         unpack, take, view, last = COMMON.unpack_from, self._taken.take, memoryview(data), len(data) - _HEAD_SIZE
         while at <= last:
             size, magic, crc, queue_id, queue_offset, physical, flags, timestamp, body_size = unpack(data, at)
@@ -185,7 +185,7 @@ class Scanner:
         return at
 
     def _run_entries(self, data: bytes, at: int, offset: int) -> int:
-        """The fast loop of a DLedger log."""
+        """Run the fast loop of a DLedger log."""
         unpack, take, view, last = _ENTRY.unpack_from, self._taken.take, memoryview(data), len(data) - _ENTRY.size
         add_index, add_term = self._taken.entry_indexes.append, self._taken.terms.append
         next_index, term = self._expected()
@@ -222,14 +222,14 @@ class Scanner:
         return at
 
     def _expected(self) -> tuple[int, int]:
-        """Index of the next DLedger entry, -1 where any may come, and the term it is not below."""
+        """Return the index of the next DLedger entry, -1 where any may come, and the term it is not below."""
         taken = self._taken
         if not taken.entry_indexes:
             return -1, -1
         return (-1 if taken.has_jumped else taken.entry_indexes[-1] + 1), taken.terms[-1]
 
     def _frame_at(self, window: Window, position: int) -> Frame:
-        """The frame there; looked at again while somebody may be writing it.
+        """Return the frame there; try again while another process may be writing it.
 
         Raises:
             Unframed, Blank.
@@ -247,7 +247,7 @@ class Scanner:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _take(self, frame: Frame, position: int) -> int:
-        """Add what the fast loop stepped aside for; its size."""
+        """Add a record that the fast loop does not handle; return its size."""
         taken = self._taken
         row = len(taken.sizes)
         if frame.fault is not None:

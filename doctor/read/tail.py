@@ -15,7 +15,7 @@ _POLL_S = 0.1
 
 
 def follow(root: Path, log_dir: Path | None, count: int) -> Iterator[Found | None]:
-    """The last `count` records, then every new one; None whenever there is nothing new, so that the caller may stop."""
+    """Yield the last `count` records, then every new one; None whenever there is none, so that the caller may stop."""
     layout = open_layout(root, log_dir)
     found = last_records(layout, count)
     yield from found
@@ -31,9 +31,9 @@ def follow(root: Path, log_dir: Path | None, count: int) -> Iterator[Found | Non
 
 
 def read_new(layout: StoreLayout, offset: int) -> list[Found]:
-    """Whole records from `offset` on, as far as there are any now; a half-written one waits for the next call.
+    """Return the whole records from `offset` on; a half-written one is left to the next call.
 
-    Where the file with `offset` is gone, because it was cleaned or cut away, it goes on with the oldest one behind.
+    If the file with `offset` was deleted, this continues with the oldest file after it.
     """
     found: list[Found] = []
     for file in layout.log_files:

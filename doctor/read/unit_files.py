@@ -3,7 +3,7 @@
     directory/00000000000000000000   units 0 .. n-1        named by the position in bytes of their first unit
     directory/00000000000000006000   units n .. 2n-1
 
-What is not there reads as zeros, which no unit is.
+Missing parts read as zeros, which no unit is.
 """
 
 import os
@@ -38,7 +38,7 @@ _READ_UNITS: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class UnitFiles:
-    """The files of one row. Unit numbers count from the row's beginning."""
+    """The files of one sequence. Unit numbers count from the start of the sequence."""
 
     directory: Path
     unit: np.dtype[Any]
@@ -48,7 +48,7 @@ class UnitFiles:
 
     @property
     def file_units(self) -> int:
-        """Units of one file."""
+        """Number of units in one file."""
         return max(self.file_size // self.unit.itemsize, 1)
 
     @property
@@ -58,20 +58,20 @@ class UnitFiles:
 
     @property
     def end(self) -> int:
-        """Behind the last unit that has room."""
+        """End of the units that have room."""
         return (self.files[-1].start + self.files[-1].length) // self.unit.itemsize if self.files else 0
 
     def place(self, number: int) -> tuple[Path, int]:
-        """The file of a unit, there or not, and the position in it."""
+        """Return the file of a unit, whether it exists or not, and the position in it."""
         at = number * self.unit.itemsize
         start = at - at % (self.file_units * self.unit.itemsize)
         return self.directory / f"{start:020d}", at - start
 
     def read(self, first: int, count: int) -> Units:
-        """Units `[first, first + count)`.
+        """Return the units `[first, first + count)`.
 
         Raises:
-            OSError: the disk does not give them.
+            OSError: the disk cannot read them.
         """
         size = self.unit.itemsize
         start, end = first * size, (first + count) * size
@@ -84,7 +84,7 @@ class UnitFiles:
         return np.frombuffer(data, self.unit)
 
     def pieces(self, first: int, end: int) -> Iterator[tuple[int, Units]]:
-        """`(number of the first, units)` of `[first, end)`, where there are files, piece by piece."""
+        """Yield `(number of the first, units)` of `[first, end)`, where there are files, piece by piece."""
         for file in self.files:
             low = max(first, file.start // self.unit.itemsize)
             high = min(end, (file.start + file.length) // self.unit.itemsize)
@@ -92,7 +92,7 @@ class UnitFiles:
                 yield number, self.read(number, min(_READ_UNITS, high - number))
 
     def used_end(self) -> int:
-        """Behind the last unit that is not all zeros; holes are not read."""
+        """Return the end of the last unit that is not all zeros; holes are not read."""
         for file in reversed(self.files):
             with Window(file.path) as window:
                 end = window.used_end(0)
@@ -102,7 +102,7 @@ class UnitFiles:
 
 
 def open_units(directory: Path, unit: np.dtype[Any], usual: int = 0) -> UnitFiles:
-    """What a directory holds. `usual` is the length of a file where this directory does not tell."""
+    """Return the units in a directory. `usual`: length of a file where the directory does not tell it."""
     files, strangers = offset_files(directory)
     size = usual_length(files) if len(files) > 1 or not usual else usual
     return UnitFiles(directory, unit, tuple(files), size or usual or unit.itemsize, tuple(strangers))

@@ -1,6 +1,6 @@
-"""The log's records one by one, decoded on demand: for export, tail and diff. Slower than `scan`, and lets nothing out.
+"""Reads the log's records one by one and decodes them on demand: for export, tail and diff. Slower than `scan`.
 
-Bad places are stepped over to the next record that says its own place; `on_gap` hears of them.
+After a bad place it continues at the next record that has the physical offset of its place; `on_gap` is called.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ from doctor.read.raw_file import Window
 from ledgermq.message.record import Record
 
 OnGap = Callable[[OffsetFile, int, int, str], None]
-"""The file, first position, position behind, and why."""
+"""Called with the file, the first position, the end and the reason."""
 
 
 def framing_of(layout: StoreLayout, file: OffsetFile) -> RecordFraming | EntryFraming:
-    """How records lie in a file of this log."""
+    """Return the framing of a file of this log."""
     if layout.kind == DLEDGER:
         return EntryFraming(file.start, has_records=not layout.is_bare)
     return RecordFraming(file.start)
 
 
 def walk(layout: StoreLayout, start: int = 0, on_gap: OnGap = lambda *_: None) -> Iterator[Found]:
-    """Records from offset `start` (a frame's start, or that of a file) to the end of the last file."""
+    """Yield the records from offset `start` (a frame's start, or that of a file) to the end of the last file."""
     for file in layout.log_files:
         if file.start + file.length > start:
             yield from walk_file(layout, file, max(start - file.start, 0), on_gap)
@@ -33,7 +33,7 @@ def walk(layout: StoreLayout, start: int = 0, on_gap: OnGap = lambda *_: None) -
 def walk_file(
     layout: StoreLayout, file: OffsetFile, position: int = 0, on_gap: OnGap = lambda *_: None
 ) -> Iterator[Found]:
-    """Records of one file from `position` on."""
+    """Yield the records of one file from `position` on."""
     framing = framing_of(layout, file)
     index = term = -1
     with Window(file.path) as window:
@@ -58,7 +58,7 @@ def walk_file(
 
 
 def record_at(layout: StoreLayout, physical_offset: int) -> Record | None:
-    """The record that begins at a physical offset; None where none does."""
+    """Return the record that begins at a physical offset; None where none does."""
     offset = physical_offset - (HEADER_SIZE if layout.kind == DLEDGER else 0)
     for file in layout.log_files:
         if file.start <= offset < file.start + file.length:
@@ -68,7 +68,7 @@ def record_at(layout: StoreLayout, physical_offset: int) -> Record | None:
 
 
 def end_of(layout: StoreLayout) -> int:
-    """Offset behind the last record, found in the last file that has one."""
+    """Return the end of the last record, found in the last file that has one."""
     for file in reversed(layout.log_files):
         end = -1
         for found in walk_file(layout, file):

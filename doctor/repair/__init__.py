@@ -1,1 +1,1 @@
-"""`repair`: logs made readable again, and what follows from them made anew."""
+"""`repair`: makes a log readable again and rebuilds everything that is derived from it."""

@@ -1,4 +1,4 @@
-"""Copies of files that keep their holes: a store is mostly files allocated ahead, and a copy must fit beside it."""
+"""Copies files with their holes: a store is mostly files allocated ahead, and a copy must fit beside it."""
 
 import os
 import shutil
@@ -9,10 +9,10 @@ from doctor.read.raw_file import CHUNK_BYTES, Window, data_pieces
 
 
 def copy_tree(source: Path, target: Path, without: Collection[Path], on_progress: Callable[[int], None]) -> None:
-    """Copy a folder; `without` are folders of the source that are left out. Lock files are not copied.
+    """Copy a folder without the folders `without` of the source. Lock files are not copied.
 
     Raises:
-        OSError: no room, no permission, or the disk does not give the bytes.
+        OSError: no room, no permission, or the disk cannot read the bytes.
     """
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
@@ -26,7 +26,7 @@ def copy_tree(source: Path, target: Path, without: Collection[Path], on_progress
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy one file, its mode and times; durable on return."""
+    """Copy one file with its mode and times; durable on return."""
     with Window(source) as window, target.open("wb") as out:
         out.truncate(window.length)
         for start, end in data_pieces(window):

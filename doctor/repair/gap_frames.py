@@ -1,4 +1,4 @@
-"""How a gap inside a log is divided among the records that stand for the lost ones.
+"""Divides a gap inside a log among the records that replace the lost ones.
 
 gap        |.......................................|
 queues     |      | lost A   | lost B |            |    units that still point into it
@@ -11,11 +11,11 @@ from doctor.read.directory import StoreLayout
 from doctor.repair.placeholders import FILLER_SIZE_MIN, Lost, filler, placeholder, placeholder_size_min
 
 Frames = list[tuple[int, bytes]]
-"""Physical offset (in DLedger: the entry's position), and the bytes that go there."""
+"""Physical offset (in DLedger: the entry's position), and the bytes to write there."""
 
 
 def fill_records(start: int, end: int, inside: list[Lost], timestamp: int) -> Frames | None:
-    """Records that fill the physical range of a classic log; None where not even one fits."""
+    """Return records that fill the physical range of a classic log; None where not even one fits."""
     known = _fitting(start, end, inside)
     if not known:
         return [(start, filler(start, end - start, timestamp))] if end - start >= FILLER_SIZE_MIN else None
@@ -38,7 +38,7 @@ def fill_records(start: int, end: int, inside: list[Lost], timestamp: int) -> Fr
 def fill_entries(
     old: StoreLayout, start: int, end: int, indexes: range, term: int, inside: list[Lost], timestamp: int
 ) -> Frames | None:
-    """Entries with these indexes that fill a range of a DLedger log; None where they do not fit."""
+    """Return entries with these indexes that fill a range of a DLedger log; None where they do not fit."""
     places = _unit_places(old, start, end, indexes) or _equal_places(start, end, len(indexes))
     if not places:
         return None
@@ -55,7 +55,7 @@ def fill_entries(
 
 
 def _fitting(start: int, end: int, inside: list[Lost]) -> list[Lost]:
-    """Those that lie in the gap one behind the other."""
+    """Return the lost records that lie in the gap without overlapping."""
     known: list[Lost] = []
     at = start
     for item in inside:
@@ -71,7 +71,7 @@ def _moved(item: Lost, physical: int) -> Lost:
 
 
 def _unit_places(old: StoreLayout, start: int, end: int, indexes: range) -> list[tuple[int, int]]:
-    """Where DLedger's own index says that the entries lay, if that fills the gap."""
+    """Return the places that DLedger's own index gives for the entries, if they fill the gap."""
     units = open_index_units(old).read(indexes.start, len(indexes))
     places = [(int(unit["position"]), int(unit["size"])) for unit in units]
     at = start
@@ -83,7 +83,7 @@ def _unit_places(old: StoreLayout, start: int, end: int, indexes: range) -> list
 
 
 def _equal_places(start: int, end: int, count: int) -> list[tuple[int, int]]:
-    """The smallest entries there are, the last one takes what is left."""
+    """Return places for the smallest possible entries; the last one takes the rest."""
     smallest = HEADER_SIZE + FILLER_SIZE_MIN
     if not count or end - start < count * smallest:
         return []

@@ -1,10 +1,10 @@
-"""Repair of the log's files: tails cut, damaged places inside made readable again; what is taken out is kept aside.
+"""Repairs the log's files: cuts tails, makes damaged places readable, and keeps the removed bytes aside.
 
-    good good DAMAGED good good | torn tail    ->    good good [says so] good good | zeros
-                                                               '-- same size, so that nothing moves --'
+    good good DAMAGED good good | torn tail    ->    good good [placeholder] good good | zeros
+                                                     '-- same size, so that nothing moves --'
 
-A record that can be read is never touched. A damaged entry of one of our own Raft nodes is left as it is, too: the
-node fetches its peers' copy when it starts, which is better than anything that can be put there.
+A record that can be read is never changed. A damaged entry of a LedgerMQ Raft node is left as it is, too: the node
+fetches a copy from a peer when it starts, which is better than a placeholder.
 """
 
 import os
@@ -34,7 +34,7 @@ from ledgermq.message.record import BLANK_MAGIC, check_record
 
 @dataclass(slots=True)
 class LogRepair:
-    """What was done. `replaced` counts records and gaps that placeholders stand for now; `left`: not repaired."""
+    """What was done. `replaced` counts records and gaps that have placeholders now; `left`: those not repaired."""
 
     cut_records: int = 0
     replaced: int = 0
@@ -45,9 +45,9 @@ class LogRepairer:
     """Repairs the log of one store.
 
     Args:
-        layout: what is repaired; nobody else has it open.
-        old: where the queues and index units from before the repair are; perhaps the same.
-        side: takes what is taken out.
+        layout: the store to repair; no other process has it open.
+        old: the store with the queues and index units from before the repair; perhaps the same.
+        side: gets the bytes that are removed.
     """
 
     def __init__(self, layout: StoreLayout, old: StoreLayout, side: SideFile) -> None:
@@ -58,7 +58,7 @@ class LogRepairer:
         self._keeps_damages = layout.raft_dir is not None and (layout.raft_dir / "identity").exists()
 
     def run(self) -> StoreLayout:
-        """Repair all files; the layout as it is then."""
+        """Repair all files; return the layout as it is then."""
         self._set_lengths()
         layout = self._layout
         scans = [scan_file(layout, file) for file in layout.log_files]
@@ -79,7 +79,7 @@ class LogRepairer:
         return open_layout(layout.root, None if layout.kind == DLEDGER else layout.log_dir)
 
     def _set_lengths(self) -> None:
-        """Give every file the length of the others; bytes that stand out are kept aside."""
+        """Give every file the length of the others; surplus bytes are kept aside."""
         layout = self._layout
         for file in layout.log_files:
             if file.length > layout.log_file_size:
@@ -90,13 +90,13 @@ class LogRepairer:
         self._layout = open_layout(layout.root, None if layout.kind == DLEDGER else layout.log_dir)
 
     def _drop(self, scan: FileScan) -> None:
-        """A file behind the log's end."""
+        """Remove a file behind the end of the log."""
         if scan.used_end > scan.end:
             self._keep(scan.file, scan.end, scan.used_end, "cut", scan.detail)
         scan.file.path.unlink()
 
     def _cut_tail(self, scan: FileScan) -> None:
-        """End the last file behind its last good record."""
+        """Cut the last file after its last good record."""
         columns = scan.columns
         rows = len(columns)
         while rows and rows - 1 in scan.damages and not scan.is_full:
@@ -139,7 +139,7 @@ class LogRepairer:
             self._close(scan.file, position)
 
     def _bridge(self, before: FileScan, scan: FileScan, lost: list[Lost]) -> None:
-        """Make the files that are missing between two, and the entries that are missing at the end of the first."""
+        """Create the files that are missing between two, and the entries that are missing at the end of the first."""
         layout = self._layout
         start = before.file.start + layout.log_file_size
         while start < scan.file.start:
@@ -147,7 +147,7 @@ class LogRepairer:
             with file.path.open("wb") as made:
                 made.truncate(file.length)
             if layout.kind == DLEDGER:
-                self.done.left.append(f"{layout.name(file.path)}: its entries are lost, and cannot be made up")
+                self.done.left.append(f"{layout.name(file.path)}: its entries are lost and cannot be replaced")
             self._close(file, 0)
             self.done.replaced += 1
             start += layout.log_file_size
@@ -159,7 +159,7 @@ class LogRepairer:
         inside = [item for item in lost if start <= item.physical_offset < end]
         frames = self._frames(scan, gap, inside, timestamp)
         if frames is None:
-            self.done.left.append(f"{self._layout.name(scan.file.path)} at {gap.start}: nothing fits into the gap")
+            self.done.left.append(f"{self._layout.name(scan.file.path)} at {gap.start}: no record fits into the gap")
             return
         self._keep(scan.file, gap.start, gap.end, "replaced", gap.detail)
         for physical, data in frames:
@@ -201,11 +201,11 @@ class LogRepairer:
         self.done.replaced += 1
 
     def _renumber(self, scan: FileScan, row: int, wrong: int) -> None:
-        """Put the right queue offset into a record."""
+        """Write the right queue offset into a record."""
         name = self._layout.name(scan.file.path)
         position = int(scan.columns.physical_offsets[row]) - scan.file.start
         if self._keeps_damages or not scan.columns.in_queue[row]:
-            self.done.left.append(f"{name} at {position - self._header}: queue offset {wrong} cannot be")
+            self.done.left.append(f"{name} at {position - self._header}: queue offset {wrong} is impossible")
             return
         start, size = position - self._header, self._header + int(scan.columns.sizes[row])
         with Window(scan.file.path) as window:
@@ -218,7 +218,7 @@ class LogRepairer:
     def _replacement(
         self, record: bytes, physical: int, timestamp: int, lost: list[Lost], *, is_usable: bool
     ) -> bytes | None:
-        """What takes the place of a record; None for a body that is no record."""
+        """Return what replaces a record; None for a body that is not a record."""
         if self._layout.is_bare:
             return None
         try:
@@ -234,7 +234,7 @@ class LogRepairer:
         return mended(record, body_size)
 
     def _find_lost(self, scans: list[FileScan]) -> list[Lost]:
-        """What the queues from before know of the places that will be filled."""
+        """Return what the queues from before say about the places that will be filled."""
         ranges = [(scan.file.start + gap.start, scan.file.start + gap.end) for scan in scans for gap in scan.gaps]
         for scan in scans:
             rows = scan.columns.physical_offsets
@@ -257,13 +257,13 @@ class LogRepairer:
         return HEADER_SIZE if self._layout.kind == DLEDGER else 0
 
     def _timestamp(self, scan: FileScan, position: int) -> int:
-        """The store time (ms) of the record before a position of a file, or of the first one."""
+        """Return the store time (ms) of the record before a position of a file, or of the first one."""
         times = scan.columns.timestamps
         at = int(np.searchsorted(scan.columns.physical_offsets, scan.file.start + position)) - 1
         return int(times[max(at, 0)]) if len(times) else 0
 
     def _close(self, file: OffsetFile, position: int) -> None:
-        """End a file with a blank."""
+        """End a file with a filler."""
         left = self._layout.log_file_size - position
         if self._layout.kind == DLEDGER:
             self._write(file, position, FILLER.pack(FILLER_MAGIC, left) + bytes(max(left - FILLER.size, 0)))
@@ -278,7 +278,7 @@ class LogRepairer:
 
 
 def _with_header(header: bytes, record: bytes) -> bytes:
-    """The record behind its DLedger header, if there is one, whose CRC is made to fit."""
+    """Return the record after its DLedger header, if there is one, with a new CRC."""
     if not header:
         return record
     fields = list(HEADER.unpack(header))

@@ -1,8 +1,8 @@
-"""What takes the place of bytes that are lost inside a log, so that everybody finds the way to the records behind.
+"""Records that replace lost bytes inside a log, so that every reader finds the records after them.
 
     placeholder   a whole record of the lost one's topic, queue and queue offset, its body a sentence: where some queue
-                  unit still says what lay there, consumers get that sentence instead of an endless error
-    filler        a rolled-back record of a system topic, which enters no queue and no index: where nobody knows
+                  unit still points at the lost record; consumers get that sentence instead of an endless error
+    filler        a rolled-back record of a system topic, which is in no queue and no index: where nothing is known
 
 Both have exactly the size that is asked for.
 """
@@ -34,7 +34,7 @@ _NUMBER_AT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A record that a queue still points at. `size` counts the record's bytes."""
+    """A record at which a queue still points. `size` is in bytes."""
 
     physical_offset: int
     size: int
@@ -43,23 +43,23 @@ class Lost:
 
 
 def placeholder_size_min(topic: bytes) -> int:
-    """Smallest placeholder of a topic."""
+    """Return the smallest size of a placeholder of a topic."""
     return record_size(0, len(topic), 0, 0, needs_v2(topic))
 
 
 def placeholder(lost: Lost, size: int, timestamp: int) -> bytes:
-    """A record in the place of `lost`, stored at `timestamp` (ms)."""
+    """Return a record in the place of `lost`, stored at `timestamp` (ms)."""
     return _record(lost.physical_offset, size, lost.queue.topic, lost.queue.queue_id, lost.queue_offset, timestamp, 0)
 
 
 def filler(physical_offset: int, size: int, timestamp: int) -> bytes:
-    """A record that is none; `size` is FILLER_SIZE_MIN or more."""
+    """Return a record that belongs to no queue; `size` is FILLER_SIZE_MIN or more."""
     topic = FILLER_TOPIC[: size - RECORD_SIZE_MIN]
     return _record(physical_offset, size, topic, 0, 0, timestamp, TRANSACTION_ROLLBACK)
 
 
 def mended(record: bytes, body_size: int) -> bytes:
-    """The damaged but framed `record` with a body that says so, and CRCs that fit; everything else as it was."""
+    """Return the damaged but framed `record` with a body that says so, and CRCs that fit; otherwise unchanged."""
     data = bytearray(record)
     (flags,) = INT.unpack_from(data, SYS_FLAG_AT)
     index = (flags >> 4) & 3
@@ -74,12 +74,12 @@ def mended(record: bytes, body_size: int) -> bytes:
 
 
 def renumbered(record: bytes, queue_offset: int) -> bytes:
-    """The record with another queue offset."""
+    """Return the record with another queue offset."""
     return _with_crc_property(record[:_NUMBER_AT] + _NUMBER.pack(queue_offset) + record[_NUMBER_AT + _NUMBER.size :])
 
 
 def _with_crc_property(record: bytes) -> bytes:
-    """The record; its appended CRC, if it has one, made to fit."""
+    """Return the record with the right value of its appended CRC, if it has one."""
     if decode_crc_property(record) is None:
         return record
     covered = record[: len(record) - CRC_PROPERTY_LENGTH]

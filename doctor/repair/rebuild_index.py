@@ -1,4 +1,4 @@
-"""The key index, and DLedger's index of entries, made again from the log."""
+"""Rebuilds the key index, and DLedger's index of entries, from the log."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ from store.directory.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 
 
 def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout | None:
-    """The sizes of the index files from before; `otherwise` where only a checkpoint knows of any; else None."""
+    """Return the sizes of the old index files; `otherwise` where only a checkpoint tells of an index; else None."""
     if old.is_bare:
         return None
     for path in list_index(old.root):
@@ -36,7 +36,7 @@ def index_layout(old: StoreLayout, otherwise: IndexLayout | None) -> IndexLayout
 
 
 class IndexBuilder:
-    """Builds `root/index` anew, a whole file at a time. Files are named by the store time of their first record."""
+    """Rebuilds `root/index`, a whole file at a time. Files are named by the store time of their first record."""
 
     def __init__(self, root: Path, layout: IndexLayout) -> None:
         self._folder = root / "index.new"
@@ -50,11 +50,11 @@ class IndexBuilder:
 
     @property
     def has_entries(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the new index has entries."""
         return bool(self._name)
 
     def put(self, columns: Columns, optional: npt.NDArray[np.bool_]) -> None:
-        """Add the keys of one log file's records, but not of those that are `optional`."""
+        """Add the keys of one log file's records, except those that are `optional`."""
         keep = ~optional[columns.key_owners]
         owners = columns.key_owners[keep]
         part = key_hashes(columns)[keep], columns.physical_offsets[owners], columns.timestamps[owners]
@@ -68,20 +68,20 @@ class IndexBuilder:
                 self._write()
 
     def finish(self) -> None:
-        """Make it durable, and put it in the place of the old one."""
+        """Make the new index durable and put it in the place of the old one."""
         if self._count:
             self._write()
         sync_path(self._folder)
         swap(self._folder.with_name("index"))
 
     def _write(self) -> None:
-        """One file, as RocketMQ would have filled it."""
+        """Write one file, filled as RocketMQ would have filled it."""
         hashes, offsets, times = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
         previous, heads = link(hashes % self._layout.slots, self._layout.slots)
         entries = np.zeros(len(hashes), ENTRY)
         entries["hash"], entries["offset"], entries["previous"] = hashes, offsets, previous
         begins = np.full(len(times), times[0])
-        begins[0] = self._end_ms or times[0]  # the first entry counts from what the file before ended with
+        begins[0] = self._end_ms or times[0]  # the first entry counts from the end time of the file before
         entries["seconds"] = np.clip((times - begins) // 1000, 0, SECONDS_MAX)
         ends = int(times[0]), int(times[-1]), int(offsets[0]), int(offsets[-1])
         header = HEADER.pack(*ends, int(np.count_nonzero(heads)), len(hashes) + FIRST_ENTRY)
@@ -96,7 +96,7 @@ class IndexBuilder:
         self._waiting, self._count, self._end_ms = [], 0, int(times[-1])
 
     def _next_name(self, time_ms: int) -> str:
-        """Local time, yyyyMMddHHmmssSSS, behind the name before."""
+        """Return the local time as yyyyMMddHHmmssSSS, later than the name before."""
         while True:
             name = f"{datetime.fromtimestamp(time_ms // 1000):%Y%m%d%H%M%S}{time_ms % 1000:03d}"
             if name > self._name:
@@ -107,7 +107,7 @@ class IndexBuilder:
 
 @dataclass(slots=True)
 class UnitBuilder:
-    """Builds DLedger's index files anew. `file_size` in bytes."""
+    """Rebuilds DLedger's index files. `file_size` in bytes."""
 
     folder: Path
     file_size: int
@@ -115,7 +115,7 @@ class UnitBuilder:
 
     @classmethod
     def of(cls, layout: StoreLayout, old: StoreLayout) -> "UnitBuilder":
-        """For the store at `layout`, with files as long as those of `old`."""
+        """Return a builder for the store at `layout`, with files as long as those of `old`."""
         assert layout.unit_dir is not None, "a classic store has none"
         folder = layout.unit_dir.with_name(layout.unit_dir.name + ".new")
         shutil.rmtree(folder, ignore_errors=True)
@@ -146,7 +146,7 @@ class UnitBuilder:
             os.pwrite(file.fileno(), data, position)
 
     def finish(self) -> None:
-        """Make it durable, and put it in the place of the old one."""
+        """Make the new files durable and put them in the place of the old ones."""
         for path in self._files:
             sync_path(path)
         sync_path(self.folder)

@@ -1,8 +1,8 @@
-"""Queues made again from the log, file by file, into a folder of their own.
+"""Rebuilds the queues from the log, file by file, into a folder of their own.
 
-Where a queue begins past 0, or lacks units because records are lost, blanks stand: physical offset of the record before
-(RocketMQ skips what lies in the same file as a unit that it cannot read), size 0x7FFFFFFF, code 0. Queues whose records
-all left the log long ago keep their last files, because their numbers go on from there.
+Where a queue begins past 0, or lacks units because records are lost, blank units are written: physical offset of the
+record before (RocketMQ skips records in the same file as a unit that it cannot read), size 0x7FFFFFFF, code 0. Queues
+whose records were all deleted keep their last files, because their numbers continue from there.
 """
 
 import os
@@ -27,14 +27,14 @@ _GAP_UNITS_MAX = 1 << 24
 
 @dataclass(slots=True)
 class QueueBuilder:
-    """Builds the queues of the store at `root`.
+    """Rebuilds the queues of the store at `root`.
 
     Args:
         root: where the new ones go, beside the old names until `finish`.
-        old: queues from before, for what the log does not say.
+        old: the old queues, for what the log does not say.
 
     Attributes:
-        unplaced: units that could not be put anywhere.
+        unplaced: number of units for which no place was found.
     """
 
     root: Path
@@ -46,16 +46,16 @@ class QueueBuilder:
 
     @property
     def count(self) -> int:
-        """Queues that have units."""
+        """Number of queues that have units."""
         return len(self._ends)
 
     def start(self) -> None:
-        """Clear away what an earlier, broken-off repair left."""
+        """Remove what an earlier, interrupted repair left."""
         for kind in (QUEUE_DIR, BATCH_DIR):
             shutil.rmtree(self.root / (kind + _NEW), ignore_errors=True)
 
     def put(self, columns: Columns, optional: npt.NDArray[np.bool_]) -> None:
-        """Write the units of one log file's records, but not of those that are `optional`."""
+        """Write the units of one log file's records, except those that are `optional`."""
         for expected in expected_units(self.old, columns, optional):
             keep = ~expected.is_optional
             if keep.any():
@@ -89,7 +89,7 @@ class QueueBuilder:
         units = np.zeros(len(rows), QUEUE_UNIT)
         units["physical"], units["size"] = columns.physical_offsets[rows], columns.sizes[rows]
         units["code"] = columns.codes[rows]
-        if name.topic == SCHEDULE_TOPIC:  # due times by the levels of that broker, which the log does not say
+        if name.topic == SCHEDULE_TOPIC:  # due times, which depend on the levels of the broker and are not in the log
             low = int(numbers.min())
             before = self.old.get(name).read(low, int(numbers.max()) - low + 1)[numbers - low]
             same = (before["physical"] == units["physical"]) & (before["size"] == units["size"])
@@ -98,7 +98,7 @@ class QueueBuilder:
         return units
 
     def _blank(self, key: tuple[QueueName, bool], end: int, physical: int) -> None:
-        """Fill up to unit `end`."""
+        """Write blank units up to unit `end`."""
         if key[1] or end <= self._ends[key]:
             return
         units = np.zeros(end - self._ends[key], QUEUE_UNIT)
@@ -132,7 +132,7 @@ class QueueBuilder:
             os.close(descriptor)
 
     def keep_old(self, min_offset: int) -> None:
-        """Take over the queues whose records all left the log."""
+        """Take over the queues whose records were all deleted from the log."""
         for name in list_queues(self.old.root, QUEUE_DIR):
             units = self.old.get(name)
             end = units.used_end()
@@ -145,7 +145,7 @@ class QueueBuilder:
                     copy_file(file.path, folder / file.path.name)
 
     def finish(self) -> None:
-        """Make everything durable, and put it in the place of the old queues. Extensions are left behind."""
+        """Make everything durable and put it in the place of the old queues. Extensions are not rebuilt."""
         for path in sorted(self._files):
             sync_path(path)
         for folder in {parent for path in self._files for parent in list(path.parents)[:3]}:
@@ -161,7 +161,7 @@ class QueueBuilder:
 
 
 def swap(path: Path) -> None:
-    """Put `path.new`, if there is one, in the place of `path`; without one, `path` goes."""
+    """Replace `path` by `path.new`; if there is none, remove `path`."""
     new, old = path.with_name(path.name + _NEW), path.with_name(path.name + _OLD)
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():

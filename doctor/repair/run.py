@@ -1,7 +1,7 @@
-"""`repair`: the log made readable from end to end, and everything that follows from it made anew.
+"""`repair`: makes the log readable from end to end and rebuilds everything that is derived from it.
 
 copy (or in place, locked) -> log: tails cut, damages replaced -> queues, index, units from the log -> small files
-what is taken out -> side file                                       -> check
+                                   removed bytes -> side file                                       -> check
 """
 
 import time
@@ -33,7 +33,7 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of files of which none may be left: of the index, and bytes of a queue's (0: the default)."""
+    """Sizes of files of which none may be left: of the index, and of a queue's file in bytes (0: the default)."""
 
     index: IndexLayout | None
     queue_file: int
@@ -41,17 +41,17 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What was done, and what a check of the result says. `side_file` is None when nothing was taken out."""
+    """What was done, and the result of a check afterwards. `side_file` is None when nothing was removed."""
 
     directory: Path
     side_file: Path | None
     cut_bytes: int
     log: LogRepair
-    said: list[str]
+    notes: list[str]
     check: CheckResult
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {
             "directory": str(self.directory),
             "side_file": None if self.side_file is None else str(self.side_file),
@@ -59,7 +59,7 @@ class RepairResult:
             "cut_records": self.log.cut_records,
             "replaced": self.log.replaced,
             "not_repaired": self.log.left,
-            "said": self.said,
+            "said": self.notes,
             "check": self.check.as_json(),
         }
 
@@ -78,13 +78,13 @@ def repair_store(
     Args:
         layout: the store.
         output: an empty or new folder.
-        side_path: of the side file; by default it lies beside the store that is repaired.
-        index: sizes of the index files, where none is left to tell.
-        queue_file_size: bytes of a queue's file, where none is left to tell; 0: RocketMQ's default.
+        side_path: of the side file; by default it is beside the store that is repaired.
+        index: sizes of the index files, where there is none to measure.
+        queue_file_size: bytes of a queue's file, where there is none to measure; 0: RocketMQ's default.
         on_progress: called with the bytes done since the last call.
 
     Raises:
-        CommandError: somebody has the store open, or the disk refused; a copy is incomplete then.
+        CommandError: another process has the store open, or the disk failed; a copy is incomplete then.
         UsageError: `output` is not empty.
     """
     if layout.holder is not None:
@@ -103,7 +103,7 @@ def _repair_in_place(
     layout: StoreLayout, side_path: Path | None, sizes: Sizes, on_progress: OnProgress
 ) -> RepairResult:
     if not layout.log_files and (layout.root / QUEUE_DIR).is_dir():
-        raise CommandError(f"{layout.log_dir} has no log file: restore the log first, queues cannot replace it")
+        raise CommandError(f"{layout.log_dir} has no log file: restore the log first, it cannot be rebuilt from queues")
     locks = [LockFile(folder) for folder in {layout.root, layout.raft_dir or layout.root}]
     try:
         return _repair(layout, layout, side_path, sizes, on_progress)
@@ -159,14 +159,14 @@ def _repair(
         if units is not None:
             units.put(scan.columns)
     facts = check_log(layout, shapes, Findings())
-    said = _finish(layout, facts, queues, keys, units)
+    notes = _finish(layout, facts, queues, keys, units)
     repairer.done.left += queues.unplaced
     return RepairResult(
         directory=layout.root,
         side_file=side.path if side.is_used else None,
         cut_bytes=side.cut_bytes,
         log=repairer.done,
-        said=said,
+        notes=notes,
         check=check_store(layout if layout.kind == CLASSIC else open_layout(layout.root)),
     )
 
@@ -178,7 +178,7 @@ def _finish(
     keys: IndexBuilder | None,
     units: UnitBuilder | None,
 ) -> list[str]:
-    """Put what was built in the place of the old, then say so in the small files."""
+    """Put the rebuilt files in the place of the old ones, then update the small files."""
     if not layout.is_bare:
         if facts.records:
             queues.keep_old(facts.min_offset)

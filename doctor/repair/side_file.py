@@ -1,7 +1,7 @@
-"""The side file of a repair: what was taken out of the log, so that nothing is ever gone.
+"""The side file of a repair: the bytes that were removed from the log, so that nothing is lost.
 
 One JSON object a line: `file` (relative to the store), `offset` and `length` (bytes in it), `kind` (cut: it is zeros
-now; replaced: a placeholder lies there), `detail`, `data` (the bytes, base64). Long ones take several lines.
+now; replaced: a placeholder is there), `detail`, `data` (the bytes, base64). Long ones take several lines.
 """
 
 import base64
@@ -16,11 +16,11 @@ _PIECE_BYTES = 1 << 20
 
 
 class SideFile:
-    """Written from the first thing taken out on.
+    """Created when the first bytes are removed.
 
     Attributes:
-        path: where; there is no file while nothing was taken out.
-        cut_bytes: taken out so far.
+        path: of the file, which does not exist while nothing was removed.
+        cut_bytes: number of bytes removed so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,11 +30,11 @@ class SideFile:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything was taken out."""
+        """Whether anything was removed."""
         return self.cut_bytes > 0
 
     def keep(self, name: str, path: Path, start: int, end: int, kind: str, detail: str) -> None:
-        """Write the bytes `[start, end)` of a file down; durable when `close` returns."""
+        """Write the bytes `[start, end)` of a file; durable when `close` returns."""
         if self._file is None:
             self._file = self.path.open("x", encoding="utf-8")
         with Window(path) as window:

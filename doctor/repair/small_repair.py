@@ -1,7 +1,7 @@
-"""The small files after a repair: they say what is true now, and never more.
+"""Updates the small files after a repair to what is known now.
 
-What Raft promised is not made up: a committed index that is not known stays unknown, a term without its vote is one in
-which this node votes for nobody, and our own nodes are told that they may have forgotten something.
+Raft promises are not invented: a commit index that is not known stays unknown, a term without its vote becomes one in
+which this node votes for nobody, and a LedgerMQ node is marked as one that may have forgotten something.
 """
 
 from dataclasses import replace
@@ -22,16 +22,16 @@ _NOBODY = "forgotten"
 
 
 def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool) -> list[str]:
-    """Write them; sentences about what was lost."""
-    said: list[str] = []
+    """Write them; return sentences about what was lost."""
+    notes: list[str] = []
     if not layout.is_bare:
         _write_checkpoint(layout.root, facts, has_index=has_index)
-        said += _restore_json(layout)
+        notes += _restore_json(layout)
     if layout.raft_dir is not None:
-        said += _repair_raft(layout.raft_dir, facts)
+        notes += _repair_raft(layout.raft_dir, facts)
     (layout.root / ABORT_NAME).unlink(missing_ok=True)
     sync_path(layout.root)
-    return said
+    return notes
 
 
 def _write_checkpoint(root: Path, facts: LogFacts, *, has_index: bool) -> None:
@@ -48,7 +48,7 @@ def _write_checkpoint(root: Path, facts: LogFacts, *, has_index: bool) -> None:
 
 
 def _restore_json(layout: StoreLayout) -> list[str]:
-    said = []
+    notes = []
     for path in sorted((layout.root / "config").glob("*.json")):
         backup = path.with_name(path.name + ".bak")
         if json_fault(path) is None:
@@ -58,14 +58,14 @@ def _restore_json(layout: StoreLayout) -> list[str]:
         if backup.exists() and json_fault(backup) is None:
             path.rename(path.with_name(path.name + ".damaged"))
             copy_file(backup, path)
-            said.append(f"{layout.name(path)} was unreadable: its .bak took its place, it is kept as .damaged")
+            notes.append(f"{layout.name(path)} was unreadable: it was replaced by its .bak and kept as .damaged")
         else:
-            said.append(f"{layout.name(path)} is unreadable and has no good .bak")
-    return said
+            notes.append(f"{layout.name(path)} is unreadable and has no good .bak")
+    return notes
 
 
 def _repair_raft(folder: Path, facts: LogFacts) -> list[str]:
-    said = []
+    notes = []
     found = raft_checkpoint(folder)
     is_short = found is not None and found.committed_index > facts.last_index
     if facts.last_index >= 0 or found is not None:
@@ -73,10 +73,12 @@ def _repair_raft(folder: Path, facts: LogFacts) -> list[str]:
         position = min(found.durable_position, facts.max_offset) if found is not None else -1
         save_checkpoint(folder, CommitCheckpoint(committed, facts.last_index, position))
     if found is None and facts.last_index >= 0:
-        said.append("which entries are committed is not known: shown again when the group commits a new one")
+        notes.append(
+            "which entries are committed is not known: they are delivered again once the group commits a new one"
+        )
     if is_short:
-        said.append("committed entries are missing: this node must not vote before a leader has brought it up")
-    return said + _repair_term(folder, facts, is_short=is_short)
+        notes.append("committed entries are missing: this node must not vote before a leader has brought it up to date")
+    return notes + _repair_term(folder, facts, is_short=is_short)
 
 
 def _repair_term(folder: Path, facts: LogFacts, *, is_short: bool) -> list[str]:

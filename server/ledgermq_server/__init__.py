@@ -1,7 +1,7 @@
-"""The server of LedgerMQ as one importable name. Its rooms (`store`, `broker`, ...) lie inside; in a checkout, beside.
+"""The server of LedgerMQ as one importable package. In a wheel its rooms (`store`, `broker`, ...) are inside it.
 
-They import each other as top-level modules. `main` puts their folder first on the path, so that a user's own module
-called `broker` or `cli` neither breaks the server nor is hidden from any other program.
+In a checkout they are beside it. They import each other as top-level modules: `main` puts their folder first on the
+path, so that a user's own module called `broker` or `cli` neither breaks the server nor is hidden from other programs.
 """
 
 import sys
@@ -12,7 +12,7 @@ _ROOMS = _HERE if (_HERE / "cli").is_dir() else _HERE.parents[1]
 
 
 def main() -> int:
-    """Run the command `ledgermq`; the exit code."""
+    """Run the command `ledgermq`; return the exit code."""
     sys.path.insert(0, str(_ROOMS))
     from cli.main import main as run
 

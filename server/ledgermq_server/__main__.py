@@ -1,4 +1,7 @@
-"""`python -m ledgermq_server` is `ledgermq`: how a local cluster starts its nodes with the interpreter that runs it."""
+"""`python -m ledgermq_server` is the command `ledgermq`.
+
+A local cluster starts its nodes so, with its own interpreter.
+"""
 
 import sys
 

@@ -39,13 +39,13 @@ def make(tmp_path: Path, argv: list[str], ended: list[str]) -> Child:
     return Child("n0", argv, tmp_path / "log", lambda child: ended.append(child.name))
 
 
-async def test_the_end_of_a_child_is_noticed_with_its_exit_code_and_last_words(tmp_path: Path) -> None:
+async def test_the_end_of_a_child_is_noticed_with_its_exit_code_and_last_line(tmp_path: Path) -> None:
     ended: list[str] = []
     child = make(tmp_path, [sys.executable, "-c", "print('error: port 1\\n'); raise SystemExit(3)"], ended)
     child.start()
     assert await child.ended_within(10)
     assert (child.exit_code, child.state, child.pid, ended) == (3, ChildState.DOWN, None, ["n0"])
-    assert child.last_words() == "error: port 1"
+    assert child.last_line() == "error: port 1"
 
 
 async def test_a_child_that_obeys_sigterm_stops_in_order(tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_a_child_whose_parent_is_already_gone_refuses_to_run() -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     if os.getpid() == 1 or os.getppid() == 1:
         pytest.skip("the parent really is process 1")
-    assert (done.returncode, done.stderr) == (1, "error: process 1, which started this one, is gone\n")
+    assert (done.returncode, done.stderr) == (1, "error: process 1, which started this one, has ended\n")

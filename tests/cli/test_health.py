@@ -34,6 +34,6 @@ def test_a_port_that_speaks_no_http_is_an_error_of_one_line() -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with pytest.raises(CommandError, match="does not answer as a health port does"):
+        with pytest.raises(CommandError, match="does not answer like a health port"):
             check_health(f"http://127.0.0.1:{port}/readyz")
         answering.join(10)

@@ -253,7 +253,7 @@ def test_a_deleted_topic_is_no_fault_and_does_not_come_back(
     (store / "config").mkdir(exist_ok=True)
     (store / "config/topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
     found = run_json(capsys, ["check", store], 0)
-    assert "21 records are of topics that topics.json does not know" in " ".join(found["notes"])
+    assert "21 records are of topics that topics.json does not have" in " ".join(found["notes"])
     run_json(capsys, ["repair", store, "--output", place / "copy"], 0)
     assert not (place / "copy/consumequeue/T").exists()
 

@@ -164,7 +164,7 @@ async def test_imported_users_may_do_what_the_file_allows(namesrv: str, plain: P
     assert [line.split(": ")[1] for line in said] == ["RocketMQ (Normal) made", "rocketmq2 (Super) made"]
     said.clear()
     await import_users(read_plain_acl(plain), namesrv, said.append, ROOT, source)
-    assert all(line.endswith("is there already, left as he is") for line in said)
+    assert all(line.endswith("exists already, not changed") for line in said)
 
     user = Credentials("RocketMQ", "0123456789")
     async with Admin(namesrv, tls=context, credentials=Credentials("rocketmq2", "abcdefgh")) as admin:
