@@ -1,1 +1,1 @@
-"""The nameserver: routes that follow elections."""
+"""The nameserver: keeps the routes of topics and follows elections of brokers."""

@@ -1,11 +1,11 @@
-"""What brokers (and tools on their behalf) ask: to be registered, counted alive, forgotten; topics added or deleted.
+"""Requests of brokers, and of tools on their behalf: registration, heartbeat, leaving, adding and deleting topics.
 
-Our brokers send further fields with 103: `term`, the Raft term in which they speak, `confirmOffset`, the end of what is
-confirmed, and `increment`: true when the body has only the topics that changed, which a broker may send once it has
-registered whole and was answered `takesIncrements`. Their heartbeat is 322, as RocketMQ's brokers can do it, too: one
-that is not registered under the id it says hears of a change, and registers again. A refused claim to broker id 0 is
-told by code 14 with `leaderHint`, where RocketMQ says nothing: its own brokers, refused by its own rule of state
-versions, are told nothing, as they expect.
+Our brokers send further fields with 103: `term`, their Raft term; `confirmOffset`, the end of their confirmed log; and
+`increment`, true when the body has only the topics that changed. A broker may send increments once it has sent a whole
+registration and got `takesIncrements` in the answer. Their heartbeat is 322, as RocketMQ's brokers can send it, too:
+the answer tells a broker that is not registered under its id that something changed, and it registers again. A refused
+claim to broker id 0 is answered with code 14 and `leaderHint`. RocketMQ's brokers that are refused by RocketMQ's rule
+of state versions get the answer that they expect, without an error.
 
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
@@ -37,7 +37,10 @@ _CRC_MASK = 0x7FFFFFFF
 
 
 class BrokerRequests:
-    """The handlers. `config` gives the present configuration, `now_ms` a time that stands still while we do."""
+    """The handlers.
+
+    `config` returns the present configuration, `now_ms` a time that does not advance while this process stalls.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class BrokerRequests:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
+        """The handlers by request code."""
         return {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -117,7 +120,7 @@ class BrokerRequests:
     def _unregister(self, connection: Connection, command: Command) -> Answer:
         ext = command.ext
         cluster, name, where = filled(ext, "clusterName"), filled(ext, "brokerName"), address(ext, "brokerAddr")
-        long(ext, "brokerId")  # RocketMQ asks for it and goes by the address
+        long(ext, "brokerId")  # required as by RocketMQ, which identifies the broker by its address, too
         self._departures.unregister(cluster, name, where)
         return Answer()
 
@@ -137,7 +140,7 @@ class BrokerRequests:
         try:
             self._table.heartbeat(filled(ext, "clusterName"), address(ext, "brokerAddr"), self._now_ms(), broker_id)
         except UnknownBrokerError as error:
-            if broker_id is not None:  # RocketMQ's brokers do not say it, and are never told
+            if broker_id is not None:  # RocketMQ's brokers do not send it, so a changed id is never reported to them
                 raise Refusal(Cause.QUERY_NOT_FOUND, f"the broker must register first: {error}") from error
         return Answer()
 
@@ -165,7 +168,7 @@ class BrokerRequests:
         try:
             self._table.register_topic(topic, map(parse_queue_data, queues))
         except UnknownBrokerError as error:
-            _log.warning("the topic is not registered: %s", error)  # RocketMQ answers the same, and does the same
+            _log.warning("the topic is not registered: %s", error)  # RocketMQ logs the same and answers with success
         return Answer()
 
 
@@ -184,7 +187,10 @@ def _short_text(name: str, value: str) -> str:
 
 
 def _table(connection: Connection, command: Command, broker_name: str, inflated_max: int) -> TopicTable:
-    """The body's topics. RocketMQ's brokers send the same, however long, every 30 s: it is read once a connection."""
+    """Return the topics in the body.
+
+    RocketMQ's brokers send the same body every 30 s: it is parsed once for a connection.
+    """
     is_increment = bool(optional_boolean(command.ext, "increment"))
     digest = hashlib.blake2b(command.body, digest_size=16, key=broker_name.encode()[:64]).digest()
     known: tuple[bytes, bool, TopicTable] | None = connection.attributes.get(_LAST_TABLE)

@@ -1,8 +1,8 @@
-"""What clients and tools ask: where a topic lives, which topics and brokers there are.
+"""Requests of clients and tools: the route of a topic, lists of topics and brokers.
 
-105 takes two fields of our own, so that a failover is not waited for by polling: `knownVersion`, the `routeVersion` of
-the last answer (0 for "no route"), and `waitMillis`. While the route is as known, the answer is held, at most that
-long. Answers to such requests have `routeVersion`, which means something to this nameserver only.
+So that clients need not poll during a failover, 105 takes two fields of our own: `knownVersion`, the `routeVersion` of
+the last answer (0 for "no route"), and `waitMillis`. While the route has the known version, the answer is held, for at
+most that long. Answers to such requests have `routeVersion`, which only this nameserver understands.
 
 Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java` (5.3).
 """
@@ -29,7 +29,7 @@ _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further de
 
 
 class ClientRequests:
-    """The handlers. `config` gives the present configuration, `age_s` the seconds since the start."""
+    """The handlers. `config` returns the present configuration, `age_s` the seconds since the start."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ClientRequests:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
+        """The handlers by request code."""
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
@@ -71,10 +71,10 @@ class ClientRequests:
         return self.answer_route(connection, command)
 
     def answer_route(self, connection: Connection, command: Command) -> Answer:
-        """The route as it is now.
+        """Return the present route.
 
         Raises:
-            Refusal: TOPIC_NOT_EXIST, with RocketMQ's words.
+            Refusal: TOPIC_NOT_EXIST, with RocketMQ's text.
         """
         topic = text(command.ext, "topic")
         acting = self._config().support_acting_master
@@ -125,9 +125,9 @@ class ClientRequests:
 
 
 def _in_zone(route: TopicRoute, ext: Mapping[str, str]) -> TopicRoute:
-    """The part of a route that a client of one zone wants: its own zone's brokers, and those nobody leads.
+    """Return the part of a route for a client of one zone: that zone's brokers, and those without a leader.
 
-    It may be empty: such a client rather has nothing than another zone.
+    It may be empty, since such a client must not use the brokers of another zone.
     """
     zone = ext.get("__ZONE_NAME", "")
     if not zone.strip() or ext.get("__ZONE_MODE", "").lower() != "true":

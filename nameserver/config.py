@@ -1,4 +1,4 @@
-"""What one nameserver process is told: where to listen, and when to give up. Nameservers share nothing."""
+"""The configuration of a nameserver process: its address and its time limits. Nameservers share nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from ledgermq.remoting.tls_settings import TlsSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServerConfig:
-    """One nameserver. Times are milliseconds, ports 0 to 65535 (0: any free one, for tests)."""
+    """The configuration of a nameserver. Times are in milliseconds, ports 0 to 65535 (0: any free one, for tests)."""
 
     ORIGIN: ClassVar[str] = "NamesrvConfig"
 
@@ -185,12 +185,12 @@ class NameServerConfig:
     )
 
     notices: tuple[str, ...] = ()
-    """What the process says once at its start: addresses chosen, keys without effect."""
+    """Lines that the process logs once at its start: addresses chosen, keys without effect."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Every known key under RocketMQ's name with the value in force, as text: what requests 318, 319 show."""
+    """Every known key under RocketMQ's name with its value, as text: shown and changed by requests 318 and 319."""
 
     def problems(self) -> list[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
+        """Return `(key, sentence)` for each relation between values that does not hold; empty if all do."""
         if self.listen_port and self.listen_port == self.health_port:
             return [("healthPort", f"port {self.health_port} is also taken by listenPort")]
         return list(self.tls.problems())

@@ -1,4 +1,4 @@
-"""What tools ask of the nameserver itself: its KV configuration and its settings.
+"""Requests of tools about the nameserver itself: its KV configuration and its settings.
 
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (5.3).
 """
@@ -30,7 +30,7 @@ class ConfigRequests:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """By request code."""
+        """The handlers by request code."""
         return {
             RequestCode.PUT_KV_CONFIG: self._put,
             RequestCode.GET_KV_CONFIG: self._get,

@@ -1,8 +1,8 @@
-"""Brokers that leave, taken out together: those that one turn of the loop brings cost one pass over the tables.
+"""Removes brokers that leave in batches: all of one turn of the loop in one pass over the tables.
 
-    104, closed connections -> queue -> end of the turn, or the next request that reads or changes routes -> gone
+    104, closed connections -> queue -> end of the turn, or the next request that reads or changes routes -> removed
 
-So whatever is answered afterwards knows of them, as if each had been taken out at once.
+So every later answer is as if each of them had been removed at once.
 
 Source: apache/rocketmq `namesrv/.../routeinfo/BatchUnregistrationService.java` (5.3).
 """
@@ -17,11 +17,12 @@ from nameserver.core.routes import RouteTable
 
 
 class Departures:
-    """The queue.
+    """The queue of brokers that leave.
 
     Args:
-        capacity: most requests 104 that may wait. Closed connections always find room: the server bounds them.
-        gone: told of the members that a request, or (second argument true) a closed connection took out.
+        capacity: largest number of requests 104 that may wait. Closed connections always find room: the server bounds
+            them.
+        gone: called with the members that a request, or (second argument true) a closed connection removed.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Departures:
         self._is_scheduled = False
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> None:
-        """Take a broker out soon.
+        """Remove a broker soon.
 
         Raises:
             Refusal: SYSTEM_ERROR, too many wait.
@@ -53,13 +54,13 @@ class Departures:
         self._schedule()
 
     def closed(self, connection: Connection) -> None:
-        """Take out soon whoever registered over it."""
+        """Remove soon the brokers that registered on this connection."""
         if self._table.has_members:
             self._closed.add(connection)
             self._schedule()
 
     def settle(self) -> None:
-        """Take out those that wait."""
+        """Remove the brokers that wait."""
         if self._leaving:
             leaving, self._leaving = self._leaving, {}
             self._gone(self._table.unregister(leaving, self._now_ms()), False)

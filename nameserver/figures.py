@@ -1,4 +1,4 @@
-"""What a nameserver counts, and what of its tables it shows at each scrape."""
+"""The metrics of a nameserver: counters, and sizes of its tables at each scrape."""
 
 from collections.abc import Callable
 
@@ -34,10 +34,10 @@ class Figures:
         )
 
     def request(self, code: int) -> None:
-        """A request arrived."""
+        """Count a request."""
         counter = self._requests.get(code)
         if counter is None:
-            # Only known codes get a label: a stranger's numbers must not fill the page.
+            # Only known codes get a label, so that a client cannot create series without limit.
             name = request_name(code)
             label = "unknown" if name.isdigit() or name.startswith("-") else name
             counter = self._registry.counter("ledgermq_requests_total", "Requests by code.", {"request": label})
@@ -46,7 +46,7 @@ class Figures:
         counter.add()
 
     def refusal(self, cause: Cause) -> None:
-        """A request was refused."""
+        """Count a refused request."""
         counter = self._refusals.get(cause)
         if counter is None:
             labels = {"cause": cause.slug}

@@ -1,4 +1,4 @@
-"""What the headers of requests must hold: names and types of upstream's, with the code of a missing field where not 1.
+"""The fields that request headers must have: RocketMQ's names and types, and the code of a missing one if not 1.
 
 Source: apache/rocketmq `remoting/.../protocol/header/namesrv/*RequestHeader.java` (5.3); codes as the real one answers.
 """

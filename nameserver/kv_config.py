@@ -1,7 +1,8 @@
-"""The KV configuration: small texts by namespace and key, the only thing a nameserver keeps over a restart.
+"""The KV configuration: short texts by namespace and key, the only state that a nameserver keeps over a restart.
 
 The file is RocketMQ's `kvConfig.json`: `{"configTable":{namespace:{key:value}}}`. Every change is durable before it is
-answered and seen: written beside in a thread, flushed, renamed over. Changes are made one after the other.
+answered, and visible to requests: written to a new file in a thread, flushed, renamed over the old one.
+Changes are made one after the other.
 
 Source: apache/rocketmq `namesrv/.../kvconfig/KVConfigManager.java` (5.3).
 """
@@ -22,11 +23,11 @@ _LENGTH_MAX = 4 << 20
 
 
 class KvConfigError(Exception):
-    """The file cannot be read or written; it is named, and was not changed."""
+    """The file cannot be read or written; the text names it. It was not changed."""
 
 
 class KvConfig:
-    """The tables of one nameserver; `load` makes them from the file."""
+    """The KV configuration of one nameserver; `load` reads it from the file."""
 
     def __init__(self, path: Path, tables: dict[str, dict[str, str]] | None = None) -> None:
         self._path = path
@@ -35,10 +36,10 @@ class KvConfig:
 
     @classmethod
     def load(cls, path: Path) -> "KvConfig":
-        """Read the file; a missing one is an empty configuration.
+        """Read the file; a missing file is an empty configuration.
 
         Raises:
-            KvConfigError: it cannot be read, or is not what RocketMQ and we write.
+            KvConfigError: it cannot be read, or has another format.
         """
         try:
             document = loads(path.read_bytes())
@@ -52,15 +53,15 @@ class KvConfig:
         return cls(path, tables)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value, or None."""
+        """Return the value, or None."""
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> Mapping[str, str] | None:
-        """All keys of a namespace; None when it was never used."""
+        """Return all keys of a namespace; None when it was never used."""
         return self._tables.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value, durably.
+        """Set a value; durable on return.
 
         Raises:
             KvConfigError: the file cannot be written, or would be too large; the value is as before.
@@ -69,7 +70,7 @@ class KvConfig:
             await self._replace(namespace, {**self._tables.get(namespace, {}), key: value})
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Forget a value, durably; an unknown one is forgotten already. Errors as `put`."""
+        """Delete a value; durable on return. An unknown key is no error. Raises what `put` raises."""
         async with self._changing:
             if key in (table := self._tables.get(namespace, {})):
                 await self._replace(namespace, {name: text for name, text in table.items() if name != key})
@@ -82,7 +83,7 @@ class KvConfig:
     def _save(self, tables: dict[str, dict[str, str]]) -> None:
         text = json.dumps({"configTable": tables}, ensure_ascii=False, separators=(",", ":"))
         if len(text) > _LENGTH_MAX:
-            raise KvConfigError(f"{self._path}: would have {len(text)} characters, at most {_LENGTH_MAX} are written")
+            raise KvConfigError(f"{self._path}: would have {len(text)} characters, the limit is {_LENGTH_MAX}")
         beside = self._path.with_name(self._path.name + ".tmp")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

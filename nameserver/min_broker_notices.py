@@ -1,7 +1,7 @@
-"""Tells brokers when the smallest broker id among the members of their name changes (905), one-way and once.
+"""Notifies brokers when the smallest broker id among the members of their name changes (905), one-way and once.
 
-A slave that stands in for its master (`enableSlaveActingMaster`) begins and ends doing so by these notices; one that
-is lost is made up for by the member group that every such broker asks for each second.
+By these notices a slave begins and ends to act for its master (`enableSlaveActingMaster`). A lost notice is no problem:
+such a broker also asks for the member group every second.
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (notifyMinBrokerIdChange), 5.3.
 """
@@ -21,14 +21,14 @@ _MOST_UNDER_WAY = 1000
 
 
 class MinBrokerNotices:
-    """Sends them; owns its connections."""
+    """Sends the notices; owns its connections."""
 
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, change: MinBrokerChange) -> None:
-        """Tell all recipients, without waiting; those that cannot be reached are logged and left."""
+        """Notify all recipients without waiting; those that cannot be reached are logged."""
         for address in change.recipients:
             if len(self._tasks) >= _MOST_UNDER_WAY:
                 _log.warning("%s is not notified of the smallest broker id: too many notices are under way", address)
@@ -38,7 +38,7 @@ class MinBrokerNotices:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Drop what is under way."""
+        """Cancel the notices that are being sent."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

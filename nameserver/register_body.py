@@ -1,11 +1,11 @@
-"""The body of a broker's registration (103): its topics, their version, filter servers.
+"""Parses the body of a broker's registration (103): its topics, their version, filter servers.
 
 Three forms: JSON; the wrapper alone from brokers older than 3.0.11; and a zlib stream of sized parts,
 
-    i32 n, version JSON | i32 topic count, each i32 n, "name read write perm filterType attributes" |
-    i32 n, JSON list of filter servers | since 5.0: i32 count, each i32 n, mapping JSON
+    i32 n, version JSON | i32 topic count, each i32 n, "name read write perm filterType attributes"
+    | i32 n, JSON list of filter servers | since 5.0: i32 count, each i32 n, mapping JSON
 
-which Java's brokers never flag in the header (`compressed` says false), so the first byte decides.
+which Java's brokers never mark in the header (`compressed` is false), so the first byte decides.
 
 Source: apache/rocketmq `remoting/.../protocol/body/RegisterBrokerBody.java` (5.3).
 """
@@ -39,10 +39,10 @@ def parse_register_body(
     is_increment: bool = False,
     inflated_max: int = INFLATED_MAX,
 ) -> TopicTable:
-    """Read a registration's body, sent by a broker of that version (ordinal of MQVersion); no body is an empty table.
+    """Parse a registration's body from a broker of that version (ordinal of MQVersion); no body is an empty table.
 
     Raises:
-        Refusal: SYSTEM_ERROR, naming what cannot be read.
+        Refusal: SYSTEM_ERROR, names what cannot be read.
     """
     table = _parse(body, version, broker_name, inflated_max)
     return replace(table, is_increment=True) if is_increment else table
@@ -62,10 +62,10 @@ def _parse(body: bytes | memoryview, version: int, broker_name: str, inflated_ma
 
 
 def parse_data_version(value: object) -> DataVersion:
-    """Read RocketMQ's DataVersion from parsed JSON; absent members are 0.
+    """Parse RocketMQ's DataVersion from decoded JSON; absent members are 0.
 
     Raises:
-        Refusal: SYSTEM_ERROR, naming the member.
+        Refusal: SYSTEM_ERROR, names the member.
     """
     if not isinstance(value, Mapping):
         raise bad_body("dataVersion", value, "a JSON object")
@@ -74,10 +74,10 @@ def parse_data_version(value: object) -> DataVersion:
 
 
 def parse_queue_data(value: object) -> QueueData:
-    """Read RocketMQ's QueueData from parsed JSON.
+    """Parse RocketMQ's QueueData from decoded JSON.
 
     Raises:
-        Refusal: SYSTEM_ERROR, naming the member.
+        Refusal: SYSTEM_ERROR, names the member.
     """
     if not isinstance(value, Mapping) or not isinstance(name := value.get("brokerName"), str) or not name:
         raise bad_body("queueDatas", value, "queues with a brokerName")
@@ -93,7 +93,7 @@ def _table(wrapper: Mapping[str, Any], filter_servers: tuple[str, ...], broker_n
 
 
 def _topic_queues(name: str, config: Any, broker_name: str) -> QueueData:
-    """As `_queues`; in one glance where nothing is missing or odd, for a broker may have many thousands."""
+    """Return what `_queues` returns, fast for the usual form, since a broker may have many thousands of topics."""
     if type(config) is dict:
         read, write = config.get("readQueueNums"), config.get("writeQueueNums")
         perm, flag = config.get("perm"), config.get("topicSysFlag")
@@ -159,7 +159,7 @@ def _inflate(body: bytes | memoryview, most: int) -> bytes:
 
 
 class _Parts:
-    """Reads the inflated stream from front to back."""
+    """Reads the decompressed stream from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Route requests that wait: held until the topic's route is another than the client knows, or their time is up."""
+"""Route requests that wait until the topic's route differs from the version the client knows, or their time is up."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 
 Key = tuple[Connection, int]
-"""Who asked, and the number of the request."""
+"""The connection and the number of the request."""
 
 _Name = TypeVar("_Name")
 _MOST = 100_000
@@ -25,10 +25,10 @@ class _Held(NamedTuple):
 class RouteWaiters:
     """The held requests of one nameserver.
 
-    A change costs a look at each topic that is waited for, the end of a connection a look at its own requests.
+    A change costs a check of each topic that is waited for; the end of a connection, one of its own requests.
 
     Args:
-        version: of a topic's route now.
+        version: returns the present version of a topic's route.
         answer: answers a request now.
     """
 
@@ -43,9 +43,9 @@ class RouteWaiters:
         return len(self._held)
 
     def hold(self, connection: Connection, command: Command, topic: str, known_version: int, wait_s: float) -> None:
-        """Answer later: at a change, or in `wait_s`. A second request of the same number answers the first one.
+        """Answer later: at a change, or after `wait_s`. A second request of the same number answers the first one.
 
-        When as many wait as may, the one that has waited longest is answered now.
+        When `_MOST` requests wait already, the one that has waited longest is answered now.
         """
         key = (connection, command.opaque)
         self._release(key)
@@ -57,19 +57,19 @@ class RouteWaiters:
         self._by_connection.setdefault(connection, {})[key] = None
 
     def wake(self) -> None:
-        """Routes have changed: answer those that waited for it."""
+        """Answer the requests whose routes have changed."""
         for topic, keys in list(self._by_topic.items()):
             version = self._version(topic)
             for key in [key for key in keys if self._held[key].known_version != version]:
                 self._release(key)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed: its requests need no answer."""
+        """Forget the requests of a closed connection."""
         for key in list(self._by_connection.get(connection, ())):
             self._take(key)
 
     def release_all(self) -> None:
-        """Answer everything now: the nameserver stops."""
+        """Answer everything now, because the nameserver stops."""
         for key in list(self._held):
             self._release(key)
 

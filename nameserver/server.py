@@ -1,10 +1,10 @@
-"""The nameserver process: one listener, one route table, health beside it. Nameservers share nothing.
+"""The nameserver process: one listener, one route table, a health port. Nameservers share nothing.
 
     frame -> handler by code -> table -> answer            closed connection, silence -> broker dropped
                                   '-> routes changed -> requests that waited for it are answered
-                                  '-> smallest broker id changed -> its members are told
+                                  '-> smallest broker id changed -> its members are notified
 
-Silence is counted in time in which this process itself ran: a stall of ours proves nothing about a broker.
+Silence is measured in time in which this process ran: a stall of its own says nothing about a broker.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class NameServer:
 
     Attributes:
         registry: its metrics.
-        table: its routes, for tests and views; only the requests change it.
+        table: its routes, for tests and views; only requests change it.
     """
 
     def __init__(self, config: NameServerConfig) -> None:
@@ -83,16 +83,16 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """`host:port` that clients are given."""
+        """`host:port` for clients."""
         return f"{self._config.advertised_host}:{self._server.port}"
 
     @property
     def health_port(self) -> int:
-        """The health listener's port; 0 when it is not served."""
+        """The port of the health listener; 0 when it is not served."""
         return self._health.port
 
     async def start(self) -> None:
-        """Read the KV configuration, listen.
+        """Read the KV configuration and listen.
 
         Raises:
             KvConfigError: its file cannot be read.
@@ -122,7 +122,7 @@ class NameServer:
         _log.info("nameserver listens at %s", self.address)
 
     async def close(self) -> None:
-        """Answer what waits, close every connection; does nothing when not started."""
+        """Answer the requests that wait and close every connection; does nothing when not started."""
         if self._scan is not None:
             self._scan.cancel()
         self._waiters.release_all()
@@ -138,7 +138,7 @@ class NameServer:
     # ---- RequestHandler
 
     def on_connected(self, connection: Connection) -> None:
-        """Nobody is anybody before they register."""
+        """Do nothing: a client has no state before it registers."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
         self._figures.request(command.code)
@@ -150,7 +150,7 @@ class NameServer:
             if command.code != RequestCode.UNREGISTER_BROKER:
                 self._departures.settle()
             self._answer(connection, command, handler)
-            self._tell_changes()
+            self._report_changes()
 
     def on_closed(self, connection: Connection) -> None:
         self._waiters.forget(connection)
@@ -188,10 +188,10 @@ class NameServer:
             self._log_dropped("connection closed", members)
         for member in () if is_closed else members:
             _log.info("broker %s at %s unregistered", member.registration.broker_name, member.address)
-        self._tell_changes()
+        self._report_changes()
 
-    def _tell_changes(self) -> None:
-        """After each change of the tables: to clients that wait, and to brokers whose smallest id is another."""
+    def _report_changes(self) -> None:
+        """Report changes of the tables: to clients that wait, and to brokers whose smallest id has changed."""
         for change in self.table.take_min_changes():
             if self._notices is not None and self._present().notify_min_broker_id:
                 self._notices.send(change)
@@ -210,7 +210,7 @@ class NameServer:
         for member in silent:
             if isinstance(member.registration.connection, Connection):
                 member.registration.connection.close("silent for too long")
-        self._tell_changes()
+        self._report_changes()
 
     def _log_dropped(self, reason: str, members: list[Member]) -> None:
         for member in members:

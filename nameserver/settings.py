@@ -1,7 +1,7 @@
-"""A running nameserver's settings under RocketMQ's names: what requests 319 and 318 show and change.
+"""The settings of a running nameserver under RocketMQ's names, for requests 319 (show) and 318 (change).
 
-Some may change while the process runs and take effect at once; the file that the process was started with stays the
-user's and is never rewritten. Keys without effect here keep what they are told.
+Some settings may change while the process runs, with effect at once. The file with which the process was started
+belongs to the user and is never written. Keys without effect here keep the value that they are given.
 
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (updateConfig, getConfig), 5.3.
 """
@@ -16,7 +16,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.config import NameServerConfig
 
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Never changed by request, whatever the configuration's own list says."""
+"""Keys that no request changes, whatever the configuration's own list is."""
 
 _NUMBER_MAX = 1 << 31
 _DIGITS_MAX = 20
@@ -24,14 +24,14 @@ _SHOWN_MAX = 100
 
 _KEYS = keys_of(NameServerConfig)
 _LIVE = {name: key for name, key in _KEYS.items() if key.is_live}
-"""Keys that a request changes at once."""
+"""Keys that a request changes with effect at once."""
 
 
 class Settings:
     """The present configuration; `config` is replaced by each change.
 
     Args:
-        config: as started. Its `properties` are all keys that are known, with their values.
+        config: the configuration at the start. Its `properties` are all known keys with their values.
         on_change: called after a change has taken effect.
     """
 
@@ -42,15 +42,15 @@ class Settings:
         self._properties |= {name: key.shown_in(config) for name, key in _LIVE.items()}
 
     def as_text(self) -> str:
-        """All keys, sorted, as the lines of a properties file."""
+        """Return all keys, sorted, as the lines of a properties file."""
         return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(self._properties.items()))
 
     def update(self, text: str) -> None:
-        """Change what the lines of a properties file say, all or nothing.
+        """Change the settings in the lines of a properties file, all or nothing.
 
         Raises:
-            Refusal: NO_PERMISSION for a key that only a restart may change, INVALID_PARAMETER for one that is
-                unknown or whose value does not parse.
+            Refusal: NO_PERMISSION for a key that only a restart may change, INVALID_PARAMETER for an unknown key or a
+                value that cannot be parsed.
         """
         wanted = parse_properties(text)
         fields: dict[str, Any] = {}

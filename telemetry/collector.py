@@ -1,6 +1,6 @@
 """Tunes Python's garbage collector for a server: it runs rarely, and skips objects from before serving began.
 
-Messages, frames and tables form no cycles. With the default threshold of 700 the collector would walk the young objects
+Messages, frames and tables form no cycles. With the default threshold of 700 the collector would scan the young objects
 in vain, and the old ones for tens of milliseconds in the middle of a request.
 """
 
@@ -11,7 +11,7 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 
 class QuietCollector:
-    """Tunes the collector from `begin` to `end`; with several servers in a process, to the last `end`.
+    """Tunes the collector from `begin` to `end`; with several servers in a process, until the last `end`.
 
     Use it on one thread.
     """
@@ -23,7 +23,7 @@ class QuietCollector:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Tune the collector, and freeze the objects that exist now. Call it once."""
+        """Tune the collector, and exclude the objects that exist now from collection. Call it once."""
         if not QuietCollector._serving:
             QuietCollector._before = gc.get_threshold()
         QuietCollector._serving += 1

@@ -1,7 +1,7 @@
 """Families of series, and their text.
 
-Rows are plain tuples while they are gathered; labels are joined and escaped only when they are written, which is done
-in a thread: see `pages`.
+Rows are plain tuples while they are collected; labels are joined and escaped only when the text is written, which
+happens in a thread: see `pages`.
 
 Source: Prometheus' exposition formats, text format 0.0.4.
 """
@@ -28,7 +28,7 @@ Row = tuple[Labels, Number | Buckets]
 
 
 class Family(NamedTuple):
-    """All series of one name. `kind` is counter, gauge or histogram; a histogram's rows hold `Buckets`.
+    """All series of one name. `kind` is counter, gauge or histogram; a histogram's rows have `Buckets`.
 
     Rows may be produced lazily; None stands for a step of work that produced no row.
     """
@@ -40,7 +40,7 @@ class Family(NamedTuple):
 
 
 Collector = Iterable[Family | None]
-"""Yields families that are ready, and None between two steps of work; a step takes well below a millisecond."""
+"""Yields families that are complete, and None between two steps of work; a step takes well below a millisecond."""
 
 
 class Part(NamedTuple):
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """How labels of these names are written: `%s` for the values, which are to be taken in this order."""
+    """The text for labels of these names: `%s` for each value, and the order of the values."""
 
     text: str
     order: tuple[int, ...]
@@ -65,16 +65,16 @@ class Writer:
 
     Args:
         common: labels that every series gets, first.
-        scope: OpenTelemetry's name of the meter: its label comes first, all others follow in the order of the alphabet.
+        scope: OpenTelemetry's name of the meter: its label comes first, all others follow in alphabetical order.
     """
 
     def __init__(self, common: Labels = (), scope: str | None = None) -> None:
         self._common = common
         self._scope = scope
-        self._forms: dict[tuple[str, ...], _Form] = {}  # as many as there are ways to label: the code's, not the data's
+        self._forms: dict[tuple[str, ...], _Form] = {}  # bounded: the names of labels come from the code, not from data
 
     def write(self, parts: Iterable[Part]) -> bytes:
-        """The parts as lines."""
+        """Return the parts as lines of text."""
         lines: list[str] = []
         for family, is_first, rows in parts:
             if is_first:
@@ -126,13 +126,13 @@ def _bound_texts(bounds: tuple[float, ...]) -> list[str]:
 
 
 def escape(text: str, *, quote: bool = False) -> str:
-    """A help text, or with `quote` a label's value, as the format wants it."""
+    """Escape a help text, or with `quote` a label's value, as the format requires."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text
 
 
 def number(value: Number) -> str:
-    """A value as Prometheus reads it."""
+    """Return a value in the form that Prometheus reads."""
     if isinstance(value, int):
         return str(int(value))
     if math.isfinite(value):

@@ -1,11 +1,11 @@
 """Loop lag: how late the event loop runs timers, so that a node can tell its own stalls from a peer's silence.
 
     due      due + late
-    |-----------|          a beat every `interval_s`; lateness above `tolerance_s` is a stall of this process
+     |-----------|          a beat every `interval_s`; lateness above `tolerance_s` is a stall of this process
          stall             (a long callback, a paused process, a machine that gave the CPU to others)
 
-To judge a peer's silence, read `stalled_s` at the begin and the end of it and subtract the difference: time in which
-this loop was stalled says nothing about the peer.
+To measure a peer's silence, read `stalled_s` at its begin and end and subtract the difference: time in which this loop
+was stalled says nothing about the peer.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ class LoopLagMonitor:
         self._stalled_s = 0.0
 
     def start(self) -> None:
-        """Begin to beat on the running loop."""
+        """Start to measure on the running loop."""
         loop = asyncio.get_running_loop()
         self._schedule(loop)
 
     def close(self) -> None:
-        """Stop; the figures stay."""
+        """Stop; the measured values remain."""
         if self._handle is not None:
             self._handle.cancel()
         self._handle = None
@@ -59,12 +59,12 @@ class LoopLagMonitor:
 
     @property
     def stall_ms(self) -> float:
-        """The stall this turn of the loop ends, or else the one the last beat measured; 0 when it was on time."""
+        """The stall that this turn of the loop ends, or else the one the last beat measured; 0 when it was on time."""
         return 1000 * (self._overdue_s() or self._stall_s)
 
     @property
     def stalled_s(self) -> float:
-        """All stalls so far, the one that ends in this turn included; never goes down."""
+        """All stalls so far, including one that ends in this turn; never falls."""
         return self._stalled_s + self._overdue_s()
 
     def _overdue_s(self) -> float:

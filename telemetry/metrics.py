@@ -1,11 +1,11 @@
 """Metrics: numbers that the hot path updates, written as Prometheus text at each scrape.
 
     counter.add(n)  gauge.set(x)  histogram.observe(s)      registry.render()
-        one int or float addition each               --->   text format 0.0.4, once a scrape
+    one int or float addition each               --->   text format 0.0.4, once a scrape
 
 A series is looked up by its labels once, when it is made, and then kept by the code that counts: there is no look-up
-per event. Numbers that a node already counts as plain ints are read by a function at the scrape, and cost nothing in
-between. Use it on the event loop's thread; it is not thread-safe.
+per event. Numbers that a node already counts as plain ints are read by a function at the scrape. Use it on the event
+loop's thread; it is not thread-safe.
 
 Source: Prometheus' exposition formats, text format 0.0.4.
 """
@@ -29,7 +29,7 @@ _SERIES_MAX = 10_000
 
 
 class MetricError(ValueError):
-    """A metric was declared in a way Prometheus would refuse; the name and the fault are in the text."""
+    """A metric was declared in a way that Prometheus would refuse; the text has the name and the reason."""
 
 
 class Counter:
@@ -52,11 +52,11 @@ class Counter:
 
     @property
     def value(self) -> Number:
-        """Present value; NaN when the function that reads it fails."""
+        """The present value; NaN when the function that reads it fails."""
         return self._value if self._read is None else _read_safely(self._read)
 
     def samples(self) -> Iterator[tuple[str, str, Number]]:
-        """`(suffix of the name, further label, value)` of each line."""
+        """Yield `(suffix of the name, further label, value)` of each line."""
         yield "", "", self.value
 
 
@@ -83,17 +83,17 @@ class Histogram:
         self._sum: Number = 0
 
     def observe(self, value: Number, count: int = 1) -> None:
-        """Count `value` (in the unit of the name), `count` times; a bound belongs to the bucket below it."""
+        """Count `value` (in the unit of the name) `count` times. One equal to a bound is in the bound's bucket."""
         self._counts[bisect_left(self._bounds, value)] += count
         self._sum += value * count
 
     @property
     def count(self) -> int:
-        """Observations so far."""
+        """Number of observations so far."""
         return sum(self._counts)
 
     def samples(self) -> Iterator[tuple[str, str, Number]]:
-        """`(suffix of the name, further label, value)` of each line; buckets are cumulative."""
+        """Yield `(suffix of the name, further label, value)` of each line; buckets are cumulative."""
         total = 0
         for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
             total += count
@@ -120,7 +120,7 @@ class Registry:
 
     Args:
         labels: put on every series, such as `{"cluster": "DefaultCluster", "node": "n0"}`.
-        series_max: a family that has this many label sets gives out no more; further ones are counted in
+        series_max: largest number of label sets of a family; further ones are counted in
             `ledgermq_metric_series_dropped_total` and not shown.
     """
 
@@ -134,19 +134,19 @@ class Registry:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """The labels that every series has."""
+        """The labels of every series."""
         return self._labels
 
     def counter(self, name: str, explanation: str, labels: Mapping[str, str] | None = None) -> Counter:
-        """The counter of that name and label set, made at the first call. Its name should end in `_total`.
+        """Return the counter of that name and label set, made at the first call. Its name should end in `_total`.
 
         Raises:
-            MetricError: a name Prometheus refuses, or one that is taken with another type or other label names.
+            MetricError: a name that Prometheus refuses, or that is in use with another type or other label names.
         """
         return self._series(name, explanation, labels, Counter)
 
     def gauge(self, name: str, explanation: str, labels: Mapping[str, str] | None = None) -> Gauge:
-        """The gauge of that name and label set; errors as `counter`."""
+        """Return the gauge of that name and label set; raises what `counter` raises."""
         return self._series(name, explanation, labels, Gauge)
 
     def histogram(
@@ -157,13 +157,16 @@ class Registry:
         *,
         bounds: Sequence[float] = LATENCY_SECONDS,
     ) -> Histogram:
-        """The histogram of that name and label set; `bounds` are finite upper bounds, rising. Errors as `counter`."""
+        """Return the histogram of that name and label set; raises what `counter` raises.
+
+        `bounds` are finite upper bounds, rising.
+        """
         if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
             raise MetricError(f"histogram {name}: bounds {list(bounds)} are not finite and strictly rising")
         return self._series(name, explanation, labels, lambda: Histogram(bounds))
 
     def render(self) -> str:
-        """All series as Prometheus text, families and series in the order in which they were made."""
+        """Return all series as Prometheus text, families and series in the order in which they were made."""
         lines: list[str] = []
         for name, family in self._families.items():
             lines.append(f"# HELP {name} {escape(family.explanation)}")
@@ -176,7 +179,7 @@ class Registry:
         return "\n".join(lines)
 
     async def page(self) -> AsyncIterator[bytes]:
-        """The same as a page for `HealthServer`."""
+        """Yield the same as pieces of a page for `HealthServer`."""
         yield self.render().encode()
 
     def _series(self, name: str, explanation: str, labels: Mapping[str, str] | None, make: Callable[[], M]) -> M:
@@ -212,7 +215,7 @@ def _check_names(name: str, label_names: tuple[str, ...]) -> None:
 
 
 def _read_safely(read: Callable[[], Number]) -> Number:
-    # One number that cannot be read (a log being closed) must not take the whole page with it.
+    # A value that cannot be read (a log being closed) must not make the whole page fail.
     try:
         return read()
     except Exception:

@@ -1,9 +1,9 @@
 """A page of metrics, made in pieces: rows are collected on the event loop a few at a time, and written in a thread.
 
     collectors --rows, some a turn--> Part, ... --in a thread--> piece of text --> scrapers, at their own speed
-                 (on the loop)                   (at most `LINES_A_PIECE`)         (all get the same pieces)
+                   (on the loop)                   (at most `LINES_A_PIECE`)         (all get the same pieces)
 
-The time that collecting takes on the loop in one turn is bounded, however many series there are.
+The time that collecting takes in one turn of the loop is bounded, however many series there are.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from telemetry.families import Buckets, Collector, Family, Part, Row, Writer
 
 STEPS_A_TURN: Final = 300
-"""Most steps of collectors, rows or not, between two turns of the loop."""
+"""Largest number of steps of collectors, with a row or not, between two turns of the loop."""
 
 SLICE_S: Final = 0.0005
 """Seconds after which a turn of collecting ends."""
@@ -36,7 +36,7 @@ class Section(NamedTuple):
 
 
 async def pieces(section: Section) -> AsyncIterator[bytes]:
-    """Its text; other callbacks of the loop run in between."""
+    """Yield the text of a section; other callbacks of the loop run in between."""
     loop = asyncio.get_running_loop()
     batch = _Batch()
     steps, deadline = 0, time.monotonic() + SLICE_S
@@ -71,7 +71,7 @@ def _steps(section: Section) -> Iterator[tuple[Family, Row] | None]:
 
 
 class _Batch:
-    """Rows that are to be written together."""
+    """Rows that are written together."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -92,10 +92,10 @@ class _Batch:
 
 
 class SharedPage:
-    """A page that is made at each scrape; scrapes that come while it is being made get the same page.
+    """A page that is made for each scrape; scrapes that arrive while it is being made get the same page.
 
     Args:
-        make: its pieces.
+        make: yields its pieces.
     """
 
     def __init__(self, make: Callable[[], AsyncIterator[bytes]]) -> None:
@@ -109,11 +109,11 @@ class SharedPage:
         return self._making.read()
 
     def _forget(self) -> None:
-        self._making = None  # only those who read still hold it
+        self._making = None  # only its readers hold it from now on
 
 
 class _Making:
-    """To its end, whether or not somebody still reads."""
+    """A page being made, to its end, whether or not it is still being read."""
 
     def __init__(self, source: AsyncIterator[bytes], done: Callable[[], None]) -> None:
         self._pieces: list[bytes] = []
@@ -149,7 +149,7 @@ class _Making:
 
 
 async def compressed(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same as gzip; pressed in a thread, without the interpreter's lock."""
+    """Yield the same as gzip, compressed in a thread without the interpreter's lock."""
     loop, packer = asyncio.get_running_loop(), zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP)
     async for piece in source:
         if packed := await loop.run_in_executor(None, packer.compress, piece):

@@ -1,4 +1,4 @@
-"""Process metrics: CPU time, memory and descriptors of this process, under the names every Prometheus client uses.
+"""Process metrics: CPU time, memory and descriptors of this process, under the names that all Prometheus clients use.
 
 Source: https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics, and Linux' /proc/self.
 """
@@ -10,7 +10,7 @@ from telemetry.metrics import Registry
 
 
 def register_process_metrics(registry: Registry, *, proc: Path = Path("/proc/self")) -> None:
-    """Add the process' figures to `registry`; each is read at the scrape."""
+    """Add the values of the process to `registry`; each is read at the scrape."""
     started = time.time()
     registry.counter("process_cpu_seconds_total", "User and system CPU time.").function(time.process_time)
     registry.gauge("process_start_time_seconds", "Start of the process, seconds since 1970.").set(round(started, 3))

@@ -1,1 +1,1 @@
-"""Route tables and the election rule, pure."""
+"""The route table and the election rule, without I/O."""

@@ -1,6 +1,6 @@
-"""Which of the two forms of JSON a client gets: standard, or fastjson's, where numeric map keys stand bare.
+"""Chooses the form of JSON for a client: standard, or that of fastjson, which does not quote numeric map keys.
 
-Standard is for clients since 4.9.4 and whoever asks; Go's old clients cut fastjson's text at commas.
+Standard JSON is for clients since 4.9.4 and those that ask for it; old Go clients split fastjson's text at commas.
 
 Source: apache/rocketmq `namesrv/.../processor/ClientRequestProcessor.java`.
 """

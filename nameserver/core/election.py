@@ -1,16 +1,16 @@
 """The election rule: which registration gets which broker id.
 
     term of the claim     id 0 is given when
-    t > 0 (our brokers)   no leader of the broker name has claimed it by a higher term, and nobody else holds it by
-                          the same term; or the claimant holds it already
-    0 (Java's brokers)    no live member holds it by a term, and RocketMQ's own rule agrees: the holder's state
+    t > 0 (our brokers)   no leader of the broker name has claimed it with a higher term, and no other member has it
+                          with the same term; or the claimant already has it
+    0 (Java's brokers)    no live member has it with a term, and RocketMQ's own rule agrees: the holder's state
                           version is not above the claimant's
 
-A refused claimant keeps the place it had. Terms outlive the members by a minute (`TermMemory`), so a leader that was
-cut off never takes the route from its successor, not even while that one is away; a group that was wiped and starts
-again from term 1 is welcome a minute after the last member of the old term was heard. A follower's term keeps a term
-in memory, and never raises it: a member that was cut off may have entered a term in which nobody leads, while the
-leader of a lower one goes on with a majority. Ids other than 0 carry no promise: RocketMQ's rule.
+A refused claimant keeps the id that it had. Terms outlive the members by a minute (`TermMemory`), so a leader that was
+cut off never takes the route from its successor, not even while that one is away. A group that was wiped and starts
+again from term 1 is accepted a minute after the last member of the old term was heard. A follower's term keeps a term
+in memory and never raises it: a member that was cut off may have entered a term without a leader, while the leader of a
+lower term still has a majority. Ids other than 0 carry no promise and follow RocketMQ's rule.
 
 Source: for term 0, apache/rocketmq `RouteInfoManager.registerBroker` (5.3).
 """
@@ -23,10 +23,10 @@ TERM_MEMORY_MS = 60_000
 
 
 class RegistrationRefusedError(Exception):
-    """The id went to nobody or stays with its holder; the text says why, with the terms.
+    """A claim was refused: another member keeps the id, or no member gets it. The text says why, with the terms.
 
-    `holder` is the address that id 0 keeps, if anyone has it. `is_silent`: RocketMQ's own rule refused, and its
-    brokers expect to be told of success.
+    `holder` is the address that keeps id 0, if any. `is_silent`: RocketMQ's own rule refused, and its brokers expect an
+    answer without an error.
     """
 
     def __init__(self, detail: str, holder: str | None = None, *, is_silent: bool = False) -> None:
@@ -36,13 +36,14 @@ class RegistrationRefusedError(Exception):
 
 
 class TermMemory:
-    """The highest term by which id 0 was taken, of each broker name.
+    """The highest term with which id 0 was taken, for each broker name.
 
-    It lives as long as a member of that term or a later one does, and a while longer. Members of lower terms do not
-    keep it alive: a group whose disks were wiped starts again from term 1 and would otherwise be refused for ever.
+    It is kept while a member of that term or a later one is registered, and for some time after. Members of lower terms
+    do not keep it: otherwise a group whose disks were wiped, and which starts again from term 1, would be refused for
+    ever.
 
     Args:
-        memory_ms: how long it outlives the last member of that term.
+        memory_ms: how long it is kept after the last member of that term has left.
     """
 
     def __init__(self, memory_ms: int = TERM_MEMORY_MS) -> None:
@@ -51,11 +52,11 @@ class TermMemory:
         self._absent_since: dict[str, int] = {}
 
     def highest(self, broker_name: str) -> int:
-        """0 when nobody led by a term, or nobody was of that term for so long that it is forgotten."""
+        """Return the term; 0 when there was no leader with a term, or the term is no longer kept."""
         return self._highest.get(broker_name, 0)
 
     def observe(self, broker_name: str, leader_term: int, member_terms: Iterable[int], now_ms: int) -> None:
-        """A member came, changed or went: the term of who holds id 0 (0 when nobody does), and those of all members."""
+        """Note a change of members: the term of the holder of id 0 (0 without one), and the terms of all members."""
         if leader_term > self.highest(broker_name):
             self._highest[broker_name] = leader_term
         if max(member_terms, default=0) >= self.highest(broker_name):
@@ -64,7 +65,7 @@ class TermMemory:
             self._absent_since.setdefault(broker_name, now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the terms whose members are gone for longer than the memory."""
+        """Forget the terms whose last member left longer ago than `memory_ms`."""
         for name in [name for name, since in self._absent_since.items() if now_ms - since > self._memory_ms]:
             del self._absent_since[name], self._highest[name]
 
@@ -75,10 +76,10 @@ def check_claim(group: BrokerGroup, claim: Registration, highest_term: int) -> N
     Args:
         group: the members before the claim.
         claim: the registration.
-        highest_term: by which id 0 of this broker name was taken so far.
+        highest_term: the highest term with which id 0 of this broker name was taken.
 
     Raises:
-        RegistrationRefusedError: it does not.
+        RegistrationRefusedError: it does not get it.
     """
     holder = group.members.get(claim.broker_id)
     if holder is not None and holder.address == claim.address:

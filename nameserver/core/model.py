@@ -1,7 +1,7 @@
-"""The values a nameserver keeps and gives: who registered, which queues a topic has, and the route made of both.
+"""The values of a nameserver: registrations, the queues of topics, and the routes made of both.
 
     Registration --(election rule)--> BrokerGroup: broker id -> Member --.
-                 '--(its topic table)--> QueueData of a topic on a broker --'--> TopicRoute
+         '--(its topic table)--> QueueData of a topic on a broker --------'--> TopicRoute
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (BrokerData, BrokerLiveInfo, QueueData).
 """
@@ -18,14 +18,14 @@ PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Which state of a broker's topic table this is. `state_version` is the master's epoch where Java elects one."""
+    """The version of a broker's topic table. `state_version` is the master's epoch where Java elects one."""
 
     counter: int = 0
     timestamp: int = 0
     state_version: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """RocketMQ's members."""
+        """Return it with the members of RocketMQ's JSON."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
 
 
@@ -40,7 +40,7 @@ class QueueData:
     sys_flag: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """RocketMQ's members, in its order."""
+        """Return it with the members of RocketMQ's JSON, in their order."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -52,10 +52,10 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTable:
-    """What a registration's body says: the broker's topics (or the one that changed), in which version.
+    """The topics in a registration's body (all, or those that changed), and their version.
 
-    `is_increment`: these are the topics that changed since the last registration, the others are as they were.
-    `mappings` holds the JSON of static topics' queue mappings by topic, as received; it is only handed on.
+    `is_increment`: these are the topics that changed since the last registration, the others did not change. `mappings`
+    has the JSON of static topics' queue mappings by topic, as received; clients get it unchanged.
     """
 
     version: DataVersion = DataVersion()
@@ -67,15 +67,15 @@ class TopicTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One broker process as it registers.
+    """The registration of one broker process.
 
     Attributes:
-        address: `host:port` that clients dial.
-        term: the Raft term in which it speaks; 0 when it does not say (Java's brokers, standalone ones).
-        confirm_offset: end of what is confirmed on it, bytes; -1 when it does not say.
+        address: `host:port` to which clients connect.
+        term: the broker's Raft term; 0 when it does not send one (Java's brokers, standalone ones).
+        confirm_offset: end of its confirmed log in bytes; -1 when it does not send it.
         heartbeat_timeout_ms: silence after which it is dropped.
-        acting_master: `enableActingMaster`; None from a broker too old to say.
-        connection: what tells one connection from another.
+        acting_master: `enableActingMaster`; None from a broker too old to send it.
+        connection: identifies the connection on which it registered.
     """
 
     cluster: str
@@ -94,29 +94,29 @@ class Registration:
 
 @dataclass(slots=True)
 class Member:
-    """One registered broker process, and when it was last heard of (ms, any clock that only goes forward)."""
+    """One registered broker process, and when it was last heard (ms, on a clock that never falls)."""
 
     registration: Registration
     seen_ms: int
 
     @property
     def address(self) -> str:
-        """`host:port` that clients dial."""
+        """`host:port` to which clients connect."""
         return self.registration.address
 
     @property
     def expires_ms(self) -> int:
-        """The first moment at which silence is too long."""
+        """The time from which on its silence is too long."""
         return self.seen_ms + self.registration.heartbeat_timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
 class MinBrokerChange:
-    """The smallest broker id of a name has changed, and who is to hear of it (request 905).
+    """A change of a broker name's smallest broker id, and the members to be notified (request 905).
 
     Attributes:
-        offline_address: of the member that left and caused it; None when one came.
-        ha_address: of the member that came.
+        offline_address: address of the member that left; None when one registered.
+        ha_address: HA address of the member that registered.
         recipients: addresses of members.
     """
 
@@ -133,8 +133,8 @@ class BrokerGroup:
     """All members of one broker name, by broker id.
 
     Attributes:
-        revision: the table's revision at which clients last saw it change.
-        taken_version: of the topic table that was last taken over, and the address that sent it.
+        revision: the table's revision at which the group last changed for clients.
+        taken_version: version of the topic table that was last taken over, and the address that sent it.
     """
 
     cluster: str
@@ -147,16 +147,16 @@ class BrokerGroup:
 
     @property
     def leader(self) -> Member | None:
-        """The member with id 0."""
+        """The member with id 0; None without one."""
         return self.members.get(LEADER_ID)
 
     @property
     def addresses(self) -> dict[int, str]:
-        """Addresses by broker id, lowest first."""
+        """Return addresses by broker id, lowest first."""
         return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
 
     def to_json(self, *, is_acting: bool = False) -> dict[str, Any]:
-        """RocketMQ's BrokerData; the ids stay numbers, for the dialect to write.
+        """Return RocketMQ's BrokerData; the ids stay numbers, which the dialect writes.
 
         `is_acting` shows the member of the smallest id under id 0.
         """
@@ -175,11 +175,11 @@ class BrokerGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic lives.
+    """The brokers and queues of a topic.
 
-    `version` changes whenever what clients see changes, and is never used again for the same topic, not even after
-    a delete; it says nothing to another nameserver. `acting` names groups without a leader whose smallest id is shown
-    as 0.
+    `version` changes with every change that clients can see, and is never used again for the same topic, not even after
+    a delete; it has no meaning for another nameserver. `acting` has the groups without a leader whose smallest id is
+    shown as 0.
     """
 
     topic: str
@@ -191,7 +191,7 @@ class TopicRoute:
     acting: frozenset[str] = frozenset()
 
     def to_json(self, order_conf: str | None = None) -> dict[str, Any]:
-        """RocketMQ's TopicRouteData, members in its order; absent ones are left out."""
+        """Return RocketMQ's TopicRouteData, members in its order; absent ones are left out."""
         members: dict[str, Any] = {
             "brokerDatas": [group.to_json(is_acting=group.name in self.acting) for group in self.groups],
             "filterServerTable": dict(self.filter_servers),

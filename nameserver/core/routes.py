@@ -1,8 +1,8 @@
-"""The route table: brokers register, leave or fall silent; clients ask where a topic lives. Pure: time comes in.
+"""The route table: brokers register, leave or fall silent; clients ask for routes. Pure: times are arguments.
 
     register / heartbeat / unregister / connection_closed / expire  -->  groups x topics  -->  route(topic)
 
-Nameservers share nothing: each one hears from every broker. What decides who leads is in `election`; a revision counts
+Nameservers share nothing: each broker registers with each of them. `election` decides who leads. A revision counts
 every change that a client could see, so that a client may wait for the next one. Not thread-safe.
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (5.3), and LedgerMQ's rule of terms.
@@ -26,27 +26,27 @@ from nameserver.core.model import (
 from nameserver.core.topics import TopicIndex
 
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Start of the topics by which RocketMQ's members of one name know one another; they must see who really leads."""
+"""Prefix of the topics by which RocketMQ's members of a broker name find each other; routes show the true leader."""
 
 
 class UnknownBrokerError(LookupError):
-    """Nobody is registered under that cluster and address (and broker id, where one was said)."""
+    """No broker is registered with that cluster and address (and broker id, if one was given)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to a follower: where its leader is; None for the leader itself, or when there is none."""
+    """The answer to a registration: where the leader is; None for the leader itself, or when there is none."""
 
     leader_address: str | None
     leader_ha_address: str | None
 
 
 class RouteTable:
-    """All that one nameserver knows of brokers and topics.
+    """The brokers and topics that one nameserver knows.
 
     Args:
-        first_revision: revisions count up from here; a number that grows from one start of the process to the next,
-            such as the time in ms, so that no client's known version fits by chance.
+        first_revision: start of the revisions; a number that grows from one start of the process to the next, such as
+            the time in ms, so that a version from before a restart never equals a new one by chance.
         delete_missing_topics: a leader's registration removes the topics that it does not name.
         max_members: most registered broker processes.
         max_topic_entries: most topics, each counted once for every broker name that has it.
@@ -72,12 +72,12 @@ class RouteTable:
 
     @property
     def revision(self) -> int:
-        """Grows with every change that a client could see."""
+        """The revision; it grows with every change that a client could see."""
         return self._revision
 
     @property
     def groups(self) -> Iterable[BrokerGroup]:
-        """All broker names that have members."""
+        """All broker names with members."""
         return self._groups.values()
 
     @property
@@ -86,25 +86,25 @@ class RouteTable:
         return bool(self._groups)
 
     def group(self, broker_name: str) -> BrokerGroup | None:
-        """One broker name, while it has members."""
+        """Return the members of a broker name; None without members."""
         return self._groups.get(broker_name)
 
     def highest_term(self, broker_name: str) -> int:
-        """The highest term by which id 0 of a broker name was taken; 0 when none is remembered."""
+        """Return the highest term with which id 0 of a broker name was taken; 0 when none is kept."""
         return self._terms.highest(broker_name)
 
     def take_min_changes(self) -> list[MinBrokerChange]:
-        """The changes of smallest ids since the last call, at most one a broker name: the newest."""
+        """Return the changes of smallest ids since the last call, at most one for each broker name: the newest."""
         changes, self._min_changes = list(self._min_changes.values()), {}
         return changes
 
     # ---- what brokers say
 
     def register(self, claim: Registration, now_ms: int) -> Registered:
-        """Take over a registration: its id by the election rule, its topics where it may speak for the group.
+        """Register a broker: set its id by the election rule, and take over its topics if it may speak for the group.
 
         Raises:
-            RegistrationRefusedError: nothing has changed, a place that the broker has already is still its own.
+            RegistrationRefusedError: nothing was changed; an id that the broker already has stays its own.
         """
         group = self._groups.get(claim.broker_name) or BrokerGroup(claim.cluster, claim.broker_name)
         if group.cluster != claim.cluster:
@@ -125,10 +125,10 @@ class RouteTable:
         return Registered(leader.address, leader.registration.ha_address)
 
     def heartbeat(self, cluster: str, address: str, now_ms: int, broker_id: int | None = None) -> Member:
-        """A broker is alive.
+        """Note that a broker is alive.
 
         Raises:
-            UnknownBrokerError: it is not registered, or under another id than it says: it should register.
+            UnknownBrokerError: it is not registered, or under another id than it sends: it should register.
         """
         broker_id_known, member = self._find(cluster, address)
         if broker_id is not None and broker_id != broker_id_known:
@@ -137,7 +137,7 @@ class RouteTable:
         return member
 
     def data_version(self, cluster: str, address: str, broker_id: int | None = None) -> DataVersion | None:
-        """The version of the topic table that a broker last registered, under that id if one is said; or None."""
+        """Return the version of the topic table that a broker last registered, with that id if given; or None."""
         try:
             known_id, member = self._find(cluster, address)
         except UnknownBrokerError:
@@ -145,21 +145,21 @@ class RouteTable:
         return member.registration.table.version if broker_id in (None, known_id) else None
 
     def unregister(self, brokers: Iterable[tuple[str, str, str]], now_ms: int) -> list[Member]:
-        """Brokers leave, each named by cluster, broker name and address; returns those that were there."""
+        """Remove brokers, each named by cluster, broker name and address; return those that were registered."""
         known = {at: None for name, at in ((n, (c, a)) for c, n, a in brokers) if self._names.get(at) == name}
         return self._drop([self._find(*at)[1] for at in known], now_ms)
 
     def connections_closed(self, connections: Set[Hashable], now_ms: int) -> list[Member]:
-        """Drop the brokers that last registered over one of the connections; returns them."""
+        """Remove the brokers that last registered on one of the connections; return them."""
         return self._drop([m for m in self._members() if m.registration.connection in connections], now_ms)
 
     def expire(self, now_ms: int) -> list[Member]:
-        """Drop the brokers that were silent for longer than they promised; returns them."""
+        """Remove the brokers that were silent for longer than their time-out; return them."""
         self._terms.expire(now_ms)
         return self._drop([member for member in self._members() if member.expires_ms < now_ms], now_ms)
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Add a topic's queues on known broker names (request 217).
+        """Add a topic's queues on registered broker names (request 217).
 
         Raises:
             UnknownBrokerError: one of the broker names has no member; nothing was added.
@@ -174,14 +174,14 @@ class RouteTable:
             self.topics.put(topic, queue)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, wholly or on the brokers of one cluster; an unknown one is forgotten already."""
+        """Delete a topic, everywhere or on the brokers of one cluster; an unknown topic is no error."""
         names = None if not cluster else {group.name for group in self._groups.values() if group.cluster == cluster}
         self.topics.remove(topic, names)
 
     # ---- what clients ask
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where the topic lives; None when it is unknown."""
+        """Return the route of a topic; None when it is unknown."""
         queues = self.topics.queues(topic)
         groups = tuple(self._groups[name] for name in queues if name in self._groups)
         if not groups:
@@ -196,9 +196,10 @@ class RouteTable:
         return TopicRoute(topic, tuple(queues.values()), groups, filter_servers, mappings, self.version(topic))
 
     def route_with_acting_masters(self, topic: str) -> TopicRoute | None:
-        """As `route`; of groups that wish it and have no leader, the member of the smallest id is shown as leader.
+        """Return what `route` returns, with acting masters.
 
-        Only where the topic takes no sends: an acting master serves reads, timers and transactions' ends.
+        In a group that allows it and has no leader, the member of the smallest id is shown as the leader. This holds
+        only where the topic takes no sends: an acting master serves reads, timers and ends of transactions.
         """
         route = self.route(topic)
         if route is None or topic.startswith(SYNC_MEMBER_PREFIX):
@@ -208,19 +209,19 @@ class RouteTable:
         return replace(route, acting=frozenset(name for name in acting if not queues[name].perm & PERM_WRITE))
 
     def version(self, topic: str) -> int:
-        """The version `route(topic)` would have; 0 when the topic is unknown."""
+        """Return the version that `route(topic)` would have; 0 when the topic is unknown."""
         revisions = [self._groups[name].revision for name in self.topics.queues(topic) if name in self._groups]
         return max(self.topics.revision(topic), *revisions) if revisions else 0
 
     def clusters(self) -> dict[str, list[str]]:
-        """Broker names by cluster, both in the order of registering."""
+        """Return broker names by cluster, both in the order of registration."""
         clusters: dict[str, list[str]] = {}
         for group in self._groups.values():
             clusters.setdefault(group.cluster, []).append(group.name)
         return clusters
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics with queues on a broker of the cluster."""
+        """Return the topics with queues on a broker of the cluster."""
         names = set(self.clusters().get(cluster, ()))
         return [topic for topic in self.topics if names.intersection(self.topics.queues(topic))]
 
@@ -255,7 +256,7 @@ class RouteTable:
 
     def _take_place(self, group: BrokerGroup, claim: Registration, now_ms: int) -> None:
         if self._names.get((claim.cluster, claim.address), claim.broker_name) != claim.broker_name:
-            self._drop([self._find(claim.cluster, claim.address)[1]], now_ms)  # the address has a new tenant
+            self._drop([self._find(claim.cluster, claim.address)[1]], now_ms)  # another broker had this address before
         before = (group.addresses, group.acting_master, group.zone)
         for broker_id, member in list(group.members.items()):
             if member.address == claim.address or broker_id == claim.broker_id:
@@ -273,12 +274,12 @@ class RouteTable:
 
     def _take_topics(self, group: BrokerGroup, claim: Registration) -> None:
         leads = claim.broker_id == LEADER_ID
-        # RocketMQ's prime slave: while nobody leads, the smallest id speaks for the group, if its broker is of 5.x.
+        # RocketMQ's prime slave: without a leader, the smallest id speaks for the group, if its broker is of 5.x.
         speaks = leads or (claim.acting_master is not None and claim.broker_id == min(group.members))
         if not speaks:
             return
         source = (claim.address, claim.table.version)
-        # By terms, a follower may lag: it brings back what a restarted nameserver forgot, and overwrites nothing.
+        # With terms a follower may lag: it adds topics that a restarted nameserver lacks, and overwrites nothing.
         news = group.taken_version != source and (leads or claim.term == 0)
         for topic, queue in claim.table.topics.items():
             if news or group.name not in self.topics.queues(topic):
@@ -287,21 +288,21 @@ class RouteTable:
         if news:
             self.topics.put_mappings(claim.table)
             group.taken_version = source
-        # RocketMQ's brokers send a table of one topic as an increment: it does not say that the others are gone.
+        # RocketMQ's brokers send a table of one topic as an increment: the other topics remain.
         is_whole = not claim.table.is_increment and len(claim.table.topics) != 1
         if leads and self.delete_missing_topics and not claim.table.mappings and is_whole:
             for topic in set(self.topics.of_broker(group.name)).difference(claim.table.topics):
                 self.topics.remove(topic, [group.name])
 
     def _note_new_min(self, group: BrokerGroup, claim: Registration) -> None:
-        """A member came under a smaller id than all others: they hear of it, or itself when there are none."""
+        """Note that a member has a smaller id than all others: notify them, or itself when there are none."""
         others = tuple(address for broker_id, address in group.addresses.items() if broker_id != claim.broker_id)
         self._min_changes[group.name] = MinBrokerChange(
             group.name, claim.broker_id, claim.address, None, claim.ha_address, others or (claim.address,)
         )
 
     def _note_lost_min(self, group: BrokerGroup, gone: Member) -> None:
-        """The member of the smallest id left: where one may act for it, all others hear of it."""
+        """Note that the member with the smallest id left: if another one may act for it, notify all others."""
         addresses = group.addresses
         if addresses and group.acting_master and gone.registration.broker_id < min(addresses):
             smallest = min(addresses)
@@ -324,7 +325,8 @@ class RouteTable:
             self._observe_terms(group, now_ms)
             self._note_lost_min(group, member)
             if group.taken_version is not None and group.taken_version[0] == member.address:
-                group.taken_version = None  # when it is back, its word counts again, in whatever version
+                # when a member registers again, its table is taken over whatever its version
+                group.taken_version = None
             if not group.members:
                 del self._groups[group.name]
                 self._min_changes.pop(group.name, None)
@@ -337,7 +339,7 @@ class RouteTable:
 
 
 def _check_whole(group: BrokerGroup, claim: Registration) -> None:
-    """A part of a broker's topics is taken only from one that has registered all of them."""
+    """Check that a broker which sends a part of its topics has registered all of them before."""
     who = f"broker id {claim.broker_id} of {claim.broker_name}"
     holder = group.members.get(claim.broker_id)
     if claim.table.is_increment and (holder is None or holder.address != claim.address):

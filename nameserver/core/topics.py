@@ -1,7 +1,7 @@
-"""The topic table: which queues each topic has on which broker name.
+"""The topic table: the queues of each topic on each broker name.
 
     topic -> broker name -> QueueData, and a revision per topic for those who wait for a change
-    broker name -> its topics, so that a broker's end costs what it had, however many topics others have
+    broker name -> its topics, so that the end of a broker costs only as much as it had topics
 
 Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (topicQueueTable), 5.3.
 """
@@ -17,13 +17,13 @@ UNIT, UNIT_SUBSCRIPTION = 1, 2
 
 
 class TopicIndex:
-    """Mutated by `RouteTable` only.
+    """The queues of topics. Changed only by `RouteTable`.
 
     Args:
-        next_revision: gives a number larger than all before, for each change that clients can see.
+        next_revision: returns a number larger than all before, for each change that clients can see.
 
     Attributes:
-        entry_count: topics, each counted once for every broker name that has it.
+        entry_count: number of pairs of a topic and a broker name that has it.
     """
 
     def __init__(self, next_revision: Callable[[], int]) -> None:
@@ -41,15 +41,15 @@ class TopicIndex:
         return iter(self._queues)
 
     def queues(self, topic: str) -> Mapping[str, QueueData]:
-        """Queues by broker name; empty when the topic is unknown."""
+        """Return the queues by broker name; empty when the topic is unknown."""
         return self._queues.get(topic, {})
 
     def revision(self, topic: str) -> int:
-        """When the topic's queues last changed; 0 when it is unknown."""
+        """Return the revision at which the topic's queues last changed; 0 when it is unknown."""
         return self._revisions.get(topic, 0)
 
     def mappings(self, topic: str) -> Mapping[str, Any] | None:
-        """Static topics' queue mappings by broker name, or None."""
+        """Return a static topic's queue mappings by broker name, or None."""
         return self._mappings.get(topic)
 
     def put(self, topic: str, queue: QueueData) -> None:
@@ -63,7 +63,7 @@ class TopicIndex:
             self._revisions[topic] = self._next_revision()
 
     def put_mappings(self, table: TopicTable) -> None:
-        """Keep the mappings of static topics that a registration named."""
+        """Keep the mappings of static topics in a registration."""
         for topic, mapping in table.mappings.items():
             broker = str(mapping.get("bname"))
             if self._mappings.setdefault(topic, {}).get(broker) != mapping:
@@ -72,7 +72,7 @@ class TopicIndex:
                     self._revisions[topic] = self._next_revision()
 
     def remove(self, topic: str, broker_names: Iterable[str] | None = None) -> None:
-        """Forget a topic, on some broker names or (None) wholly; unknown ones are passed over."""
+        """Remove a topic from some broker names or (None) from all; unknown ones are ignored."""
         queues = self._queues.get(topic)
         if queues is None:
             return
@@ -88,22 +88,22 @@ class TopicIndex:
             self._revisions[topic] = self._next_revision()
 
     def remove_brokers(self, broker_names: set[str]) -> None:
-        """Forget broker names whose last member is gone."""
+        """Remove broker names whose last member has left."""
         for name in broker_names:
             for topic in self.of_broker(name):
                 self.remove(topic, broker_names)
             self._of_broker.pop(name, None)
 
     def of_broker(self, broker_name: str) -> list[str]:
-        """Topics with queues on that broker name."""
+        """Return the topics with queues on that broker name."""
         return list(self._of_broker.get(broker_name, ()))
 
     def wipe_write(self, broker_name: str) -> int:
-        """Take the write permission off all topics of a broker name; how many topics it has."""
+        """Take the write permission off all topics of a broker name; return their number."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Make all topics of a broker name readable and writable and nothing else; how many it has."""
+        """Give all topics of a broker name permission to read and write, and no other; return their number."""
         return self._change_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
@@ -114,5 +114,5 @@ class TopicIndex:
         return len(topics)
 
     def with_flag(self, wanted: Callable[[int], bool]) -> list[str]:
-        """Topics whose `sys_flag`, at the first broker name that has them, is as wanted."""
+        """Return the topics for whose `sys_flag`, on the first broker name that has them, `wanted` is true."""
         return [topic for topic, queues in self._queues.items() if wanted(next(iter(queues.values())).sys_flag)]

@@ -161,7 +161,7 @@ async def test_imported_users_may_do_what_the_file_allows(namesrv: str, plain: P
         await import_users(read_plain_acl(plain), namesrv, print, Credentials("root", "wrong"), source)
     said: list[str] = []
     await import_users(read_plain_acl(plain), namesrv, said.append, ROOT, source)
-    assert [line.split(": ")[1] for line in said] == ["RocketMQ (Normal) made", "rocketmq2 (Super) made"]
+    assert [line.split(": ")[1] for line in said] == ["RocketMQ (Normal) created", "rocketmq2 (Super) created"]
     said.clear()
     await import_users(read_plain_acl(plain), namesrv, said.append, ROOT, source)
     assert all(line.endswith("exists already, not changed") for line in said)
