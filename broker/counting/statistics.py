@@ -3,14 +3,14 @@
     counter.add(amount, times)           what is counted: a sum, and in how many steps
     sample (every 10 s, in slices)  -->  7 samples 10 s apart, 7 ten minutes apart, 25 an hour apart
 
-The samples of all counters are taken together, so a counter keeps only its own sums, and its times are in `Statistics`.
+The samples of all counters are taken together, so a counter keeps only its own sums, and their times are in
+`Statistics`. Only counters that were added to are visited: a sample that is not there equals the one before.
 
 Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../stats/StatsItem.java`.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from typing import Final
 
 SAMPLE_SECONDS: Final = 10.0
@@ -39,41 +39,64 @@ _OF_GROUPS: Final = frozenset(
 )
 """Names whose keys end with a group."""
 
-_Sums = tuple[int, int]
 _SPANS: Final = (("statsMinute", 1, 7), ("statsHour", 60, 7), ("statsDay", 360, 25))
 """Name, rounds between two samples, samples kept."""
 
 
+_Sample = tuple[int, int, int]
+"""The number of a span's sample, and the sums from that sample on until the next one kept."""
+
+
 class Counter:
-    """One counter: what was counted in all, and in how many steps. `began` is seconds of the clock."""
+    """One counter: what was counted in all, and in how many steps.
 
-    __slots__ = ("_samples", "began", "times", "total")
+    Args:
+        began: seconds of the clock.
+        number: the present round.
+        changed: gets the counter with the first `add` after a sample.
+    """
 
-    def __init__(self, began: float) -> None:
+    __slots__ = ("_changed", "_first_round", "_is_changed", "_samples", "began", "times", "total")
+
+    def __init__(self, began: float, number: int, changed: "list[Counter]") -> None:
         self.began = began
         self.total = 0
         self.times = 0
-        self._samples: tuple[list[_Sums], ...] = tuple([(0, 0)] for _ in _SPANS)
+        self._first_round = number
+        self._changed = changed
+        self._is_changed = False
+        self._samples: tuple[list[_Sample], ...] = ()
 
     def add(self, amount: int, times: int = 1) -> None:
         """Count `amount`, in so many steps."""
         self.total += amount
         self.times += times
+        if not self._is_changed:
+            self._is_changed = True
+            self._changed.append(self)
 
     def sample(self, number: int) -> None:
-        """Keep the present sums as those of round `number`."""
-        newest = self._samples[0][-1]
-        sums = newest if newest == (self.total, self.times) else (self.total, self.times)
+        """Keep the present sums as those of round `number`, until the counter is added to again."""
+        self._is_changed = False
+        if not self._samples:
+            self._samples = tuple([] for _ in _SPANS)
         for samples, (_, rounds, kept) in zip(self._samples, _SPANS, strict=True):
-            if number % rounds == 0:
-                samples.append(sums)
-                if len(samples) > kept:
-                    del samples[0]
+            at = -(-number // rounds)  # the span's next sample shows these sums, unless they change before
+            if samples and samples[-1][0] == at:
+                samples.pop()
+            samples.append((at, self.total, self.times))
+            while len(samples) > 1 and samples[1][0] <= number // rounds - kept + 1:
+                del samples[0]
 
-    def oldest(self, span: int) -> tuple[int, int, int]:
-        """Sums at the start of a span, and how many samples ago that was."""
-        samples = self._samples[span]
-        return *samples[0], len(samples)
+    def oldest(self, span: int, number: int) -> tuple[int, int, int]:
+        """Sums at the start of a span in round `number`, and how many samples ago that was, 1 for the last one."""
+        _, rounds, kept = _SPANS[span]
+        taken = number // rounds - self._first_round // rounds
+        if taken < kept:
+            return 0, 0, taken + 1
+        start = number // rounds - kept + 1
+        found = [sample for sample in (self._samples[span] if self._samples else ()) if sample[0] <= start]
+        return (*found[-1][1:], kept) if found else (0, 0, kept)
 
 
 class Statistics:
@@ -93,6 +116,7 @@ class Statistics:
         self._times: tuple[list[float], ...] = tuple([clock()] for _ in _SPANS)
         self._round = 0
         self._due = clock() + SAMPLE_SECONDS
+        self._changed: list[Counter] = []
         self._sampling: Iterator[Counter] | None = None
 
     def counter(self, name: str, key: str) -> Counter:
@@ -100,7 +124,7 @@ class Statistics:
         counters = self._counters[name]
         found = counters.get(key)
         if found is None:
-            found = counters[key] = Counter(self._clock())
+            found = counters[key] = Counter(self._clock(), self._round, self._changed)
         return found
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
@@ -161,11 +185,12 @@ class Statistics:
                 times.append(now)
                 if len(times) > kept:
                     del times[0]
-        self._sampling = chain.from_iterable(list(counters.values()) for counters in list(self._counters.values()))
+        self._sampling = iter(self._changed.copy())
+        self._changed.clear()  # the counters know this list
 
     def _span(self, counter: Counter, number: int) -> dict[str, float]:
         """From the span's first sample on, or from the counter's beginning."""
-        total, step_count, back = counter.oldest(number)
+        total, step_count, back = counter.oldest(number, self._round)
         times = self._times[number]
         began = max(times[-back] if back <= len(times) else times[0], counter.began)
         amount, steps, seconds = counter.total - total, counter.times - step_count, self._clock() - began

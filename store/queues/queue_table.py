@@ -61,6 +61,7 @@ class QueueTable:
         self._root = str(directory)
         self._file_units = -(-file_size_bytes // UNIT_SIZE)
         self.by_key: dict[tuple[str | bytes, int], ConsumeQueue] = {}
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_deleted: list[Callable[[str], None]] = []
         self.removals = 0
         self.changed: dict[ConsumeQueue, None] = {}
@@ -123,11 +124,11 @@ class QueueTable:
         return self.by_key.get((topic, queue_id))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return (queue for (topic, _), queue in self.by_key.items() if isinstance(topic, str))
+        return (queue for queues in self._by_topic.values() for queue in queues.values())
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """Return the queues of a topic, in order of their ids."""
-        return sorted((queue for queue in self if queue.topic == topic), key=lambda queue: queue.queue_id)
+        return [queue for _, queue in sorted(self._by_topic.get(topic, {}).items())]
 
     def watch(self, topic: str) -> None:
         """Set `is_watched` on all present and future queues of a topic."""
@@ -196,7 +197,6 @@ class QueueTable:
             with contextlib.suppress(OSError):  # the topic has other queues
                 folder.parent.rmdir()
         self._remove(queue)
-        self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
 
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic with their files; the topic's records stay in the log.
@@ -208,8 +208,6 @@ class QueueTable:
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             self._remove(queue)
-        if topic.startswith(LIGHT_PREFIX):
-            self.light_count = sum(queue.topic.startswith(LIGHT_PREFIX) for queue in self)
         for tell in self.on_deleted:
             tell(topic)
 
@@ -230,7 +228,12 @@ class QueueTable:
         self.unit_count -= queue.counted_units
         queue.counted_units = 0
         self.changed.pop(queue, None)
+        self.light_count -= queue.topic.startswith(LIGHT_PREFIX)
         del self.by_key[queue.topic, queue.queue_id], self.by_key[queue.topic_bytes, queue.queue_id]
+        of_topic = self._by_topic[queue.topic]
+        del of_topic[queue.queue_id]
+        if not of_topic:
+            del self._by_topic[queue.topic]
 
     @property
     def _roots(self) -> tuple[Path, Path, Path]:
@@ -247,6 +250,7 @@ class QueueTable:
         queue = self._make(text, queue_id, is_batch=self.kinds.is_batch(text) if is_batch is None else is_batch)
         queue.is_watched = text in self._watched
         self.by_key[text, queue_id] = self.by_key[queue.topic_bytes, queue_id] = queue
+        self._by_topic.setdefault(text, {})[queue_id] = queue
         self.changed[queue] = None
         self.light_count += text.startswith(LIGHT_PREFIX)
         return queue

@@ -1,9 +1,18 @@
 """Counters over a minute, an hour and a day."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.counting.counting import Counting
-from broker.counting.statistics import GROUP_GET_LATENCY, GROUP_GET_NUMS, QUEUE_GET_NUMS, SAMPLE_SECONDS, Statistics
+from broker.counting.statistics import (
+    GROUP_GET_LATENCY,
+    GROUP_GET_NUMS,
+    QUEUE_GET_NUMS,
+    SAMPLE_SECONDS,
+    Counter,
+    Statistics,
+)
 
 
 class Clock:
@@ -28,6 +37,47 @@ def test_spans_forget_what_is_older() -> None:
     assert spans["statsHour"]["sum"] == 12
     assert spans["statsDay"] == {"sum": 72, "avgpt": 8.0, "tps": pytest.approx(72 / 4310)}
     assert statistics.rate("GROUP_GET_NUMS", "T@g") == pytest.approx(12 / 60)
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
+    before=st.integers(0, 9),
+)
+def test_a_span_tells_what_was_counted_since_its_first_sample(steps: list[tuple[int, int]], before: int) -> None:
+    spans = (("short", 1, 3), ("middle", 4, 3), ("long", 8, 4))
+    changed: list[Counter] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("broker.counting.statistics._SPANS", spans)
+        number = before
+        counter = Counter(0.0, number, changed)
+        naive = [[(0, 0)] for _ in spans]
+        for amount, rounds in steps:
+            if amount:
+                counter.add(amount, 1)
+            for _ in range(rounds):
+                number += 1
+                for one in changed.copy():
+                    one.sample(number)
+                changed.clear()
+                for samples, (_, every, kept) in zip(naive, spans, strict=True):
+                    if number % every == 0:
+                        samples.append((counter.total, counter.times))
+                        del samples[: max(len(samples) - kept, 0)]
+            found = [counter.oldest(span, number) for span in range(len(spans))]
+            assert found == [(*samples[0], len(samples)) for samples in naive]
+
+
+def test_counters_that_nothing_is_added_to_are_not_visited(monkeypatch: pytest.MonkeyPatch) -> None:
+    visits: list[int] = []
+    monkeypatch.setattr(Counter, "sample", lambda counter, number: visits.append(number))
+    clock = Clock()
+    statistics = Statistics(clock)
+    for number in range(100):
+        statistics.counter(GROUP_GET_NUMS, f"T@g{number}").add(1)
+    for _ in range(5):
+        clock.now += SAMPLE_SECONDS
+        statistics.sample()
+    assert len(visits) == 100
 
 
 def test_a_topics_counters_go_with_it() -> None:
