@@ -386,7 +386,7 @@ class BrokerConfig:
         "Let consumers read from slaves that are not far behind.",
         upstream="false",
         live=True,
-        note="Followers always serve reads, up to what a quorum has confirmed.",
+        note="A SLAVE refuses pulls with code 2 without it. Followers of a Raft group always serve them.",
     )
     cold_data_control: bool = key(
         "coldDataFlowControlEnable",

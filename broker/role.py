@@ -5,6 +5,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.replicated_log import LogRole, LogState
 
 _RETRY_AFTER_MS = 100
+_APPOINTED = (LogRole.ALONE, LogRole.MASTER, LogRole.SLAVE)
 
 
 class Role:
@@ -49,14 +50,21 @@ class Role:
         """RocketMQ's name of the role, as `brokerRole` has it."""
         if self.is_alone:
             return "ASYNC_MASTER"
+        if self._state.role is LogRole.MASTER:
+            return self._config.properties.get("brokerRole", "ASYNC_MASTER")
         return "SYNC_MASTER" if self.writable else "SLAVE"
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this node was appointed to copy a master."""
+        return self._state.role is LogRole.SLAVE
 
     @property
     def broker_id(self) -> int:
         """The id under which routes show this node now: 0 takes sends."""
         if self.is_alone:
             return self._config.broker_id
-        return 0 if self.writable else self._config.follower_id
+        return 0 if self.writable or self._state.role is LogRole.MASTER else self._config.follower_id
 
     def check_writable(self) -> None:
         """Pass when this node may append.
@@ -74,6 +82,8 @@ class Role:
                 Cause.DISK_FAILED,
                 f"{self._config.broker_name}: the commit log takes no records, see the broker's log for the cause",
             )
+        if self._state.role in _APPOINTED and self._state.refusal is not None:
+            return self._state.refusal
         leader = self._state.leader
         where = f"{self._config.broker_name}/{self._config.node_id or self._config.broker_id}"
         if leader is None:

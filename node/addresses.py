@@ -81,6 +81,16 @@ def choose_host(
     return _choice(first, "no way out of this machine was found", candidates)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine is reached by `host`; a name but localhost is not looked up, it may change."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def _choice(host: str, reason: str, candidates: Sequence[Candidate]) -> HostChoice:
     return HostChoice(host, f"chosen, {reason}", tuple(c for c in candidates if c.address != host))
 

@@ -11,7 +11,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 
 from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.registration import Registration
@@ -88,6 +88,8 @@ class Broker:
         self._port = broker.listen_port
         self._address = ""
         self._open: OpenStore | None = None
+        self._ha_address = ""
+        self._follow: Callable[[str], None] | None = None
         self._follower: LogFollower | None = None
         self._parts: Parts | None = None
         self._registration: Registration | None = None
@@ -141,7 +143,9 @@ class Broker:
         self._address = f"{config.advertised_host}:{advertised_port}"
         store_host = encode_host(Host(await _resolve(config.advertised_host), advertised_port))
         self._follower = follower = LogFollower(config, store_host, self, timers, flush_histogram(self.registry))
-        self._open = await open_store_of(self._node, store_host, self._address, follower)
+        chosen = await open_store_of(self._node, store_host, self._address, follower)
+        self._open, self._follow = chosen.store, chosen.follow
+        self._ha_address = "" if chosen.ha_port is None else f"{config.inside_host}:{chosen.ha_port}"
         self._parts, self._saver = follower.parts, follower.saver
         self._open.cleaner.holds.append(self._needed_of_log)
         self._open.last_steps += [follower.close, self._saver.close]
@@ -193,7 +197,15 @@ class Broker:
         await self._server.start(config.listen_host, self._port)
         await self._listen_for_vip(parts, limits)
         parts.pop.assignments.routes.client = self._client
-        self._registration = Registration(config, self._address, parts.context.role, self._client, parts.admin.describe)
+        self._registration = Registration(
+            config,
+            self._address,
+            parts.context.role,
+            self._client,
+            parts.admin.describe,
+            self._ha_address,
+            self._follow,
+        )
         register_metrics(self.registry, parts, self._server, self._registration)
         self._registration.start()
 

@@ -1,18 +1,22 @@
 """The one place where a broker's log is chosen: everything else knows `store.replicated_log` only."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dledger.config import RaftConfig
 from dledger.log.identity import directory_of
 from dledger.log.raft_files import open_files
 from dledger.raft_log import RaftLog
+from ha.master import Master
+from ha.slave import Slave
 from node.node_config import LogMode, NodeConfig
-from node.store_settings import commit_log_config, raft_config, store_config
+from node.store_settings import commit_log_config, group_config, master_config, raft_config, store_config
 from store.directory.store_directory import StoreDirectory
 from store.files.disk import require_first_file
 from store.log.commit_log import CommitLog
+from store.log.commit_log_config import CommitLogConfig
 from store.message_store import MessageStore
 from store.opening import OpenStore, open_classic_store, open_store
 from store.replicated_log import StateMachine
@@ -34,7 +38,22 @@ class Follower(StateMachine, Protocol):
         """One sync of the log is done."""
 
 
-async def open_store_of(config: NodeConfig, store_host: bytes, client_address: str, follower: Follower) -> OpenStore:
+@dataclass(frozen=True, slots=True)
+class ChosenLog:
+    """A store on the log that the configuration asks for.
+
+    Attributes:
+        store: open.
+        ha_port: where this node listens to slaves; None where it does not.
+        follow: tells a slave where its master listens to slaves, `host:port`; None at others.
+    """
+
+    store: OpenStore
+    ha_port: int | None = None
+    follow: Callable[[str], None] | None = None
+
+
+async def open_store_of(config: NodeConfig, store_host: bytes, client_address: str, follower: Follower) -> ChosenLog:
     """Recover and start the store that `config` asks for.
 
     Args:
@@ -45,6 +64,7 @@ async def open_store_of(config: NodeConfig, store_host: bytes, client_address: s
 
     Raises:
         StoreError, DLedgerError, OSError: the directory is locked, not ours, or the disk or a port refuses.
+        SecretFileError: the file of the peers' secret cannot be used.
     """
     settings = store_config(config, follower.topic_attributes)
     if config.mode is LogMode.RAFT:
@@ -52,15 +72,49 @@ async def open_store_of(config: NodeConfig, store_host: bytes, client_address: s
         needed_bytes = raft_settings.data_file_size_bytes + raft_settings.index_file_size_bytes
         data = directory_of(raft_settings.store_dir, raft_settings.self_id) / "data"
         require_first_file(data, needed_bytes, _SMALLER_FILES)
-        return await _open_raft_store(settings, raft_settings, follower)
+        return ChosenLog(await _open_raft_store(settings, raft_settings, follower))
     log_settings = commit_log_config(config, store_host)
     require_first_file(log_settings.directory, log_settings.file_size_bytes, _SMALLER_FILES)
-    return await open_classic_store(
-        settings,
-        log_settings,
-        make_log=lambda log_config, loop: CommitLog(log_config, loop, on_flushed=follower.on_flushed),
-        prepare=follower.prepare,
-    )
+    loop = asyncio.get_running_loop()
+    if config.mode is LogMode.MASTER:
+        master = Master(master_config(config, client_address), loop, follower)
+        opened = await _open_classic_store(settings, log_settings, follower, master)
+        await _started(opened, master.start())
+        return ChosenLog(opened, ha_port=master.port)
+    if config.mode is LogMode.SLAVE:
+        slave = Slave(config.ha.slave_config(group_config(config, client_address)), loop, follower)
+        opened = await _open_classic_store(settings, log_settings, follower, slave)
+        slave.start()
+        return ChosenLog(opened, follow=slave.follow)
+    return ChosenLog(await _open_classic_store(settings, log_settings, follower, None))
+
+
+async def _open_classic_store(
+    settings: StoreConfig, log_settings: CommitLogConfig, follower: Follower, part: Master | Slave | None
+) -> OpenStore:
+    """Recover the classic log and the store on it."""
+
+    def on_flushed(flushed_offset: int, seconds: float) -> None:
+        follower.on_flushed(flushed_offset, seconds)
+        if part is not None:
+            part.on_flushed()
+
+    def make_log(log_config: CommitLogConfig, loop: asyncio.AbstractEventLoop) -> CommitLog:
+        log = CommitLog(log_config, loop, on_flushed=on_flushed, part=part)
+        if part is not None:
+            part.attach(log)
+        return log
+
+    return await open_classic_store(settings, log_settings, make_log=make_log, prepare=follower.prepare)
+
+
+async def _started(opened: OpenStore, start: Awaitable[None]) -> None:
+    """Start what stands on an open store; close the store if that fails."""
+    try:
+        await start
+    except BaseException:
+        await opened.close()
+        raise
 
 
 async def _open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, follower: Follower) -> OpenStore:
@@ -82,9 +136,5 @@ async def _open_raft_store(settings: StoreConfig, raft_settings: RaftConfig, fol
             await raft_log.close()
         directory.close_after(error)
         raise
-    try:
-        await raft_log.start()
-    except BaseException:
-        await opened.close()
-        raise
+    await _started(opened, raft_log.start())
     return opened

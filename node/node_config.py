@@ -1,7 +1,6 @@
 """What one broker process is told: its broker, its log, and the mode in which the log is replicated."""
 
 import enum
-import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from ledgermq.remoting.config_key import (
     STORE,
     TEXT,
     Kind,
-    converted,
     key,
     one_of,
     section,
 )
+from node.addresses import is_loopback
+from node.ha_keys import HaKeys
 from store.log.commit_log_config import CommitLogConfig
 
 
@@ -32,14 +32,8 @@ class LogMode(enum.StrEnum):
 
     STANDALONE = "standalone"
     RAFT = "raft"
-
-
-def _read_role(text: str) -> str:
-    if text != "ASYNC_MASTER":
-        raise ValueError(
-            f"is {text}: master and slave are not supported yet; use enableDLegerCommitLog for replication"
-        )
-    return text
+    MASTER = "master"
+    SLAVE = "slave"
 
 
 def _read_peers(text: str) -> tuple[PeerAddress, ...]:
@@ -49,7 +43,7 @@ def _read_peers(text: str) -> tuple[PeerAddress, ...]:
         raise ValueError(f"cannot be parsed: {error}") from error
 
 
-_ROLE = converted(one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"), _read_role, str)
+_ROLE = one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 _PEERS = Kind("text", _read_peers, lambda peers: ";".join(map(str, peers)))
 
 
@@ -80,7 +74,7 @@ class RaftKeys:
         "insecurePeers",
         BOOL,
         False,
-        "Do without dLegerPeerSecretFile: whoever reaches a Raft port can then delete the group's log.",
+        "Do without dLegerPeerSecretFile or haPeerSecretFile: whoever reaches that port can then harm the group's log.",
         origin=OURS,
     )
     preferred_leader: str | None = key(
@@ -114,7 +108,7 @@ class RaftKeys:
     @property
     def is_local(self) -> bool:
         """Whether all members are dialed by loopback addresses, so that none is on another machine."""
-        return all(_is_loopback(peer.host) for peer in self.peers)
+        return all(is_loopback(peer.host) for peer in self.peers)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold in Raft mode."""
@@ -135,15 +129,6 @@ class RaftKeys:
             yield "dLegerPeerSecretFile", reason
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name: not looked up, it may change
-
-
 @dataclass(slots=True, kw_only=True)
 class NodeConfig:
     """One broker process.
@@ -160,7 +145,7 @@ class NodeConfig:
         _ROLE,
         "ASYNC_MASTER",
         "Place in classic replication of masters and slaves.",
-        note="ASYNC_MASTER only: SYNC_MASTER and SLAVE are refused, for replication use enableDLegerCommitLog.",
+        note="Has no effect in Raft mode. An ASYNC_MASTER listens to slaves when haListenPort is set.",
     )
     commit_log_dir: Path | None = key(
         "storePathCommitLog", PATH, None, "Folder of the log.", shown="<storePathRootDir/commitlog>"
@@ -168,18 +153,34 @@ class NodeConfig:
     broker: BrokerConfig = section(BrokerConfig)
     log: CommitLogConfig = section(CommitLogConfig)
     raft: RaftKeys = section(RaftKeys)
+    ha: HaKeys = section(HaKeys)
     notices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Tell the broker which of its replicas it is."""
-        self.broker.node_id = self.raft.self_id
-        if self.raft.self_id in [peer.node_id for peer in self.raft.peers]:
+        self.broker.node_id = self.raft.self_id if self.raft_enable else ""
+        if self.broker_role == "SLAVE" and not self.raft_enable:
+            self.broker.follower_id = self.broker.broker_id
+        elif self.raft.self_id in [peer.node_id for peer in self.raft.peers]:
             self.broker.follower_id = self.raft.follower_broker_id
 
     @property
     def mode(self) -> LogMode:
         """How the log is replicated."""
-        return LogMode.RAFT if self.raft_enable else LogMode.STANDALONE
+        if self.raft_enable:
+            return LogMode.RAFT
+        if self.broker_role == "SLAVE":
+            return LogMode.SLAVE
+        return LogMode.STANDALONE if self.ha_port is None else LogMode.MASTER
+
+    @property
+    def ha_port(self) -> int | None:
+        """Where this node listens to slaves, 0 for any port; None where it does not."""
+        if self.raft_enable or self.broker_role == "SLAVE":
+            return None
+        if self.ha.listen_port is not None or self.broker_role == "ASYNC_MASTER":
+            return self.ha.listen_port
+        return self.broker.listen_port + 1 if self.broker.listen_port else 0
 
     @property
     def commit_log_path(self) -> Path:
@@ -189,7 +190,24 @@ class NodeConfig:
     def problems(self) -> list[tuple[str, str]]:
         """`(key, sentence)` of each relation between values that does not hold; empty when the node may start."""
         found = [*self._log_problems(), *self.broker.problems(), *self._port_problems()]
-        return [*found, *self.raft.problems()] if self.raft_enable else found
+        if self.raft_enable:
+            found += self.raft.problems()
+        elif self.mode is not LogMode.STANDALONE:
+            found += self._ha_problems()
+        return found
+
+    def _ha_problems(self) -> Iterator[tuple[str, str]]:
+        is_slave = self.mode is LogMode.SLAVE
+        if is_slave and self.broker.broker_id == 0:
+            yield "brokerId", "is 0, the master's: a SLAVE needs 1 or more"
+        if not is_slave and self.broker.broker_id != 0:
+            yield "brokerId", f"is {self.broker.broker_id}: a master has 0"
+        yield from self.ha.problems(
+            is_slave=is_slave,
+            listens_locally=is_loopback(self.broker.listen_host),
+            is_insecure=self.raft.insecure_peers,
+            has_acl=self.broker.auth.authentication_enable,
+        )
 
     def _log_problems(self) -> Iterator[tuple[str, str]]:
         body, file = self.broker.max_message_size_bytes, self.log.file_size_bytes
@@ -203,6 +221,7 @@ class NodeConfig:
         ports = [("listenPort", self.broker.listen_port), ("healthPort", self.broker.health_port or 0)]
         if self.raft_enable:
             ports += [("dLegerPeers", peer.port) for peer in self.raft.peers if peer.node_id == self.raft.self_id]
+        ports.append(("haListenPort", self.ha_port or 0))
         taken: dict[int, str] = {}
         for name, port in ports:
             if port and taken.setdefault(port, name) != name:

@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 from dledger.config import RaftConfig
+from ha.config import GroupConfig, MasterConfig
+from ha.core.copies import ALONE
 from ledgermq.remoting.proof import read_secrets
-from node.node_config import NodeConfig
+from node.node_config import LogMode, NodeConfig
 from store.log.commit_log_config import CommitLogConfig
+from store.log.flusher import FlushMode
 from store.queues.queue_kinds import TopicAttributes
 from store.store_config import StoreConfig
 
@@ -24,8 +27,47 @@ def store_config(config: NodeConfig, topic_attributes: TopicAttributes) -> Store
 
 
 def commit_log_config(config: NodeConfig, store_host: bytes) -> CommitLogConfig:
-    """For a broker that stands alone; `store_host` is its address as records hold it."""
-    return replace(config.log, directory=config.commit_log_path, store_host=store_host)
+    """For a broker with the classic log; `store_host` is its address as records hold it.
+
+    A slave has no transient pool, as in RocketMQ.
+    """
+    has_pool = config.log.transient_pool and config.mode is not LogMode.SLAVE
+    return replace(config.log, directory=config.commit_log_path, store_host=store_host, transient_pool=has_pool)
+
+
+def group_config(config: NodeConfig, client_address: str) -> GroupConfig:
+    """For a master or a slave, to which clients come at `client_address`, `host:port`.
+
+    Raises:
+        SecretFileError: the file of the peers' secret cannot be used.
+    """
+    ha, broker = config.ha, config.broker
+    return GroupConfig(
+        cluster=broker.cluster_name,
+        name=broker.broker_name,
+        broker_id=broker.broker_id,
+        client_address=client_address,
+        file_size=config.log.file_size_bytes,
+        secrets=read_secrets(ha.peer_secret_file) if ha.peer_secret_file is not None else (),
+        heartbeat_s=ha.heartbeat_ms / 1000,
+        idle_limit_s=ha.idle_limit_ms / 1000,
+    )
+
+
+def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
+    """For a master. Raises as `group_config`."""
+    waits, is_sync = config.broker_role == "SYNC_MASTER", config.log.flush_mode is FlushMode.SYNC
+    rules = config.ha.rules(waits=waits, counts_durable=is_sync)
+    limit_ms: int | None = config.log.sync_flush_timeout_ms if is_sync else None
+    if rules.wanted > ALONE:
+        limit_ms = config.raft.append_timeout_ms
+    return config.ha.master_config(
+        group_config(config, client_address),
+        config.broker.listen_host,
+        config.ha_port or 0,
+        limit_s=None if limit_ms is None else limit_ms / 1000,
+        rules=rules,
+    )
 
 
 def raft_config(config: NodeConfig, store_host: bytes, client_address: str) -> RaftConfig:

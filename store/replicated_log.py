@@ -76,11 +76,17 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class AppendReceipt:
-    """The promise of the mode holds for a batch: in which generation, and on how many nodes it lay at that moment."""
+    """The promise of the mode holds for a batch: in which generation, and on how many nodes it lay at that moment.
+
+    Attributes:
+        shortfall: what senders are told where the mode goes on with fewer copies than are wanted: the records are
+            confirmed and stay. None otherwise.
+    """
 
     generation: int
     copies: int
     durable_copies: int
+    shortfall: Refusal | None = None
 
 
 class Backlog(NamedTuple):

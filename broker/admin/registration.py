@@ -60,6 +60,8 @@ class Registration:
     Args:
         address: `host:port` that clients dial.
         describe: what is true now.
+        ha_address: `host:port` at which slaves are listened to; empty where they are not.
+        follow: told where the master listens to slaves, when a nameserver answers with it; None at masters.
 
     Raises:
         SecretFileError: the file of the nameservers' secret cannot be used.
@@ -72,9 +74,13 @@ class Registration:
         role: Role,
         client: RemotingClient,
         describe: Describe,
+        ha_address: str = "",
+        follow: Callable[[str], None] | None = None,
     ) -> None:
         self._config = config
         self._address = address
+        self._ha_address = ha_address
+        self._follow = follow
         self._role = role
         self._client = client
         self._describe = describe
@@ -125,7 +131,6 @@ class Registration:
     def register_command(self, changed: Collection[str] = ()) -> Command:
         """103, with those topics; with all of them when there are none such, or one is gone."""
         now = self._describe()
-        port = int(self._address.rpartition(":")[2])
         is_increment = bool(changed) and all(name in now.topics for name in changed)
         if is_increment:
             body = self._bodies.of_changed(now.topics, changed, now.version)
@@ -135,7 +140,7 @@ class Registration:
             "bodyCrc32": str(crc32(body) & _CRC_MASK),
             "compressed": "false",
             "enableActingMaster": "false",
-            "haServerAddr": f"{self._config.inside_host}:{port + 1}",
+            "haServerAddr": self._ha_address,
             "heartbeatTimeoutMillis": str(self._config.namesrv_heartbeat_timeout_ms),
             "confirmOffset": str(now.confirm_offset),
             "increment": str(is_increment).lower(),
@@ -149,6 +154,11 @@ class Registration:
         return Command(
             RequestCode.QUERY_DATA_VERSION, ext=self.identity(), body=dumps(self._describe().version.to_json())
         )
+
+    def heard(self, answer: Command) -> None:
+        """A nameserver took the registration, and perhaps knows this broker's master."""
+        if self._follow is not None and (address := answer.ext.get("haServerAddr")):
+            self._follow(address)
 
     def connected(self, namesrv: str) -> Connection | None:
         """The open connection to it."""
@@ -267,6 +277,7 @@ class _Link:
             if answer is None:
                 self._changed = self._known_over = None
                 return False
+            self._owner.heard(answer)
             self._known_over = self._owner.connected(self._namesrv)
             self._takes_increments = answer.ext.get("takesIncrements") == "true"
         self.told = max(self.told, revision)

@@ -157,9 +157,17 @@ class Calls:
                 yield key, buckets
 
 
+def told_to_senders(outcome: AppendReceipt | Refusal) -> AppendReceipt | Refusal:
+    """What senders hear of an outcome: of confirmed records, too, that fewer copies hold them than are wanted."""
+    if isinstance(outcome, Refusal) or outcome.shortfall is None:
+        return outcome
+    return outcome.shortfall
+
+
 def code_of(outcome: AppendReceipt | Refusal) -> int:
     """The code that senders of a batch are answered with."""
-    return outcome.code if isinstance(outcome, Refusal) else ResponseCode.SUCCESS
+    told = told_to_senders(outcome)
+    return told.code if isinstance(told, Refusal) else ResponseCode.SUCCESS
 
 
 def _request(code: int) -> str:

@@ -148,6 +148,8 @@ class PullProcessor:
             connection.refuse(command, refusal)
 
     def _serve(self, connection: Connection, command: Command) -> None:
+        if self._role.is_slave and not self._config.slave_read:
+            raise Refusal(Cause.BUSY, "[REJECTREQUEST]system busy: this slave serves no reads (slaveReadEnable=false)")
         fields = command.ext
         group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
         flags = integer(fields, "sysFlag")

@@ -21,6 +21,7 @@ _VERBS = {
 _NODE_HELP = "n0, n1, ..., namesrv, an address, leader, dead or paused"
 _EXAMPLES = """examples:
   ledgermq cluster up --mode raft --nodes 3
+  ledgermq cluster up --mode sync --slaves 1
   ledgermq cluster kill leader
   ledgermq cluster start dead
 """
@@ -64,8 +65,9 @@ def _add_verb(
 
 def _add_up(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     up = _add_verb(verbs, "up", "start a cluster; it runs until Ctrl-C or SIGTERM", _up)
-    up.add_argument("--mode", choices=["raft", "standalone"], default="raft")
+    up.add_argument("--mode", choices=["raft", "standalone", "async", "sync"], default="raft")
     up.add_argument("--nodes", type=int, help="brokers (raft 3, standalone 1)")
+    up.add_argument("--slaves", type=int, help="slaves of the master, in modes async and sync (1)")
     up.add_argument(
         "--base-port", type=int, metavar="P", help="first port (default: the last one used, or a free block)"
     )
@@ -119,6 +121,12 @@ def _up(arguments: argparse.Namespace) -> int:
     from cli.cluster.up import Shape, run_cluster  # not at the top: the other verbs do not need it and must be fast
 
     shape = Shape(
-        arguments.mode, arguments.nodes, arguments.dir.absolute(), arguments.base_port, arguments.conf, arguments.fresh
+        mode=arguments.mode,
+        node_count=arguments.nodes,
+        slave_count=arguments.slaves,
+        directory=arguments.dir.absolute(),
+        base_port=arguments.base_port,
+        settings=arguments.conf,
+        fresh=arguments.fresh,
     )
     return asyncio.run(run_cluster(shape, arguments.wait))

@@ -2,7 +2,7 @@
 
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
-    DIR/peer-secret    random, made once; with it the members of a Raft group prove who they are
+    DIR/peer-secret    random, made once; nodes that share a log know each other by it
 
 A folder with a lock file was made by `cluster up`. Any other folder that is not empty is refused.
 """
@@ -15,9 +15,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cli.cluster.plan import ClusterPlan
+from cli.cluster.plan import ClusterMode, ClusterPlan
 from node.errors import CommandError, UsageError
-from node.node_config import LogMode
 
 _STATE_NAME = "cluster.json"
 _LOCK_NAME = "lock"
@@ -70,8 +69,8 @@ class ClusterFolder:
             )
 
     def write_configuration(self, plan: ClusterPlan) -> None:
-        """Write every node's configuration file, and the secret of a Raft group if there is none."""
-        if plan.mode is LogMode.RAFT and not plan.peer_secret_path.exists():
+        """Write every node's configuration file, and the secret of nodes that share a log unless it is there."""
+        if plan.mode is not ClusterMode.STANDALONE and not plan.peer_secret_path.exists():
             partial = plan.peer_secret_path.with_suffix(".partial")
             with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(secrets.token_hex(32) + "\n")

@@ -1,12 +1,13 @@
 """The plan of a local cluster: its nodes, their ports, folders and configuration files. Pure.
 
     base + 0    nameserver            base + 20 + 20 i + 0    broker i, for clients
-    base + 1    its health port                        + 10   its Raft listener
+    base + 1    its health port                        + 10   its listener for Raft peers or slaves
                                                        + 11   its health port
 
 The gaps follow RocketMQ's conventions: clients may try the port two below a broker's, and slaves the one above.
 """
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,24 @@ from pathlib import Path
 from ledgermq.remoting.config_key import keys_of
 from ledgermq.remoting.tls_settings import TlsSettings
 from node.errors import UsageError
-from node.node_config import LogMode
 
 HOST = "127.0.0.1"
+
+
+class ClusterMode(enum.StrEnum):
+    """How the brokers of a cluster stand to each other: a Raft group, strangers, or a master and its slaves."""
+
+    RAFT = "raft"
+    STANDALONE = "standalone"
+    ASYNC = "async"
+    SYNC = "sync"
+
+    @property
+    def has_master(self) -> bool:
+        """The first broker is the master, the others are its slaves."""
+        return self in (ClusterMode.ASYNC, ClusterMode.SYNC)
+
+
 NAMESERVER = "namesrv"
 _PEER_SECRET = "peer-secret"
 CLUSTER_NAME = "DefaultCluster"
@@ -28,6 +44,7 @@ _COMMIT_LOG_FILE_SIZE_BYTES = 256 << 20
 _OURS = frozenset(
     {"brokerClusterName", "brokerName", "brokerId", "bindAddress", "brokerIP1", "brokerIP2", "listenPort", "healthPort"}
     | {"namesrvAddr", "storePathRootDir", "enableDLegerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
+    | {"brokerRole", "haListenPort", "haMasterAddress"}
 )
 
 
@@ -81,9 +98,9 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A nameserver and its brokers. In Raft mode the brokers are one group; else each has a broker name of its own."""
+    """A nameserver and its brokers. Standalone ones have a broker name each, all others share one."""
 
-    mode: LogMode
+    mode: ClusterMode
     base_port: int
     directory: Path
     nameserver: NodePlan
@@ -91,7 +108,7 @@ class ClusterPlan:
 
     @property
     def peer_secret_path(self) -> Path:
-        """The file with the secret of the members of a Raft group."""
+        """The file by which nodes that share a log know each other."""
         return self.directory / _PEER_SECRET
 
     @property
@@ -109,11 +126,11 @@ _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio
 """No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
 
 
-def used_offsets(mode: LogMode, node_count: int) -> list[int]:
-    """Return the offsets from the base port at which a cluster listens."""
-    per_broker = (0, _RAFT, _HEALTH) if mode is LogMode.RAFT else (0, _HEALTH)
+def used_offsets(mode: ClusterMode, node_count: int) -> list[int]:
+    """Offsets from the base port that a cluster listens at."""
+    per_broker = (0, _RAFT, _HEALTH) if mode is ClusterMode.RAFT else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
-    return [0, 1, *brokers]
+    return [0, 1, *brokers, *([_FIRST_BROKER + _RAFT] if mode.has_master else [])]
 
 
 def block_size(node_count: int) -> int:
@@ -139,7 +156,7 @@ def parse_settings(items: Sequence[str]) -> dict[str, str]:
 
 
 def plan_cluster(
-    mode: LogMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
+    mode: ClusterMode, node_count: int, base_port: int, directory: Path, settings: Mapping[str, str]
 ) -> ClusterPlan:
     """Plan a cluster.
 
@@ -176,13 +193,13 @@ def _plan_nameserver(port: int, directory: Path, settings: Mapping[str, str]) ->
 
 
 def _plan_broker(
-    mode: LogMode, number: int, ports: Sequence[int], directory: Path, namesrv: str, settings: Mapping[str, str]
+    mode: ClusterMode, number: int, ports: Sequence[int], directory: Path, namesrv: str, settings: Mapping[str, str]
 ) -> NodePlan:
     port, name = ports[number], f"n{number}"
     conf = {
         "brokerClusterName": CLUSTER_NAME,
-        "brokerName": "broker-a" if mode is LogMode.RAFT else f"broker-{'abcdefghi'[number]}",
-        "brokerId": "0",
+        "brokerName": f"broker-{'abcdefghi'[number]}" if mode is ClusterMode.STANDALONE else "broker-a",
+        "brokerId": str(number) if mode.has_master else "0",
         "bindAddress": HOST,
         "brokerIP1": HOST,
         "brokerIP2": HOST,
@@ -193,7 +210,7 @@ def _plan_broker(
         "mappedFileSizeCommitLog": str(_COMMIT_LOG_FILE_SIZE_BYTES),
         **_ANY_DISK,
     }
-    if mode is LogMode.RAFT:
+    if mode is ClusterMode.RAFT:
         conf |= {
             "enableDLegerCommitLog": "true",
             "dLegerGroup": "broker-a",
@@ -201,4 +218,18 @@ def _plan_broker(
             "dLegerPeerSecretFile": str(directory.parent / _PEER_SECRET),
             "dLegerSelfId": name,
         }
+    if mode.has_master:
+        conf |= {
+            "haPeerSecretFile": str(directory.parent / _PEER_SECRET),
+            "slaveReadEnable": "true",
+            **_part(mode, number, f"{HOST}:{ports[0] + _RAFT}"),
+        }
     return NodePlan(name, "broker", directory, port, port + _HEALTH, conf | dict(settings))
+
+
+def _part(mode: ClusterMode, number: int, master: str) -> dict[str, str]:
+    """Of a broker in a group whose master listens to slaves at `master`."""
+    if number > 0:
+        return {"brokerRole": "SLAVE", "haMasterAddress": master}
+    role = "SYNC_MASTER" if mode is ClusterMode.SYNC else "ASYNC_MASTER"
+    return {"brokerRole": role, "haListenPort": master.rpartition(":")[2]}

@@ -51,6 +51,28 @@ async def ask_brokers(client: RemotingClient, namesrv: str, *, timeout_s: float 
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class CopyState:
+    """What a master tells of one of its slaves: whether it counts, and how many bytes of the log it lacks."""
+
+    in_sync: bool
+    lag_bytes: int
+
+
+async def ask_copies(client: RemotingClient, master: str, *, timeout_s: float = 1.0) -> dict[str, CopyState]:
+    """The slaves that are connected to the broker at address `master`, by their address for clients.
+
+    Raises:
+        CommandError: it cannot be reached, or answers with an error.
+    """
+    answer = await _request(client, master, Command(RequestCode.GET_BROKER_HA_STATUS), timeout_s)
+    try:
+        slaves = loads(answer.body)["haConnectionInfo"]
+        return {str(slave["addr"]): CopyState(bool(slave["inSync"]), int(slave["diff"])) for slave in slaves}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"{master} answered with a state of its slaves that cannot be read: {error!r}") from error
+
+
 async def transfer_leadership(client: RemotingClient, leader: str, target: str, *, timeout_s: float = 5.0) -> None:
     """Ask the leader at address `leader` to hand over to the node id `target`.
 

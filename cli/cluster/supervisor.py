@@ -15,7 +15,7 @@ from typing import Any
 from cli.cluster.child import Child, ChildState, our_argv
 from cli.cluster.control import Answer, ControlServer
 from cli.cluster.plan import HOST, NAMESERVER, ClusterPlan, NodePlan
-from cli.cluster.roles import BrokerTable, ask_brokers, transfer_leadership
+from cli.cluster.roles import BrokerTable, CopyState, ask_brokers, ask_copies, transfer_leadership
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
@@ -93,7 +93,8 @@ class Supervisor:
     async def describe(self) -> Answer:
         """Return what `up` prints: addresses for clients, each node, and commands to break and repair the cluster."""
         status = await self.status()
-        nodes = [{key: node[key] for key in ("name", "address", "pid", "role")} for node in status["nodes"]]
+        told = ("name", "address", "pid", "role", "in_sync", "lag_bytes")
+        nodes = [{key: node[key] for key in told if key in node} for node in status["nodes"]]
         return {"namesrv": status["namesrv"], "mode": status["mode"], "nodes": nodes} | {
             "nameserver": {key: status["nameserver"][key] for key in ("name", "address", "pid")},
             "dir": str(self._plan.directory),
@@ -109,13 +110,14 @@ class Supervisor:
     async def status(self) -> Answer:
         """Return each node with its pid, state and role."""
         table = await self._table_or_none()
+        copies = await self._copies_or_none()
         return {
             "namesrv": self._plan.nameserver.address,
             "mode": self._plan.mode.value,
             "dir": str(self._plan.directory),
             "pid": os.getpid(),
             "nameserver": self._row(self._plan.nameserver, table),
-            "nodes": [self._row(broker, table) for broker in self._plan.brokers],
+            "nodes": [self._row(broker, table) | self._copy_of(broker, copies) for broker in self._plan.brokers],
         }
 
     async def _await_writable(self, limit_s: float) -> None:
@@ -135,7 +137,39 @@ class Supervisor:
             if 0 not in table.brokers.get(name, {}):
                 return f"{name} has no master"
         absent = [broker.name for broker in self._plan.brokers if table.role_of(broker.address) == "unknown"]
-        return f"{', '.join(absent)} not registered at the nameserver" if absent else None
+        if absent:
+            return f"{', '.join(absent)} not registered at the nameserver"
+        if self._plan.mode.has_master:
+            return await self._missing_copies()
+        return None
+
+    async def _missing_copies(self) -> str | None:
+        master, *slaves = self._plan.brokers
+        try:
+            copies = await ask_copies(self._client, master.address)
+        except CommandError as error:
+            return str(error)
+        late = [node.name for node in slaves if node.address not in copies or not copies[node.address].in_sync]
+        return f"{', '.join(late)} not in sync with {master.name}" if late else None
+
+    async def _copies_or_none(self) -> dict[str, CopyState]:
+        """By address, what the master says of its slaves; nothing where there is no master, or it does not answer."""
+        if not self._plan.mode.has_master:
+            return {}
+        try:
+            return await ask_copies(self._client, self._plan.brokers[0].address)
+        except CommandError:
+            return {}
+
+    def _copy_of(self, node: NodePlan, copies: dict[str, CopyState]) -> Answer:
+        """Whether a master or slave counts, and the bytes that it lacks; None where the master does not say."""
+        if not self._plan.mode.has_master:
+            return {}
+        if node is self._plan.brokers[0]:
+            is_up = self._children[node.name].state is ChildState.UP
+            return {"in_sync": is_up, "lag_bytes": 0 if is_up else None}
+        copy = copies.get(node.address)
+        return {"in_sync": copy is not None and copy.in_sync, "lag_bytes": None if copy is None else copy.lag_bytes}
 
     async def _table_or_none(self) -> BrokerTable:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.auth_settings import AuthSettings
 from cli.cluster.folder import ClusterFolder
-from cli.cluster.plan import ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
+from cli.cluster.plan import ClusterMode, ClusterPlan, block_size, parse_settings, plan_cluster, used_offsets
 from cli.cluster.ports import PortBlock, reserve_block
 from cli.cluster.supervisor import Supervisor
 from ledgermq.remoting.errors import TlsFileError
@@ -21,10 +21,10 @@ from ledgermq.remoting.tls import ContextSource, TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from node.config import load_broker_config
 from node.errors import UsageError
-from node.node_config import LogMode
 from node.run import stop_signal
 
-_DEFAULT_NODE_COUNT = {LogMode.RAFT: 3, LogMode.STANDALONE: 1}
+_DEFAULT_NODE_COUNT = {ClusterMode.RAFT: 3, ClusterMode.STANDALONE: 1}
+_DEFAULT_SLAVE_COUNT = 1
 _ANY_BASE_PORT = 1024
 
 
@@ -38,6 +38,7 @@ class Shape:
 
     mode: str
     node_count: int | None
+    slave_count: int | None
     directory: Path
     base_port: int | None
     settings: Sequence[str]
@@ -73,9 +74,9 @@ async def run_cluster(shape: Shape, limit_s: float) -> int:
 
 
 def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder, PortBlock]]:
-    """Return the plan, the settings for connections, and the locks on folder and ports; keep the locks."""
-    mode = LogMode(shape.mode)
-    node_count = _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
+    """The plan, how to connect to its nodes, and the locks on folder and ports, held while the objects exist."""
+    mode = ClusterMode(shape.mode)
+    node_count = _node_count(mode, shape)
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
     # refuses wrong values before anything is changed
@@ -92,6 +93,16 @@ def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder
     connecting = _outgoing(configs[0].broker.tls), _credentials(configs[0].broker.auth)
     folder.remember(plan)
     return plan, connecting, (folder, block)
+
+
+def _node_count(mode: ClusterMode, shape: Shape) -> int:
+    if mode.has_master:
+        if shape.node_count is not None:
+            raise UsageError(f"--nodes is not for mode {mode}: say how many --slaves the master has")
+        return 1 + (_DEFAULT_SLAVE_COUNT if shape.slave_count is None else shape.slave_count)
+    if shape.slave_count is not None:
+        raise UsageError(f"--slaves is not for mode {mode}: say how many --nodes there are")
+    return _DEFAULT_NODE_COUNT[mode] if shape.node_count is None else shape.node_count
 
 
 def _credentials(settings: AuthSettings) -> Credentials | None:

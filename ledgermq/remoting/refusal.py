@@ -24,7 +24,9 @@ class Cause(enum.Enum):
     DISK_FULL = (14, "disk-full")
     DISK_FAILED = (14, "disk-failed")
     FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, not yet known durable
+    SLAVE_NOT_AVAILABLE = (11, "slave-not-available")  # stored, on no slave that is in sync
     REPLICA_TIMEOUT = (12, "replica-timeout")
+    IN_SYNC_REPLICAS_NOT_ENOUGH = (1, "in-sync-replicas-not-enough")  # not stored
     BUSY = (2, "busy")
     # the request cannot succeed as it is
     MESSAGE_ILLEGAL = (13, "message-illegal")

@@ -1,14 +1,16 @@
-"""Commit log: the replicated log of a broker that stands alone. A policy on `LocalLog`, which keeps the bytes.
+"""Commit log: the replicated log of a broker that has the classic log of records. A policy on `LocalLog`.
 
-    append ---> local log ---> [sync] ---> confirm: listeners, then `done` of each batch
+    append ---> local log ---> [sync] ---> part: enough copies? ---> confirm: listeners, then `done` of each batch
 
 SYNC_FLUSH: batches are confirmed and acknowledged by the sync that covers them, many batches a sync. ASYNC_FLUSH: at
 the end of the turn of the loop that placed them; with a transient pool, by the commit that covers them. Nothing is
-confirmed, read or acknowledged that is not in its file. The first failed write or sync ends writing for good.
+confirmed, read or acknowledged that is not in its file. What other nodes have to do with it is the matter of the log's
+part (`store.log.part`). The first failed write or sync ends writing for good.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from store.files.log_span import LogSpan, Read
 from store.log.commit_log_config import CommitLogConfig
 from store.log.flusher import FlushMode
 from store.log.local_log import LocalLog, wall_clock_ms
+from store.log.part import Alone, Part
 from store.log.refusals import refusal_of
 from store.log.waiting_batches import WaitingBatches
 from store.recovery.batch_fields import LogBatches
@@ -29,7 +32,6 @@ from store.replicated_log import (
     Done,
     Generation,
     LogListener,
-    LogRole,
     LogState,
     Readiness,
     Replica,
@@ -40,8 +42,6 @@ __all__ = ["CommitLog", "CommitLogConfig"]
 
 log = logging.getLogger(__name__)
 
-_WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
-_DURABLE = AppendReceipt(generation=0, copies=1, durable_copies=1)
 _BEFORE_ALL = -1
 
 
@@ -53,6 +53,7 @@ class CommitLog:
     Args:
         clock: store time in ms.
         on_flushed: flushed offset and seconds of each sync; for metrics.
+        part: this node's part among others; None: there are no others.
 
     Attributes:
         local: the bytes.
@@ -65,6 +66,7 @@ class CommitLog:
         *,
         clock: Callable[[], int] = wall_clock_ms,
         on_flushed: Callable[[int, float], None] | None = None,
+        part: Part | None = None,
     ) -> None:
         self.config = config
         self.local = LocalLog(config, loop, clock)
@@ -74,7 +76,8 @@ class CommitLog:
         self._is_sync = config.flush_mode is FlushMode.SYNC
         self._syncs_at_once = self._is_sync and not self.local.has_pool
         self._listeners: list[LogListener] = []
-        self._waiting = _FlushWaiters(loop, config.sync_flush_timeout_ms, has_deadlines=self._is_sync)
+        self._part: Part = part or Alone(config.sync_flush_timeout_ms if self._is_sync else None)
+        self._waiting = _Waiters(loop, self._part)
         self._is_turn_open = False
         self._confirm_offset = 0
         self._refusal: Refusal | None = Refusal(Cause.RECOVERING, "the commit log is not started yet")
@@ -82,9 +85,9 @@ class CommitLog:
     # -- opening and closing
 
     def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
-        """See `LocalLog.recover`; what is kept is confirmed."""
+        """See `LocalLog.recover`; what is kept is confirmed, unless the log's part knows better."""
         damaged = self.local.recover(checkpoint, clean=clean)
-        self._confirm_offset = self._queue.max_offset
+        self._confirm_offset = self._part.recovered(self._queue.max_offset, checkpoint)
         return damaged
 
     def start(self) -> None:
@@ -96,8 +99,10 @@ class CommitLog:
         """Flush, acknowledge what that makes durable, refuse the rest, stop the threads, close the files."""
         if self._refusal is None:
             self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
+        await self._part.drain()
         await self.local.flush_and_stop()
-        self._settle()
+        self.settle()
+        await self._part.close()
         self._waiting.refuse_all(self._refusal)
         await self.local.close_files()
 
@@ -105,8 +110,8 @@ class CommitLog:
 
     @property
     def state(self) -> LogState:
-        """Writable unless it is not open, or the disk failed."""
-        return LogState(LogRole.ALONE, 0, None, self._refusal)
+        """Writable unless it is not open, the disk failed, or another node writes."""
+        return self._part.state(self._refusal)
 
     @property
     def directory(self) -> Path:
@@ -146,6 +151,7 @@ class CommitLog:
         """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
         if self._refusal is not None:
             raise self._refusal
+        self._part.check()
         try:
             end = self.local.place(drafts)
         except StoreError as error:
@@ -153,11 +159,40 @@ class CommitLog:
                 self._loop.call_soon(self._fail, error)
             raise refusal_of(error) from error
         self._waiting.add(end, done)
-        if self._syncs_at_once:
-            self.local.sync(end, self._on_synced)
-        elif not self._is_turn_open:
-            self._is_turn_open = True
-            self._loop.call_soon(self._end_turn)
+        self._has_grown(end)
+
+    def receive(self, data: memoryview) -> int:
+        """Write bytes of the master's log, see `LocalLog.append_bytes`; the new end of the log.
+
+        Raises:
+            Refusal: the disk refused them, now or before; nothing was written.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            end = self.local.append_bytes(data)
+        except StoreError as error:
+            if isinstance(error, DiskFailedError):
+                self._loop.call_soon(self._fail, error)
+            raise refusal_of(error) from error
+        self._has_grown(end)
+        return end
+
+    def cut(self, offset: int) -> None:
+        """Drop what lies at or past `offset`, which is not below the confirm offset. Durable on return.
+
+        Raises:
+            DiskFailedError: the disk refused.
+        """
+        assert offset >= self._confirm_offset, f"a cut at {offset}, below the confirm offset {self._confirm_offset}"
+        for listener in self._listeners:
+            listener.on_truncated(offset)
+        self.local.cut(offset)
+
+    def restart(self, start_offset: int) -> None:
+        """Drop everything; the log goes on at `start_offset`, the start of a file, which is confirmed."""
+        self.local.queue.reset_to(start_offset)
+        self._confirm_offset = start_offset
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
         """See `ReplicatedLog.read`."""
@@ -186,13 +221,16 @@ class CommitLog:
         return self.local.sealed_files(self._confirm_offset)
 
     def trim(self, before: int) -> int:
-        """See `ReplicatedLog.trim`; this log has no other members."""
-        self.local.trim(min(before, self._confirm_offset, self.flushed_offset))
+        """See `ReplicatedLog.trim`."""
+        limit, needed = min(before, self._confirm_offset, self.flushed_offset), self._part.needed_offset()
+        self.local.trim(limit if needed is None else min(limit, needed))
         return self.min_offset
 
     def transfer(self, target: str | None) -> str:
         """See `ReplicatedLog.transfer`; always refused."""
-        raise Refusal(Cause.NOT_SUPPORTED, "leadership cannot be handed over: this broker has no replicas")
+        raise Refusal(
+            Cause.NOT_SUPPORTED, "the configuration appoints who writes: there is nobody to hand leadership to"
+        )
 
     def set_reads_ahead(self, reads_ahead: bool) -> None:
         """See `ReplicatedLog.set_reads_ahead` (dataReadAheadEnable)."""
@@ -205,48 +243,64 @@ class CommitLog:
 
     def readiness(self) -> Readiness:
         """See `ReplicatedLog.readiness`."""
-        return Readiness(True, "standalone") if self._refusal is None else Readiness(False, self._refusal.remark)
+        return self._part.readiness() if self._refusal is None else Readiness(False, self._refusal.remark)
 
     def generations(self) -> Sequence[Generation]:
         """See `ReplicatedLog.generations`."""
-        return ()
+        return self._part.generations()
 
     def replicas(self) -> Sequence[Replica]:
         """See `ReplicatedLog.replicas`."""
-        return ()
+        return self._part.replicas()
 
     def metrics(self) -> Iterator[Family]:
         """See `ReplicatedLog.metrics`."""
-        return iter(())
+        return self._part.metrics()
 
     # -- settling
+
+    def _has_grown(self, end: int) -> None:
+        if self._syncs_at_once:
+            self.local.sync(end, self._on_synced)
+        if not self._is_turn_open:
+            self._is_turn_open = True
+            self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         """What was placed in this turn is to be committed, or is in the file already."""
         self._is_turn_open = False
         if not self.local.has_pool:
-            self._settle()
+            self._part.on_placed()
+            if not self._is_sync:
+                self.settle()
         self.local.end_turn()
 
     def _on_committed(self, committed_offset: int) -> None:
+        self._part.on_placed()
         if self._is_sync:
             self.local.sync(committed_offset, self._on_synced)
             return
-        self._settle()
+        self.settle()
         self.local.flush_if_worth()
 
     def _on_synced(self, _flushed_offset: int) -> None:
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        """Confirm what may be confirmed, tell the listeners, then the senders."""
+    def settle(self) -> None:
+        """Confirm what may be confirmed, tell listeners, then senders. The part calls it when copies change."""
         flushed = self._queue.flushed_offset
-        confirmed = flushed if self._is_sync else self._queue.committed_offset
+        local = flushed if self._is_sync else self._queue.committed_offset
+        confirmed, acknowledged, receipt = self._part.settle(local, flushed)
         if confirmed > self._confirm_offset:
             self._confirm_offset = confirmed
             for listener in self._listeners:
                 listener.on_confirmed(confirmed)
-        self._waiting.settle(confirmed, flushed)
+        self._waiting.complete(acknowledged, receipt)
+
+    def tell_role(self) -> None:
+        """The listeners hear the state that the log has now."""
+        for listener in self._listeners:
+            listener.on_role_change(self.state)
 
     def _fail(self, error: DiskFailedError) -> None:
         """The first failed write or sync: nothing is acknowledged any more."""
@@ -255,35 +309,28 @@ class CommitLog:
         self._refusal = Refusal(Cause.DISK_FAILED, str(error))
         log.error("the commit log takes no more records: %s", error)
         self._waiting.refuse_all(self._refusal)
-        for listener in self._listeners:
-            listener.on_role_change(self.state)
+        self.tell_role()
 
 
-class _FlushWaiters:
-    """Batches of a log that has no other members. On the loop's thread.
+class _Waiters:
+    """Batches that wait for the promise, or until their part's limit is over. On the loop's thread."""
 
-    Args:
-        limit_ms: how long a batch waits for its flush.
-        has_deadlines: whether they are refused then; else they wait for ever.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit_ms: int, *, has_deadlines: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, part: Part) -> None:
         self._loop = loop
-        self._limit_ms = limit_ms
-        self._has_deadlines = has_deadlines
+        self._part = part
         self._batches = WaitingBatches()
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, end_offset: int, done: Done) -> None:
         """A batch that ends at `end_offset`, the last one so far."""
-        self._batches.add(end_offset, self._loop.time() + self._limit_ms / 1000, done)
-        if self._has_deadlines:
+        limit_s = self._part.limit_s
+        self._batches.add(end_offset, math.inf if limit_s is None else self._loop.time() + limit_s, done)
+        if limit_s is not None:
             self._arm()
 
-    def settle(self, confirmed: int, flushed: int) -> None:
-        """Answer what lies below `confirmed`; what lies below `flushed` is durable."""
-        self._batches.complete(min(confirmed, flushed), lambda: _DURABLE)
-        self._batches.complete(confirmed, lambda: _WRITTEN)
+    def complete(self, end: int, receipt: AppendReceipt) -> None:
+        """The promise holds up to `end`."""
+        self._batches.complete(end, lambda: receipt)
 
     def refuse_all(self, refusal: Refusal) -> None:
         """Nothing will be confirmed any more."""
@@ -298,8 +345,6 @@ class _FlushWaiters:
             self._timer = self._loop.call_at(deadline_s, self._refuse_late)
 
     def _refuse_late(self) -> None:
-        """Senders hear that their records are in the log and not known to be durable."""
         self._timer = None
-        late = Refusal(Cause.FLUSH_TIMEOUT, f"stored, but not flushed within {self._limit_ms} ms")
-        self._batches.refuse_late(self._loop.time(), lambda _: late)
+        self._batches.refuse_late(self._loop.time(), lambda _: self._part.late())
         self._arm()

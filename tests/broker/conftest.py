@@ -166,7 +166,7 @@ class Desk:
         self._timers = Timers(asyncio.get_running_loop())
         flushes = Registry().histogram("flush_seconds", "Unused here.")
         self.follower = follower = LogFollower(self.config, STORE_HOST, self, self._timers, flushes)
-        self._opened = await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower)
+        self._opened = (await open_store_of(self.node_config, STORE_HOST, "127.0.0.1:10911", follower)).store
         self._parts = follower.parts
         await eventually(lambda: self.parts.context.role.writable, "the broker takes messages")
 

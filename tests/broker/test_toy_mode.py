@@ -14,11 +14,11 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from node import broker_assembly
 from node.broker_assembly import Broker
-from node.log_choice import Follower
+from node.log_choice import ChosenLog, Follower
 from node.node_config import NodeConfig
 from node.store_settings import store_config
 from store.directory.store_directory import StoreDirectory
-from store.opening import OpenStore, open_store
+from store.opening import open_store
 from store.replicated_log import ReplicatedLog
 from tests.broker.conftest import eventually, pull_fields, send_fields, topic_fields
 from tests.broker.groups.test_offsets import key
@@ -36,14 +36,14 @@ class Pair:
         self.logs: list[ToyLog] = []
         self.client = RemotingClient()
 
-    async def open_log(self, config: NodeConfig, store_host: bytes, address: str, follower: Follower) -> OpenStore:
+    async def open_log(self, config: NodeConfig, store_host: bytes, address: str, follower: Follower) -> ChosenLog:
         """In the place of `node.log_choice.open_store_of`."""
         root = config.broker.store.root
         log = ToyLog(root, address, store_host)
         self.logs.append(log)
         seam: ReplicatedLog = log
         settings = store_config(config, follower.topic_attributes)
-        return await open_store(settings, StoreDirectory(root, "classic"), seam, prepare=follower.prepare)
+        return ChosenLog(await open_store(settings, StoreDirectory(root, "classic"), seam, prepare=follower.prepare))
 
     async def send(self, number: int, body: bytes) -> int:
         return (await ask(self.client, self.brokers[number], SEND, send_fields(), body)).code
@@ -63,7 +63,7 @@ async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     pair = Pair()
     monkeypatch.setattr(broker_assembly, "open_store_of", pair.open_log)
     for number in range(2):
-        pair.brokers.append(Broker(broker_config(tmp_path / str(number))))
+        pair.brokers.append(Broker(broker_config(tmp_path / str(number), slave_read=True)))
         await pair.brokers[-1].start()
     pair.logs[0].lead(pair.logs[1])
     yield pair

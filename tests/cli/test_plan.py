@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from cli.cluster.folder import ClusterFolder
-from cli.cluster.plan import block_size, parse_settings, plan_cluster, used_offsets
+from cli.cluster.plan import ClusterMode, block_size, parse_settings, plan_cluster, used_offsets
 from ledgermq.remoting.proof import read_secrets
 from node.errors import UsageError
-from node.node_config import LogMode
 
 
 def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:
-    plan = plan_cluster(LogMode.RAFT, 3, 21000, Path("/d"), {})
+    plan = plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {})
     assert plan.broker_names == ["broker-a"]
     assert [broker.conf["dLegerSelfId"] for broker in plan.brokers] == ["n0", "n1", "n2"]
     peers = {broker.conf["dLegerPeers"] for broker in plan.brokers}
@@ -21,23 +20,36 @@ def test_a_raft_cluster_is_one_group_whose_members_name_each_other() -> None:
 
 
 def test_standalone_brokers_have_names_of_their_own_and_no_peers() -> None:
-    plan = plan_cluster(LogMode.STANDALONE, 2, 21000, Path("/d"), {})
+    plan = plan_cluster(ClusterMode.STANDALONE, 2, 21000, Path("/d"), {})
     assert plan.broker_names == ["broker-a", "broker-b"]
     assert not any(key.startswith(("dLeger", "enableDLeger")) for broker in plan.brokers for key in broker.conf)
 
 
-@pytest.mark.parametrize("mode", list(LogMode))
-def test_the_ports_that_are_checked_are_those_that_the_nodes_listen_at(mode: LogMode) -> None:
+def test_a_master_and_its_slaves_share_a_name_and_a_secret() -> None:
+    plan = plan_cluster(ClusterMode.SYNC, 3, 21000, Path("/d"), {})
+    parts = [(broker.conf["brokerRole"], broker.conf["brokerId"]) for broker in plan.brokers]
+    assert parts == [("SYNC_MASTER", "0"), ("SLAVE", "1"), ("SLAVE", "2")]
+    assert plan.broker_names == ["broker-a"]
+    assert {broker.conf["haPeerSecretFile"] for broker in plan.brokers} == {"/d/peer-secret"}
+    assert plan.brokers[1].conf["haMasterAddress"] == f"127.0.0.1:{plan.brokers[0].conf['haListenPort']}"
+    first = plan_cluster(ClusterMode.ASYNC, 2, 21000, Path("/d"), {}).brokers[0]
+    assert first.conf["brokerRole"] == "ASYNC_MASTER" and "enableDLegerCommitLog" not in first.conf
+
+
+@pytest.mark.parametrize("mode", list(ClusterMode))
+def test_the_ports_that_are_checked_are_those_that_the_nodes_listen_at(mode: ClusterMode) -> None:
     plan = plan_cluster(mode, 3, 21000, Path("/d"), {})
     listened = {port for node in plan.nodes for port in (node.port, node.health_port)}
-    if mode is LogMode.RAFT:
+    if mode is ClusterMode.RAFT:
         listened |= {int(peer.rsplit(":", 1)[1]) for peer in plan.brokers[0].conf["dLegerPeers"].split(";")}
+    if mode.has_master:
+        listened.add(int(plan.brokers[0].conf["haListenPort"]))
     assert {21000 + offset for offset in used_offsets(mode, 3)} == listened
     assert max(listened) < 21000 + block_size(3)
 
 
 def test_settings_of_the_user_reach_every_broker_and_win() -> None:
-    plan = plan_cluster(LogMode.RAFT, 3, 21000, Path("/d"), {"flushDiskType": "ASYNC_FLUSH"})
+    plan = plan_cluster(ClusterMode.RAFT, 3, 21000, Path("/d"), {"flushDiskType": "ASYNC_FLUSH"})
     assert all("flushDiskType=ASYNC_FLUSH\n" in broker.conf_text() for broker in plan.brokers)
 
 
@@ -60,19 +72,19 @@ def test_what_tells_the_nodes_apart_cannot_be_set_for_all(word: str) -> None:
 @pytest.mark.parametrize("count", [0, -1, 10])
 def test_a_number_of_nodes_that_cannot_be_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"--nodes {count} is not between"):
-        plan_cluster(LogMode.RAFT, count, 21000, Path("/d"), {})
+        plan_cluster(ClusterMode.RAFT, count, 21000, Path("/d"), {})
 
 
 @pytest.mark.parametrize("port", [0, -5, 65530, 70000])
 def test_a_base_port_without_room_for_the_block_is_refused(port: int) -> None:
     with pytest.raises(UsageError, match=f"--base-port {port} is out of range"):
-        plan_cluster(LogMode.RAFT, 3, port, Path("/d"), {})
+        plan_cluster(ClusterMode.RAFT, 3, port, Path("/d"), {})
 
 
 def test_a_raft_cluster_gets_a_secret_once_which_its_owner_alone_can_read(tmp_path: Path) -> None:
     folder = ClusterFolder(tmp_path / "d")
     folder._lock.close()
-    plan = plan_cluster(LogMode.RAFT, 3, 21000, tmp_path / "d", {})
+    plan = plan_cluster(ClusterMode.RAFT, 3, 21000, tmp_path / "d", {})
     folder.write_configuration(plan)
     (path,) = {Path(broker.conf["dLegerPeerSecretFile"]) for broker in plan.brokers}
     assert path.stat().st_mode & 0o777 == 0o600

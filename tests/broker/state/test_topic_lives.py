@@ -39,12 +39,12 @@ def nothing_commits(desk: Desk) -> Iterator[None]:
     """As while the log's quorum is slow: what is placed meanwhile is confirmed at the end."""
     log = desk.store.log
     assert isinstance(log, CommitLog)
-    settle: Any = log._settle
-    log._settle = lambda: None  # type: ignore[method-assign]
+    settle: Any = log.settle
+    log.settle = lambda: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del log._settle
+        del log.settle
         settle()
 
 

@@ -1,0 +1,114 @@
+"""What a master and a slave are told."""
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from ha.core.copies import CopyRules
+from ha.core.handshake import MasterWelcome, SlaveHello
+from ledgermq.remoting.proof import Secrets
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """What a master and its slaves have in common.
+
+    Attributes:
+        cluster, name: brokerClusterName, brokerName.
+        broker_id: 0 for the master, 1 and up for slaves.
+        client_address: `host:port` at which this node serves clients.
+        file_size: bytes of a file of the log.
+        secrets: by which they know each other: the first proves, each is accepted; none: they prove nothing.
+        heartbeat_s: longest silence of either side.
+        idle_limit_s: a connection is closed when the other end has been silent, or has not read, for so long.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    client_address: str
+    file_size: int
+    secrets: Secrets = field(default=(), repr=False)
+    heartbeat_s: float = 5.0
+    idle_limit_s: float = 20.0
+
+    @property
+    def secret(self) -> bytes:
+        """The one that proves; empty where there is none."""
+        return self.secrets[0] if self.secrets else b""
+
+    def hello(self, nonce: bytes, min_offset: int, tail_start: int, end: int, tail_crc: int) -> SlaveHello:
+        """What a slave says."""
+        return SlaveHello(
+            cluster=self.cluster,
+            name=self.name,
+            file_size=self.file_size,
+            nonce=nonce.hex(),
+            client_address=self.client_address,
+            broker_id=self.broker_id,
+            min_offset=min_offset,
+            tail_start=tail_start,
+            end=end,
+            tail_crc=tail_crc,
+        )
+
+    def welcome(self, nonce: bytes, start: int, snapshot_size: int, *, wants_durable: bool) -> MasterWelcome:
+        """What a master says."""
+        return MasterWelcome(
+            cluster=self.cluster,
+            name=self.name,
+            file_size=self.file_size,
+            nonce=nonce.hex(),
+            client_address=self.client_address,
+            epoch=0,
+            start=start,
+            snapshot_size=snapshot_size,
+            wants_durable=wants_durable,
+            heartbeat_ms=int(self.heartbeat_s * 1000),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterConfig:
+    """A master.
+
+    Attributes:
+        listen_host, listen_port: where slaves connect; port 0: any free one.
+        rules: which copies it waits for.
+        limit_s: how long a batch waits for them and for its flush; None: for ever.
+        plain_slaves: hosts that may speak RocketMQ's dialect, which proves nothing.
+        batch_bytes: most bytes of the log in one frame.
+        window_bytes: most bytes sent to a slave and not reported by it.
+    """
+
+    group: GroupConfig
+    listen_host: str
+    listen_port: int
+    rules: CopyRules
+    limit_s: float | None
+    plain_slaves: tuple[Network, ...] = ()
+    batch_bytes: int = 256 << 10
+    window_bytes: int = 16 << 20
+
+    def may_speak_plainly(self, host: str) -> bool:
+        """Whether a slave at this address is believed without a handshake."""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self.plain_slaves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveConfig:
+    """A slave.
+
+    Attributes:
+        master_address: `host:port` of the master's listener; empty: a nameserver tells.
+        speaks_plainly: the master is RocketMQ's.
+    """
+
+    group: GroupConfig
+    master_address: str = ""
+    speaks_plainly: bool = False

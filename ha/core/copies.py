@@ -1,0 +1,208 @@
+"""The copies of a master's log: what each slave has, which of them count, and how far the promise holds.
+
+    report --> `Copy` (validated) --> in sync? --> `Copies.promise(local)`: confirmed up to, acknowledged up to
+
+Nothing is kept for each message: a report moves one number, and the waiting batches below it are complete.
+
+Times are seconds of a monotonic clock, offsets physical.
+"""
+
+import heapq
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ha.core.stream import FRAME_LIMIT_BYTES, Report
+from ha.errors import HaProtocolError
+
+ALONE: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRules:
+    """What a master waits for.
+
+    Attributes:
+        wanted: copies, the master's own included, that an acknowledgement waits for; 1 waits for no slave.
+        least: copies in sync, the own included, below which no record is taken.
+        is_adaptive: wait for fewer than `wanted`, down to `least`, while fewer are in sync.
+        counts_durable: only what is durable on a slave counts.
+        gap_max_bytes: a slave further behind than this is not in sync.
+        catch_up_s: nor is one that was not at the master's end for so long.
+    """
+
+    wanted: int = ALONE
+    least: int = ALONE
+    is_adaptive: bool = False
+    counts_durable: bool = False
+    gap_max_bytes: int = 256 << 20
+    catch_up_s: float = 15.0
+
+
+class Promise(NamedTuple):
+    """How far a master's promise holds.
+
+    Attributes:
+        confirmed: reads and dispatch may go so far.
+        acknowledged: senders of records up to here are answered.
+        lacks_slaves: they are told that no slave has their records.
+    """
+
+    confirmed: int
+    acknowledged: int
+    lacks_slaves: bool
+
+
+class Copy:
+    """One slave: what was sent to it, and what it reports.
+
+    Args:
+        name: one vote each: a newer connection of the same name replaces the older one.
+        address: of its end of the connection, for people.
+        start: where sending begins.
+        now_s: the time.
+        window_bytes: most bytes that are sent and not reported.
+        batch_bytes: most bytes of a frame.
+
+    Attributes:
+        sent: end of what was sent.
+        received, durable: as last reported.
+        reported_s: when it last reported.
+        in_sync: it counts.
+        caught_up_s: when it was last known to have all that the master had.
+        moved_s: when what it has last grown, or was all that was sent.
+    """
+
+    def __init__(
+        self, name: str, address: str, start: int, now_s: float, *, window_bytes: int, batch_bytes: int
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.sent = self.received = start
+        self.durable = 0
+        self.reported_s = self.caught_up_s = self.moved_s = now_s
+        self.in_sync = False
+        self._window_bytes = window_bytes
+        self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
+        self._mark: tuple[int, float] = (-1, now_s)  # the master's end at the last report, and when that was
+
+    def next_size(self, end: int, file_size: int) -> int:
+        """Bytes of the next frame of a log that ends at `end`, with files of `file_size`; 0: nothing may be sent now.
+
+        A frame lies in one file. The window is closed while too much is sent and not reported.
+        """
+        window = self.received + self._window_bytes - self.sent
+        left = file_size - self.sent % file_size
+        return max(min(end - self.sent, window, left, self._batch_bytes), 0)
+
+    def on_sent(self, size: int) -> None:
+        """A frame of so many bytes is on its way."""
+        self.sent += size
+
+    def on_report(self, report: Report, end: int, now_s: float) -> None:
+        """Take over a report; `end` is the master's at this moment.
+
+        Raises:
+            HaProtocolError: it tells of bytes that were never sent to it, or of fewer than before.
+        """
+        if report.received > self.sent:
+            raise HaProtocolError(f"a report of {report.received}, and only {self.sent} were sent")
+        if report.received < self.received or report.durable < self.durable:
+            raise HaProtocolError(f"a report of {report.received}, {report.durable} durable, after {self.received}")
+        if report.received > self.received or report.received == self.sent:
+            self.moved_s = now_s
+        self.received, self.durable, self.reported_s = report.received, report.durable, now_s
+        if report.received >= end:
+            self.caught_up_s = now_s
+        elif report.received >= self._mark[0] >= 0:
+            self.caught_up_s = max(self.caught_up_s, self._mark[1])
+        self._mark = (end, now_s)
+
+    def acked(self, *, durable: bool) -> int:
+        """End of what counts."""
+        return self.durable if durable else self.received
+
+
+class Copies:
+    """All slaves of a master.
+
+    Attributes:
+        slaves: by name.
+    """
+
+    def __init__(self, rules: CopyRules) -> None:
+        self.rules = rules
+        self.slaves: dict[str, Copy] = {}
+
+    def join(self, copy: Copy) -> None:
+        """A slave has connected; it takes the place of an older connection of its name."""
+        self.slaves[copy.name] = copy
+
+    def leave(self, copy: Copy) -> None:
+        """Its connection is closed."""
+        if self.slaves.get(copy.name) is copy:
+            del self.slaves[copy.name]
+
+    def look(self, end: int, confirmed: int, now_s: float) -> list[Copy]:
+        """Decide anew who is in sync; returns those for whom that changed. To be called on reports and now and then.
+
+        A slave joins when it has what is confirmed and was caught up within `catch_up_s`; it leaves by the rules.
+        """
+        rules, changed = self.rules, []
+        for copy in self.slaves.values():
+            acked = copy.acked(durable=rules.counts_durable)
+            is_near = end - acked <= rules.gap_max_bytes
+            is_well = acked >= end or now_s - copy.caught_up_s <= rules.catch_up_s
+            in_sync = is_near and is_well and (copy.in_sync or acked >= confirmed)
+            if in_sync != copy.in_sync:
+                copy.in_sync = in_sync
+                changed.append(copy)
+        return changed
+
+    @property
+    def in_sync_count(self) -> int:
+        """Copies that count, the own included."""
+        return 1 + sum(copy.in_sync for copy in self.slaves.values())
+
+    @property
+    def takes_records(self) -> bool:
+        """Whether enough copies are in sync for records to be taken at all."""
+        return self.rules.least <= ALONE or self.in_sync_count >= self.rules.least
+
+    def promise(self, local: int, acknowledged: int) -> Promise:
+        """How far the promise holds.
+
+        Args:
+            local: how far it holds as to this node's own disk.
+            acknowledged: how far senders were answered before; never taken back.
+        """
+        rules = self.rules
+        wanted = rules.wanted
+        if wanted <= ALONE:
+            return Promise(local, local, False)
+        acks = [copy.acked(durable=rules.counts_durable) for copy in self.slaves.values() if copy.in_sync]
+        there = ALONE + len(acks)
+        if rules.is_adaptive:
+            wanted = max(min(wanted, there), rules.least)
+        if there >= wanted:
+            confirmed = self._least(wanted, acks, local)
+            return Promise(confirmed, confirmed, False)
+        confirmed = self._least(there, acks, local)
+        if there == ALONE:
+            return Promise(confirmed, confirmed, True)
+        return Promise(confirmed, min(acknowledged, confirmed), False)
+
+    def copies_of(self, end: int) -> tuple[int, int]:
+        """On how many slaves everything up to `end` lies, and on how many of them durably."""
+        slaves = self.slaves.values()
+        return sum(copy.received >= end for copy in slaves), sum(copy.durable >= end for copy in slaves)
+
+    def needed_offset(self) -> int | None:
+        """From where on connected slaves still need the log; None when there is none."""
+        return min((copy.received for copy in self.slaves.values()), default=None)
+
+    @staticmethod
+    def _least(count: int, acks: list[int], local: int) -> int:
+        """What `count` copies have, the own one among them."""
+        if count <= ALONE:
+            return local
+        return min(local, heapq.nlargest(count - ALONE, acks)[-1])

@@ -1,0 +1,199 @@
+"""The handshake of our own dialect: who speaks, that both hold the cluster's secret, and that their logs agree.
+
+    slave --OPENER--> master --challenge: nonce--> slave --SlaveHello, proof--> master
+                      master --MasterWelcome, proof--> slave     the stream begins at `start`
+                             '-Refused, proof--------> slave     closed
+
+A message is u32 size, u8 size of the proof, proof, JSON (the challenge: the bare nonce). Proofs are empty where there
+is no secret, see `ledgermq.remoting.proof`. Whoever does not belong here is told which field differs, and no more.
+
+That the logs agree is shown by a tail: the CRC of the slave's last bytes. Records hold their own offsets, times and
+queue offsets, so two histories that differ anywhere before the end of the slave's log differ there as well, but for
+a chance of one in 2^32.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Final, Self
+
+from ha.errors import HaProtocolError, HistoryError, RefusedError, StrangerError
+from ledgermq.remoting.proof import NONCE_SIZE
+
+PROTOCOL_VERSION: Final = 1
+MESSAGE_LIMIT_BYTES: Final = 4096
+TAIL_BYTES: Final = 64 << 10
+_SIZES: Final = struct.Struct(">IB")
+_PROOF_SIZES: Final = (0, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The last bytes of a log, all in one file: `[start, end)` and their CRC-32; empty at the start of a log."""
+
+    start: int
+    end: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What both ends say of themselves.
+
+    Attributes:
+        version: of this protocol.
+        cluster, name: of the group: brokerClusterName, brokerName.
+        file_size: of the log's files, in bytes: offsets are the same on both only if their files are.
+        nonce: drawn by the speaker for this connection, hexadecimal.
+        client_address: `host:port` at which the speaker serves clients.
+    """
+
+    MUST_AGREE: ClassVar[Mapping[str, str]] = {
+        "version": "protocol version",
+        "cluster": "brokerClusterName",
+        "name": "brokerName",
+        "file_size": "mappedFileSizeCommitLog",
+    }
+
+    version: int = PROTOCOL_VERSION
+    cluster: str
+    name: str
+    file_size: int
+    nonce: str
+    client_address: str
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """From JSON.
+
+        Raises:
+            HaProtocolError: it is no such message.
+            RefusedError: the other end refuses instead.
+            HistoryError: it says that the logs differ.
+        """
+        parsed = _parse(data)
+        if "refused" in parsed:
+            if "detail" in parsed:
+                raise HistoryError(str(parsed["refused"]), str(parsed["detail"]))
+            raise RefusedError(str(parsed["refused"])[:80])
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            value: Any = parsed.get(field.name)
+            if type(value) is not field.type or (field.type is int and value < 0):
+                raise HaProtocolError(f"the handshake has {field.name} {str(value)[:80]!r}")
+            values[field.name] = value
+        if len(values["nonce"]) != 2 * NONCE_SIZE or not set(values["nonce"]) <= set("0123456789abcdef"):
+            raise HaProtocolError(f"the handshake has nonce {values['nonce'][:80]!r}, expected {NONCE_SIZE} bytes")
+        return cls(**values)
+
+    def check(self, other: "_Said") -> None:
+        """Whether `other` belongs to this node's group. Raises `StrangerError`."""
+        for field, label in self.MUST_AGREE.items():
+            theirs, ours = getattr(other, field), getattr(self, field)
+            if theirs != ours:
+                raise StrangerError(label, f"{str(theirs)[:80]!r} there, {ours!r} here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveHello(_Said):
+    """What a slave says: its id, and how its log ends.
+
+    Attributes:
+        broker_id: which copy this is, 1 or more. A newer connection of the same id replaces the older.
+        min_offset: where its log begins.
+        tail_start, end, tail_crc: the log's `Tail`.
+    """
+
+    broker_id: int
+    min_offset: int
+    tail_start: int
+    end: int
+    tail_crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterWelcome(_Said):
+    """What a master says.
+
+    Attributes:
+        epoch: of the master; 0 where it was appointed.
+        start: offset of the first byte that it will send. The slave's end, or else the slave begins anew there.
+        snapshot_size: bytes of state (topics, groups, offsets) that follow this message, before the stream; for a
+            slave that begins anew behind the start of the log.
+        wants_durable: only what the slave reports as durable counts.
+        heartbeat_ms: longest silence of the master.
+    """
+
+    epoch: int
+    start: int
+    snapshot_size: int
+    wants_durable: bool
+    heartbeat_ms: int
+
+
+def refusal(error: StrangerError | HistoryError) -> bytes:
+    """What a refused slave is told."""
+    if isinstance(error, HistoryError):
+        return json.dumps({"refused": error.what, "detail": str(error)[:1000]}).encode()
+    return json.dumps({"refused": error.field}).encode()
+
+
+def join_offset(hello: SlaveHello, min_offset: int, end: int, crc_of: Callable[[int, int], int | None]) -> int:
+    """Where a slave's copy goes on: at its end, or at `min_offset` if it has nothing or fell behind the oldest file.
+
+    Args:
+        hello: the slave's.
+        min_offset: where the master's log begins.
+        end: where it ends.
+        crc_of: CRC-32 of a range of the master's log, in one file; None where the range is no such.
+
+    Raises:
+        HistoryError: the slave has what the master has not.
+    """
+    if hello.end > end:
+        raise HistoryError("longer", f"the slave has {hello.end} bytes, the master {end}")
+    if hello.end == hello.min_offset or hello.end < min_offset:
+        return min_offset
+    if crc_of(hello.tail_start, hello.end) != hello.tail_crc:
+        raise HistoryError(
+            "other bytes", f"the logs differ before {hello.end}, in the last bytes from {hello.tail_start}"
+        )
+    return hello.end
+
+
+def seal(said: bytes, proof: bytes = b"") -> bytes:
+    """A message as it is sent."""
+    return _SIZES.pack(1 + len(proof) + len(said), len(proof)) + proof + said
+
+
+def unseal(data: memoryview) -> tuple[int, bytes, bytes] | None:
+    """`(size in the stream, proof, said)` of the message that `data` begins with; None while it is not whole.
+
+    Raises:
+        HaProtocolError: it is none.
+    """
+    if len(data) < _SIZES.size:
+        return None
+    size, proof_size = _SIZES.unpack_from(data)
+    if not 1 + proof_size <= size <= MESSAGE_LIMIT_BYTES or proof_size not in _PROOF_SIZES:
+        raise HaProtocolError(f"no handshake: a message of {size} bytes with a proof of {proof_size}")
+    whole = 4 + size
+    if len(data) < whole:
+        return None
+    start = _SIZES.size
+    return whole, bytes(data[start : start + proof_size]), bytes(data[start + proof_size : whole])
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    try:
+        parsed: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise HaProtocolError(f"handshake {data[:80]!r} is not JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise HaProtocolError(f"the handshake is a {type(parsed).__name__}, expected an object")
+    return parsed

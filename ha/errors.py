@@ -1,0 +1,53 @@
+"""What can go wrong between a master and its slaves, and whose fault it is.
+
+HaError
+|- HaProtocolError    the other end's: bytes that are no frame, or a report or an offset that cannot be
+|- StrangerError      another cluster, broker name, file size or version, or no proof of the cluster's secret
+|- RefusedError       the master will not serve this slave; carries the reason that it gave
+'- HistoryError       the two logs differ: this slave's bytes are not the master's
+"""
+
+
+class HaError(Exception):
+    """Root of this room's errors."""
+
+
+class HaProtocolError(HaError):
+    """The other end broke the protocol; the connection is closed."""
+
+
+class StrangerError(HaError):
+    """The other end does not belong to this group.
+
+    Args:
+        field: what differs; the other end is told no more than this.
+    """
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field} differs: {detail}")
+        self.field = field
+
+
+class RefusedError(HaError):
+    """The master refused this slave, or told it that their logs differ.
+
+    Args:
+        field: as the master gave it.
+    """
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"the master refuses this slave: {field}")
+        self.field = field
+
+
+class HistoryError(HaError):
+    """The slave's log is no beginning of the master's: it is longer, or has other bytes.
+
+    Args:
+        what: `longer` or `other bytes`.
+        detail: the offsets.
+    """
+
+    def __init__(self, what: str, detail: str) -> None:
+        super().__init__(f"{what}: {detail}")
+        self.what = what

@@ -1,0 +1,296 @@
+"""The part of a master: listens to slaves, sends them the log, and says which promises hold.
+
+    CommitLog --on_placed--> links: send        links --reported--> Copies --settle()--> CommitLog: confirm, done
+
+No task and no timer is made for a message: a report settles every batch below it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ha.config import MasterConfig
+from ha.core.copies import Copies, Copy
+from ha.errors import HaError
+from ha.sender import SlaveLink
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from ledgermq.remoting.seldom import SeldomLog
+from store.directory.checkpoint import StoreCheckpoint
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.commit_log import CommitLog
+from store.log.part import Settlement, flush_timeout
+from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
+from telemetry.families import Buckets, Family
+
+LOOK_S: Final = 0.25
+_TELL_S: Final = 0.002
+_DRAIN_S: Final = 1.0
+_DRAIN_LOOK_S: Final = 0.002
+_UNKNOWN_MAX: Final = 64
+_UNKNOWN_PER_HOST_MAX: Final = 16
+_SLAVES_MAX: Final = 64
+_LAG_BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+_log = logging.getLogger(__name__)
+
+
+class Master:
+    """`store.log.part.Part` of the node that writes. `attach` its log, then `start`.
+
+    Args:
+        machine: the broker's state, for slaves that begin in the middle of the log.
+
+    Attributes:
+        refused_count: connections refused, or closed for what was said on them.
+    """
+
+    def __init__(self, config: MasterConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine) -> None:
+        self.config = config
+        self.limit_s = config.limit_s
+        self.refused_count = 0
+        self._loop = loop
+        self._machine = machine
+        self._copies = Copies(config.rules)
+        self._links: dict[SlaveLink, None] = {}
+        self._server: asyncio.Server | None = None
+        self._log: CommitLog | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._acknowledged = self._confirmed = 0
+        self._is_telling = False
+        self._lag_counts = [0] * (len(_LAG_BOUNDS_S) + 1)
+        self._lag_sum_s = 0.0
+        self._strangers = SeldomLog(_log)
+        self._hint = LeaderHint(f"{config.group.name}/0", config.group.client_address)
+
+    def attach(self, log: CommitLog) -> None:
+        """The log whose part this is."""
+        self._log = log
+
+    async def start(self) -> None:
+        """Listen to slaves.
+
+        Raises:
+            OSError: the port is taken, or the address is not ours.
+        """
+        config = self.config
+        self._server = await self._loop.create_server(
+            lambda: SlaveLink(self, self._loop), config.listen_host, config.listen_port
+        )
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        _log.info("slaves are listened to at %s:%d", config.listen_host, self.port)
+
+    @property
+    def port(self) -> int:
+        """Where slaves are listened to."""
+        assert self._server is not None, "start() comes first"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    # ---- the part of the log
+
+    def state(self, refusal: Refusal | None) -> LogState:
+        """See `Part`: writable, by appointment."""
+        return LogState(LogRole.MASTER, 0, self._hint, refusal)
+
+    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+        """What this node has is the truth for its slaves."""
+        self._acknowledged = self._confirmed = end
+        return end
+
+    def check(self) -> None:
+        """See `Part`; IN_SYNC_REPLICAS_NOT_ENOUGH."""
+        if not self._copies.takes_records:
+            there, least = self._copies.in_sync_count, self.config.rules.least
+            raise Refusal(
+                Cause.IN_SYNC_REPLICAS_NOT_ENOUGH,
+                f"in-sync replicas not enough: {there} of at least {least} copies are in sync; nothing was stored",
+                retry_after_ms=1000,
+            )
+
+    def on_placed(self) -> None:
+        """Send what was placed, before it is durable here."""
+        for link in list(self._links):
+            link.send()
+
+    def settle(self, local: int, flushed: int) -> Settlement:
+        """See `Part`. The receipt tells on how many copies the acknowledged records lie at least."""
+        confirmed, acknowledged, lacks_slaves = self._copies.promise(local, self._acknowledged)
+        self._acknowledged = acknowledged
+        received, durable = self._copies.copies_of(acknowledged)
+        if confirmed > self._confirmed:
+            self._confirmed = confirmed
+            if self._links and not self._is_telling:  # the next frame tells slaves, if one follows soon
+                self._is_telling = True
+                self._loop.call_later(_TELL_S, self._tell_confirmed)
+        shortfall = None
+        if lacks_slaves:
+            wanted = self.config.rules.wanted
+            text = f"stored here; {wanted} copies are wanted, and no slave is in sync"
+            shortfall = Refusal(Cause.SLAVE_NOT_AVAILABLE, text)
+        own = int(flushed >= acknowledged)
+        return Settlement(confirmed, acknowledged, AppendReceipt(0, 1 + received, own + durable, shortfall))
+
+    def late(self) -> Refusal:
+        """See `Part`: FLUSH_SLAVE_TIMEOUT where a slave is waited for."""
+        limit_ms = int((self.limit_s or 0) * 1000)
+        if self.config.rules.wanted <= 1:
+            return flush_timeout(limit_ms)
+        there = self._copies.in_sync_count
+        return Refusal(
+            Cause.REPLICA_TIMEOUT,
+            f"stored here; no {self.config.rules.wanted} copies within {limit_ms} ms, {there} are in sync",
+        )
+
+    def on_flushed(self) -> None:
+        """More is durable here; the log settles by itself."""
+
+    def needed_offset(self) -> int | None:
+        """See `Part`: what the slowest connected slave has not reported."""
+        return self._copies.needed_offset()
+
+    def readiness(self) -> Readiness:
+        """See `Part`: not ready while records are refused for want of slaves."""
+        there, least = self._copies.in_sync_count, self.config.rules.least
+        if not self._copies.takes_records:
+            return Readiness(False, f"{there} copies are in sync, at least {least} are needed")
+        return Readiness(True, f"master, {there} copies in sync")
+
+    def generations(self) -> Sequence[Generation]:
+        """None: nobody elects."""
+        return ()
+
+    def replicas(self) -> Sequence[Replica]:
+        """See `Part`: the connected slaves."""
+        return [
+            Replica(copy.address, copy.received, copy.durable, copy.in_sync) for copy in self._copies.slaves.values()
+        ]
+
+    def metrics(self) -> Iterator[Family]:
+        """See `Part`: slaves in sync, how far each is behind, and how long reports take."""
+        copies = self._copies
+        end = self.queue.committed_offset
+        names = [(("slave", copy.name),) for copy in copies.slaves.values()]
+        lags = [(labels, end - copy.received) for labels, copy in zip(names, copies.slaves.values(), strict=True)]
+        yield Family(
+            "ledgermq_in_sync_copies", "gauge", "Copies in sync, the own included.", [((), copies.in_sync_count)]
+        )
+        yield Family("ledgermq_slave_lag_bytes", "gauge", "Of the log that a slave has not reported.", lags)
+        buckets = Buckets(_LAG_BOUNDS_S, self._lag_counts, self._lag_sum_s)
+        explanation = "From when records can be sent to a slave's report of them."
+        yield Family("ledgermq_slave_lag_seconds", "histogram", explanation, [((), buckets)])
+        explanation = "Connections at the port for slaves refused, or closed for what was said."
+        yield Family("ledgermq_refused_peers_total", "counter", explanation, [((), self.refused_count)])
+
+    async def drain(self) -> None:
+        """See `Part`: slaves in sync get the rest of the log, within a second."""
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline_s = self._loop.time() + _DRAIN_S
+        while self._loop.time() < deadline_s and any(
+            copy.in_sync and copy.received < self.queue.committed_offset for copy in self._copies.slaves.values()
+        ):
+            await asyncio.sleep(_DRAIN_LOOK_S)
+
+    async def close(self) -> None:
+        """Close the listener and all connections."""
+        if self._server is not None:
+            self._server.close()
+        for link in list(self._links):
+            link.close()
+        if self._server is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._server.wait_closed()
+
+    # ---- for the links
+
+    @property
+    def queue(self) -> MappedFileQueue:
+        """The files of the log."""
+        assert self._log is not None, "attach() comes first"
+        return self._log.local.queue
+
+    @property
+    def confirm_offset(self) -> int:
+        """Of the log."""
+        assert self._log is not None, "attach() comes first"
+        return self._log.confirm_offset
+
+    def snapshot(self) -> bytes:
+        """See `LinkOwner`."""
+        return self._machine.snapshot()
+
+    def admit(self, link: SlaveLink) -> None:
+        """Somebody connected; a host that opens too many connections without saying who it is loses its oldest."""
+        self._links[link] = None
+        unknown = [other for other in self._links if other.copy is None]
+        host, most = Counter(other.host for other in unknown).most_common(1)[0]
+        if most > _UNKNOWN_PER_HOST_MAX or len(unknown) > _UNKNOWN_MAX:
+            oldest = next(other for other in unknown if other.host == host)
+            oldest.close(HaError(f"{host} has {most} connections that have not said who they are"))
+
+    def joined(self, link: SlaveLink, copy: Copy) -> None:
+        """A slave is there; its older connection, if there is one, counts no more."""
+        for other in list(self._links):
+            if other is not link and other.copy is not None and other.copy.name == copy.name:
+                other.close(HaError("its slave has connected again"))
+        if len(self._copies.slaves) >= _SLAVES_MAX:
+            raise HaError(f"there are {_SLAVES_MAX} slaves already")
+        self._copies.join(copy)
+        _log.info("slave %s at %s: sends from %d of %d", copy.name, copy.address, copy.sent, self.queue.max_offset)
+        self._judge()
+
+    def reported(self, link: SlaveLink) -> None:
+        """A slave has more than before: settle what that completes."""
+        self._judge()
+        assert self._log is not None
+        self._log.settle()
+
+    def complain(self, link: SlaveLink, error: Exception) -> None:
+        """Count and log why a connection is closed."""
+        self.refused_count += 1
+        if link.copy is not None:
+            _log.warning("slave %s at %s is dropped: %s", link.copy.name, link.address, error)
+        else:
+            self._strangers.warning("%s is refused at the port for slaves: %s", link.address, error)
+
+    def closed(self, link: SlaveLink) -> None:
+        """A connection is gone; batches that waited for its slave alone wait no more."""
+        self._links.pop(link, None)
+        if link.copy is not None and self._copies.slaves.get(link.copy.name) is link.copy:
+            self._copies.leave(link.copy)
+            _log.warning("slave %s is gone at %d; %d copies are in sync", *self._where(link.copy))
+            if self._log is not None:
+                self._log.settle()
+
+    def observe_lag(self, seconds: float) -> None:
+        """See `LinkOwner`."""
+        self._lag_counts[bisect_left(_LAG_BOUNDS_S, seconds)] += 1
+        self._lag_sum_s += seconds
+
+    # ---- inside
+
+    def _where(self, copy: Copy) -> tuple[str, int, int]:
+        return copy.name, copy.received, self._copies.in_sync_count
+
+    def _judge(self) -> None:
+        for copy in self._copies.look(self.queue.committed_offset, self.confirm_offset, self._loop.time()):
+            text = "slave %s joins the copies in sync" if copy.in_sync else "slave %s falls behind and does not count"
+            _log.info(text + ", at %d; they are %d", *self._where(copy))
+
+    def _tell_confirmed(self) -> None:
+        self._is_telling = False
+        for link in list(self._links):
+            link.send()
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        now_s = self._loop.time()
+        self._judge()
+        for link in list(self._links):
+            link.beat(now_s)
+        if self._log is not None:
+            self._log.settle()

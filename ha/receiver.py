@@ -1,0 +1,341 @@
+"""The slave's end of the stream: dials the master, shakes hands, writes what comes into its log, reports.
+
+    dial --> ours: OPENER, challenge, hello, welcome --> [begin anew: snapshot] --> stream --> closed --> dial again
+       '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
+
+One report answers everything that arrived in a turn of the loop. Bytes go from the receive buffer into the file.
+"""
+
+import asyncio
+import contextlib
+import enum
+import logging
+import random
+from typing import Final, Protocol, cast
+
+from ha.config import SlaveConfig
+from ha.core.handshake import MasterWelcome, seal, unseal
+from ha.core.stream import CLASSIC, FRAME_LIMIT_BYTES, OPENER, OURS, Dialect, Header, Report
+from ha.errors import HaError, HaProtocolError, HistoryError, StrangerError
+from ha.sender import HANDSHAKE_S, watch
+from ledgermq.message.crc import crc32
+from ledgermq.remoting.proof import DIALER, LISTENER, NONCE_SIZE, make_nonce, prove, proving_secret
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
+
+_BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+_BUFFER_BYTES: Final = FRAME_LIMIT_BYTES + (1 << 20)
+_SNAPSHOT_LIMIT_BYTES: Final = 1 << 30
+_CONNECT_S: Final = 3.0
+_PAUSE_S: Final = 0.005
+
+_log = logging.getLogger(__name__)
+
+
+class CopiedLog(Protocol):
+    """What the receiver needs of the slave."""
+
+    config: SlaveConfig
+
+    def hello(self, nonce: bytes) -> bytes:
+        """What this slave says of itself and of its log's end, encoded."""
+
+    def check_welcome(self, welcome: MasterWelcome) -> None:
+        """Whether the master is of this group. Raises `StrangerError`."""
+
+    def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
+        """The stream begins; if it does not begin at this log's end, the log begins anew.
+
+        Raises:
+            StoreError, OSError, ValueError: it could not.
+        """
+
+    def take(self, header: Header, data: memoryview) -> None:
+        """One frame.
+
+        Raises:
+            Refusal: the disk refused it.
+            HaError: it does not go on where the log ends.
+        """
+
+    def report(self) -> Report:
+        """How far this log is."""
+
+    def resolve(self, error: HistoryError) -> bool:
+        """The logs differ: drop what is not confirmed here, if there is any; whether it helps to dial again at once."""
+
+    def lost(self, error: Exception | None) -> None:
+        """The stream has ended."""
+
+
+class Receiver:
+    """Keeps a stream from the master. `address` may be changed at any time."""
+
+    def __init__(self, slave: CopiedLog, loop: asyncio.AbstractEventLoop) -> None:
+        self._slave = slave
+        self._loop = loop
+        self._address = slave.config.master_address
+        self._task: asyncio.Task[None] | None = None
+        self._stream: _Stream | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the master's listener; empty while it is not known."""
+        return self._address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        if address != self._address:
+            self._address = address
+            self._wake.set()
+            if self._stream is not None:
+                self._stream.close()
+
+    def start(self) -> None:
+        """Dial until `close`."""
+        self._task = self._loop.create_task(self._run(), name="follow the master")
+
+    async def close(self) -> None:
+        """Close the stream."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def report(self) -> None:
+        """What is durable here has changed."""
+        if self._stream is not None:
+            self._stream.report()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._wake.clear()
+            is_well = await self._follow() if self._address else False
+            failures = 0 if is_well else failures + 1
+            pause_s = _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)] * random.uniform(0.5, 1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+
+    async def _follow(self) -> bool:
+        """One stream, to its end; whether it got as far as the log's bytes."""
+        stream = _Stream(self._slave, self._loop)
+        host, _, port = self._address.rpartition(":")
+        error: Exception | None = None
+        self._stream = stream
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await self._loop.create_connection(lambda: stream, host.strip("[]"), int(port))
+            error = await stream.ended
+        except (OSError, TimeoutError, ValueError) as failure:
+            error = failure
+        finally:
+            self._stream = None
+            stream.close()
+        if isinstance(error, HistoryError) and self._slave.resolve(error):
+            return True
+        self._slave.lost(error)
+        return stream.has_begun and not isinstance(error, Refusal | StoreError | HaError)
+
+
+class _Phase(enum.Enum):
+    CHALLENGE = enum.auto()
+    WELCOME = enum.auto()
+    SNAPSHOT = enum.auto()
+    STREAM = enum.auto()
+
+
+class _Stream(asyncio.BufferedProtocol):
+    """One connection to the master. `ended` gets the error that ended it, or None."""
+
+    def __init__(self, slave: CopiedLog, loop: asyncio.AbstractEventLoop) -> None:
+        self._slave = slave
+        self._loop = loop
+        self._dialect: Dialect = CLASSIC if slave.config.speaks_plainly else OURS
+        self._phase = _Phase.STREAM if slave.config.speaks_plainly else _Phase.CHALLENGE
+        self._nonce = make_nonce()
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0  # of what has arrived and is not taken
+        self._welcome: MasterWelcome | None = None
+        self._snapshot = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._reported: Report | None = None
+        self._heard_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.ended: asyncio.Future[Exception | None] = loop.create_future()
+        self.has_begun = False
+
+    # ---- asyncio's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Speak first."""
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        watch(transport)
+        self._heard_s = self._loop.time()
+        if self._phase is _Phase.STREAM:
+            self._begin(b"")
+            self._timer = self._loop.call_later(self._slave.config.group.heartbeat_s, self._beat)
+        else:
+            transport.write(OPENER)
+            self._timer = self._loop.call_later(HANDSHAKE_S, self._no_answer)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room behind what has arrived."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._end == len(self._buffer):
+            rest = bytes(self._view[self._start : self._end])
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what is whole; anything wrong ends the stream."""
+        self._end += nbytes
+        self._heard_s = self._loop.time()
+        self._take()
+
+    def _take(self) -> None:
+        if self._transport is None:
+            return
+        try:
+            while self._step():
+                pass
+        except Refusal as refusal:
+            if refusal.cause is not Cause.BUSY:
+                self.close(refusal)
+                return
+            self._transport.pause_reading()  # the next file is being made
+            self._loop.call_later(_PAUSE_S, self._go_on)
+        except (HaError, StoreError, OSError, ValueError) as error:
+            self.close(error)
+            return
+        if self.has_begun:
+            self.report()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is over."""
+        self._transport = None
+        self.close(error)
+
+    # ---- for the receiver
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the stream."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    def report(self) -> None:
+        """Tell the master how far the log is, if that has changed."""
+        report = self._slave.report()
+        if self._transport is not None and self.has_begun and report != self._reported:
+            self._reported = report
+            self._transport.write(self._dialect.report(report))
+
+    # ---- inside
+
+    def _step(self) -> bool:
+        """Take one message or frame; False when none is whole."""
+        if self._transport is None:
+            return False
+        data = self._view[self._start : self._end]
+        if self._phase is _Phase.STREAM:
+            return self._take_frame(data)
+        if self._phase is _Phase.SNAPSHOT:
+            return self._take_snapshot(data)
+        message = unseal(data)
+        if message is None:
+            return False
+        size, proof, said = message
+        self._start += size
+        if self._phase is _Phase.CHALLENGE:
+            self._say_hello(said)
+        else:
+            self._take_welcome(said, proof)
+        return True
+
+    def _say_hello(self, challenge: bytes) -> None:
+        assert self._transport is not None
+        if len(challenge) != NONCE_SIZE:
+            raise HaProtocolError(f"a challenge of {len(challenge)} bytes")
+        said = self._slave.hello(self._nonce)
+        self._transport.write(seal(said, prove(self._slave.config.group.secret, DIALER, challenge, said)))
+        self._phase = _Phase.WELCOME
+
+    def _take_welcome(self, said: bytes, proof: bytes) -> None:
+        group = self._slave.config.group
+        if proving_secret(group.secrets, LISTENER, self._nonce, said, proof) is None:
+            raise StrangerError("haPeerSecretFile", "the master does not prove the secret, or will not have this slave")
+        welcome = MasterWelcome.decode(said)
+        self._slave.check_welcome(welcome)
+        if welcome.snapshot_size > _SNAPSHOT_LIMIT_BYTES:
+            raise HaProtocolError(f"a snapshot of {welcome.snapshot_size} bytes")
+        self._welcome = welcome
+        self._phase = _Phase.SNAPSHOT
+        if welcome.snapshot_size == 0:
+            self._begin(b"")
+
+    def _take_snapshot(self, data: memoryview) -> bool:
+        assert self._welcome is not None
+        piece = data[: self._welcome.snapshot_size - len(self._snapshot)]
+        self._snapshot += piece
+        self._start += len(piece)
+        if len(self._snapshot) < self._welcome.snapshot_size:
+            return False
+        self._begin(bytes(self._snapshot))
+        self._snapshot.clear()
+        return True
+
+    def _begin(self, snapshot: bytes) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._slave.begin(self._welcome, snapshot)
+        self._phase = _Phase.STREAM
+        self.has_begun = True
+        self._timer = self._loop.call_later(self._slave.config.group.heartbeat_s, self._beat)
+        self.report()
+
+    def _go_on(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+            self._take()
+
+    def _take_frame(self, data: memoryview) -> bool:
+        dialect = self._dialect
+        if len(data) < dialect.header_size:
+            return False
+        header = dialect.read_header(data)
+        end = dialect.header_size + header.size
+        if len(data) < end:
+            return False
+        body = data[dialect.header_size : end]
+        if header.crc is not None and crc32(body) != header.crc:
+            raise HaProtocolError(f"the CRC of {header.size} bytes at {header.offset} does not fit")
+        self._slave.take(header, body)
+        self._start += end
+        return True
+
+    def _beat(self) -> None:
+        """Report again, changed or not; give up a master that is silent."""
+        group = self._slave.config.group
+        silent_s = self._loop.time() - self._heard_s
+        if silent_s > group.idle_limit_s:
+            self.close(HaProtocolError(f"the master has been silent for {silent_s:.1f} s"))
+            return
+        self._timer = self._loop.call_later(group.heartbeat_s, self._beat)
+        self._reported = None
+        self.report()
+
+    def _no_answer(self) -> None:
+        detail = "it does not answer as a master of LedgerMQ does (for one of RocketMQ set haMasterProtocol=rocketmq)"
+        self.close(HaProtocolError(detail))

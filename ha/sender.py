@@ -1,0 +1,330 @@
+"""One slave as its master sees it: the handshake, then frames out and reports in.
+
+    connected --OPENER--> challenged --hello, proof--> streaming       a node of ours
+             '--report of a host that may speak plainly--> streaming   RocketMQ's slave
+
+Bytes of the log go from the file's mapping to the socket as they are. What waits for the slave is bounded by the
+window of its `Copy` and by the socket's buffer; a slave that does not read, or is silent, is dropped.
+"""
+
+import asyncio
+import enum
+import logging
+import socket
+from collections import deque
+from typing import Final, Protocol, cast
+
+from ha.config import MasterConfig
+from ha.core.copies import Copy
+from ha.core.handshake import SlaveHello, join_offset, refusal, seal, unseal
+from ha.core.stream import CLASSIC, OPENER, OPENER_SIZE, OURS, Dialect, Header
+from ha.errors import HaError, HaProtocolError, HistoryError, StrangerError
+from ledgermq.message.crc import crc32
+from ledgermq.remoting.proof import DIALER, LISTENER, make_nonce, prove, proving_secret
+from store.errors import DiskReadError
+from store.files.mapped_file_queue import MappedFileQueue
+
+HANDSHAKE_S: Final = 3.0
+_SOCKET_BUFFER_BYTES: Final = 4 << 20
+_TURN_BYTES: Final = 2 << 20
+_UNACKED_MS: Final = 5000
+_MARKS_MAX: Final = 4096
+
+_log = logging.getLogger(__name__)
+
+
+class LinkOwner(Protocol):
+    """What a link needs of the master."""
+
+    config: MasterConfig
+
+    @property
+    def queue(self) -> MappedFileQueue:
+        """The files of the log."""
+
+    @property
+    def confirm_offset(self) -> int:
+        """Of the log."""
+
+    def snapshot(self) -> bytes:
+        """The state of the broker, for a slave that begins in the middle of the log."""
+
+    def admit(self, link: "SlaveLink") -> None:
+        """Somebody connected."""
+
+    def joined(self, link: "SlaveLink", copy: Copy) -> None:
+        """It is a slave, and the stream begins."""
+
+    def reported(self, link: "SlaveLink") -> None:
+        """Its copy has moved."""
+
+    def complain(self, link: "SlaveLink", error: Exception) -> None:
+        """Why a connection is closed."""
+
+    def closed(self, link: "SlaveLink") -> None:
+        """It is gone."""
+
+    def observe_lag(self, seconds: float) -> None:
+        """A slave has reported bytes that were ready to be sent so long ago."""
+
+
+class _Phase(enum.Enum):
+    CONNECTED = enum.auto()
+    CHALLENGED = enum.auto()
+    STREAMING = enum.auto()
+    CLOSED = enum.auto()
+
+
+class SlaveLink(asyncio.Protocol):
+    """One connection that was made to the master's port.
+
+    Attributes:
+        copy: what the slave has; None before it is known who it is.
+        host: of the other end.
+        hello: what it said; None for RocketMQ's slave.
+    """
+
+    def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop) -> None:
+        self.copy: Copy | None = None
+        self.host = self.address = "?"
+        self.hello: SlaveHello | None = None
+        self._owner = owner
+        self._loop = loop
+        self._phase = _Phase.CONNECTED
+        self._dialect: Dialect = OURS
+        self._nonce = make_nonce()
+        self._input = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._is_writable = True
+        self._is_going_on = False
+        self._told_confirm = -1
+        self._sent_s = 0.0
+        self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS_MAX)
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ---- asyncio's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first bytes."""
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        name = transport.get_extra_info("peername")
+        if name:
+            self.host, self.address = str(name[0]), f"{name[0]}:{name[1]}"
+        transport.set_write_buffer_limits(high=_SOCKET_BUFFER_BYTES)
+        watch(transport)
+        config = self._owner.config
+        # RocketMQ's slave may wait for its heartbeat's time before it reports anything
+        patience_s = config.group.idle_limit_s if config.may_speak_plainly(self.host) else HANDSHAKE_S
+        self._timer = self._loop.call_later(patience_s, self._time_out)
+        self._owner.admit(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a broken protocol closes the connection."""
+        self._input += data
+        try:
+            self._take()
+        except HaError as error:
+            self.close(error)
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        self._is_writable = True
+        self.send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        self._phase = _Phase.CLOSED
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.closed(self)
+
+    # ---- for the master
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close now; `error` is logged."""
+        if self._phase is _Phase.CLOSED:
+            return
+        if error is not None:
+            self._owner.complain(self, error)
+        self._phase = _Phase.CLOSED
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self) -> None:
+        """Send what the log has and the window allows, or a confirm offset that moved; a bounded part a turn."""
+        copy, transport = self.copy, self._transport
+        if copy is None or transport is None or self._phase is not _Phase.STREAMING:
+            return
+        queue, budget = self._owner.queue, _TURN_BYTES
+        end = queue.committed_offset
+        if copy.sent < end:
+            self._marks.append((end, self._loop.time()))
+        try:
+            while self._is_writable and budget > 0 and (size := copy.next_size(end, queue.file_size)):
+                self._write(transport, copy, queue.slice(copy.sent, size))
+                budget -= size
+        except DiskReadError as error:
+            self.close(error)
+            return
+        if budget <= 0 and not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_soon(self._go_on)
+        if copy.sent == end and self._dialect.has_crc and self._owner.confirm_offset > self._told_confirm:
+            self._write(transport, copy, memoryview(b""))
+
+    def beat(self, now_s: float) -> None:
+        """To be called now and then: a heartbeat when nothing was sent for a while; drops a slave that is stuck."""
+        copy, transport, group = self.copy, self._transport, self._owner.config.group
+        if copy is None or transport is None or self._phase is not _Phase.STREAMING:
+            return
+        if now_s - copy.reported_s > group.idle_limit_s:
+            self.close(HaProtocolError(f"no report for {group.idle_limit_s:g} s"))
+        elif copy.sent > copy.received and now_s - copy.moved_s > group.idle_limit_s:
+            waiting = copy.sent - copy.received
+            self.close(HaProtocolError(f"it has taken none of {waiting} bytes for {group.idle_limit_s:g} s"))
+        elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
+            self._write(transport, copy, memoryview(b""))
+
+    # ---- inside
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        self.send()
+
+    def _write(self, transport: asyncio.Transport, copy: Copy, data: memoryview) -> None:
+        dialect = self._dialect
+        confirm = self._told_confirm = self._owner.confirm_offset
+        crc = crc32(data) if dialect.has_crc else None
+        transport.writelines((dialect.header(Header(copy.sent, len(data), 0, confirm, crc)), data))
+        self._sent_s = self._loop.time()
+        copy.on_sent(len(data))
+
+    def _take(self) -> None:
+        if self._phase is _Phase.CONNECTED and len(self._input) >= OPENER_SIZE:
+            self._open()
+        if self._phase is _Phase.CHALLENGED and (message := unseal(memoryview(bytes(self._input)))) is not None:
+            size, proof, said = message
+            del self._input[:size]
+            self._greet(said, proof)
+        if self._phase is _Phase.STREAMING:
+            self._take_reports()
+
+    def _open(self) -> None:
+        assert self._transport is not None
+        if self._input.startswith(OPENER):
+            del self._input[:OPENER_SIZE]
+            self._phase = _Phase.CHALLENGED
+            self._transport.write(seal(self._nonce))
+            return
+        if not self._owner.config.may_speak_plainly(self.host):
+            raise StrangerError("haPlainSlaves", f"{self.host} speaks RocketMQ's dialect, and is not among them")
+        self._dialect = CLASSIC
+        with memoryview(self._input) as view:
+            first = CLASSIC.read_report(view).received
+        queue = self._owner.queue
+        if first > queue.max_offset or 0 < first < queue.min_offset:
+            bounds = f"the master has {queue.min_offset} to {queue.max_offset}"
+            raise HistoryError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
+        # one vote a host: RocketMQ's slave does not say who it is
+        self._begin(f"plain-{self.host}", first or queue.min_offset)
+
+    def _greet(self, said: bytes, proof: bytes) -> None:
+        assert self._transport is not None
+        group = self._owner.config.group
+        secret = proving_secret(group.secrets, DIALER, self._nonce, said, proof)
+        if secret is None:
+            stranger = StrangerError("haPeerSecretFile", "no proof of the secret")
+            self._refuse(stranger, b"", b"")
+            raise stranger
+        hello = SlaveHello.decode(said)
+        nonce = bytes.fromhex(hello.nonce)
+        queue = self._owner.queue
+        try:
+            group.welcome(self._nonce, 0, 0, wants_durable=False).check(hello)
+            start = join_offset(hello, queue.min_offset, queue.committed_offset, self._crc_of)
+        except (StrangerError, HistoryError) as error:
+            self._refuse(error, nonce, secret)
+            raise
+        snapshot = self._owner.snapshot() if start not in (0, hello.end) else b""
+        wants_durable = self._owner.config.rules.counts_durable
+        welcome = group.welcome(self._nonce, start, len(snapshot), wants_durable=wants_durable).encode()
+        self._transport.write(seal(welcome, prove(secret, LISTENER, nonce, welcome)) + snapshot)
+        self.hello, self.address = hello, hello.client_address
+        self._begin(f"{hello.name}/{hello.broker_id}", start)
+
+    def _refuse(self, error: StrangerError | HistoryError, nonce: bytes, secret: bytes) -> None:
+        """Say why; proven, so that nobody else can tell a slave that its log is wrong. The caller raises `error`."""
+        assert self._transport is not None
+        said = refusal(error)
+        self._transport.write(seal(said, prove(secret, LISTENER, nonce, said)))
+        self._transport.close()
+        self._transport = None  # closing, and not to be aborted before it is sent
+
+    def _begin(self, name: str, start: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        config = self._owner.config
+        self.copy = Copy(
+            name,
+            self.address,
+            start,
+            self._loop.time(),
+            window_bytes=config.window_bytes,
+            batch_bytes=config.batch_bytes,
+        )
+        self._phase = _Phase.STREAMING
+        self._owner.joined(self, self.copy)
+        self.send()
+
+    def _take_reports(self) -> None:
+        copy, dialect, size = self.copy, self._dialect, self._dialect.report_size
+        assert copy is not None
+        count = len(self._input) // size
+        if not count:
+            return
+        now_s = self._loop.time()
+        with memoryview(self._input) as view:
+            for number in range(count):
+                report = dialect.read_report(view[number * size :])
+                if report.received or self.hello is not None:
+                    copy.on_report(report, self._owner.queue.committed_offset, now_s)
+                else:  # RocketMQ's slave has nothing yet
+                    copy.reported_s = now_s
+        del self._input[: count * size]
+        marks = self._marks
+        while marks and marks[0][0] <= copy.received:
+            self._owner.observe_lag(now_s - marks.popleft()[1])
+        self._owner.reported(self)
+        self.send()
+
+    def _crc_of(self, start: int, end: int) -> int | None:
+        queue = self._owner.queue
+        file = queue.file_at(start)
+        if file is None or not start < end <= file.end_offset or end > queue.committed_offset:
+            return None
+        return crc32(queue.slice(start, end - start))
+
+    def _time_out(self) -> None:
+        self.close(HaProtocolError("it has not said who it is in time"))
+
+
+def watch(transport: asyncio.Transport) -> None:
+    """Let the kernel notice another end whose machine is gone, and send small frames at once."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    options = (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 3),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKED_MS),
+    )
+    for option in options:
+        sock.setsockopt(*option)

@@ -1,0 +1,286 @@
+"""The part of a slave: copies its master's log, serves what the master confirmed, and takes no records of its own.
+
+    Receiver --take--> CommitLog: files, sync --settle()--> confirmed: whole records, at most what the master confirmed
+
+A log that has what the master's has not is cut back to what is confirmed here, and no further: if that is not enough,
+the slave stands still and says so.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ha.config import SlaveConfig
+from ha.core.handshake import TAIL_BYTES, MasterWelcome, Tail
+from ha.core.record_ends import last_record_end
+from ha.core.stream import Header, Report
+from ha.errors import HaProtocolError, HistoryError
+from ha.receiver import Receiver
+from ledgermq.message.crc import crc32
+from ledgermq.message.errors import CorruptRecordError
+from ledgermq.remoting.proof import make_nonce
+from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
+from store.directory.checkpoint import StoreCheckpoint
+from store.files.mapped_file_queue import MappedFileQueue
+from store.log.commit_log import CommitLog
+from store.log.flusher import FlushMode
+from store.log.part import Settlement
+from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica, StateMachine
+from telemetry.families import Family
+
+_NOT_ASKED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
+
+_log = logging.getLogger(__name__)
+
+
+class Slave:
+    """`store.log.part.Part` of a node that copies. `attach` its log, then `start`.
+
+    Args:
+        machine: the broker's state, which a master's snapshot replaces.
+
+    Attributes:
+        limit_s: nobody waits here.
+        receiver: the stream.
+        trouble: why it does not copy; None while it does, or before it was tried.
+    """
+
+    def __init__(self, config: SlaveConfig, loop: asyncio.AbstractEventLoop, machine: StateMachine) -> None:
+        self.config = config
+        self.limit_s: float | None = None
+        self.receiver = Receiver(self, loop)
+        self.trouble: str | None = None
+        self._loop = loop
+        self._machine = machine
+        self._log: CommitLog | None = None
+        self._hint: LeaderHint | None = None
+        self._record_end = 0
+        self._master_confirmed = 0
+        self._is_streaming = False
+        self._has_diverged = False
+        self._wants_durable = False
+        self._own_nonce = make_nonce()
+        self._logged = ""
+
+    def attach(self, log: CommitLog) -> None:
+        """The log whose part this is."""
+        self._log = log
+
+    def start(self) -> None:
+        """Begin to copy."""
+        self.receiver.start()
+
+    def follow(self, address: str) -> None:
+        """A nameserver says where the master listens; what is configured counts more."""
+        if not self.config.master_address:
+            self.receiver.address = address
+
+    # ---- the part of the log
+
+    def state(self, refusal: Refusal | None) -> LogState:
+        """See `Part`: never writable."""
+        if refusal is None:
+            where = "its master" if self._hint is None else f"its master at {self._hint.address}"
+            refusal = Refusal(Cause.NOT_LEADER, f"this broker is a slave: send to {where}", leader_hint=self._hint)
+        return LogState(LogRole.SLAVE, 0, self._hint, refusal)
+
+    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+        """What was dispatched is confirmed for certain; what lies behind may never have been confirmed by the master.
+
+        RocketMQ's master does not tell what it confirmed: everything whole counts.
+        """
+        self._record_end = end
+        progress = checkpoint.progress
+        if self.config.speaks_plainly or progress is None:
+            confirmed = end
+        else:
+            confirmed = min(end, progress.dispatched_offset)
+        self._master_confirmed = confirmed
+        return confirmed
+
+    def check(self) -> None:
+        """Records are only taken from the master.
+
+        Raises:
+            Refusal: always.
+        """
+        refusal = self.state(None).refusal
+        assert refusal is not None
+        raise refusal
+
+    def on_placed(self) -> None:
+        """The master is told with the next report."""
+
+    def settle(self, local: int, flushed: int) -> Settlement:
+        """See `Part`: whole records that the master has confirmed and that are in the file here."""
+        confirmed = min(self._record_end, self._master_confirmed, local)
+        return Settlement(confirmed, confirmed, _NOT_ASKED)
+
+    def late(self) -> Refusal:
+        """Nobody waits here."""
+        raise AssertionError("a batch waits at a slave")
+
+    def needed_offset(self) -> int | None:
+        """Nobody copies from here."""
+        return None
+
+    def readiness(self) -> Readiness:
+        """Ready to serve reads once the master was heard, also while it is away; not when the logs differ."""
+        if self._has_diverged or self._hint is None:
+            return Readiness(False, self.trouble or "a slave that has not reached its master yet")
+        state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
+        return Readiness(True, f"slave, {state} its master at {self._hint.address}")
+
+    def generations(self) -> Sequence[Generation]:
+        """None: nobody elects."""
+        return ()
+
+    def replicas(self) -> Sequence[Replica]:
+        """None: nobody copies from here."""
+        return ()
+
+    def metrics(self) -> Iterator[Family]:
+        """See `Part`: whether it copies, and how far behind what the master had confirmed when it last spoke."""
+        yield Family("ledgermq_slave_connected", "gauge", "1 while this slave copies.", [((), int(self._is_streaming))])
+        behind = max(self._master_confirmed - self._queue.max_offset, 0)
+        explanation = "Of what the master has confirmed and this slave has not."
+        yield Family("ledgermq_slave_behind_bytes", "gauge", explanation, [((), behind)])
+
+    async def drain(self) -> None:
+        """See `Part`: stop copying."""
+        await self.receiver.close()
+
+    async def close(self) -> None:
+        """Nothing more to do."""
+
+    # ---- for the receiver
+
+    def hello(self, nonce: bytes) -> bytes:
+        """See `CopiedLog`."""
+        self._own_nonce = nonce
+        queue = self._queue
+        tail = tail_of(queue)
+        return self.config.group.hello(nonce, queue.min_offset, tail.start, tail.end, tail.crc).encode()
+
+    def check_welcome(self, welcome: MasterWelcome) -> None:
+        """See `CopiedLog`."""
+        self.config.group.welcome(self._own_nonce, 0, 0, wants_durable=False).check(welcome)
+
+    def begin(self, welcome: MasterWelcome | None, snapshot: bytes) -> None:
+        """See `CopiedLog`."""
+        queue, log = self._queue, self._attached
+        if welcome is not None:
+            if welcome.start != queue.max_offset:
+                _log.warning("begins anew at %d; had %d to %d", welcome.start, queue.min_offset, queue.max_offset)
+                log.restart(welcome.start)
+                self._record_end = self._master_confirmed = welcome.start
+                if snapshot:
+                    self._machine.restore(snapshot)
+            self._wants_durable = welcome.wants_durable
+            self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address)
+        else:
+            self._hint = LeaderHint(f"{self.config.group.name}/0", self.receiver.address)
+        self._is_streaming, self._has_diverged = True, False
+        self.trouble, self._logged = None, ""
+        _log.info("copies the log of the master at %s from %d on", self.receiver.address, queue.max_offset)
+        log.tell_role()
+
+    def take(self, header: Header, data: memoryview) -> None:
+        """See `CopiedLog`."""
+        queue, log = self._queue, self._attached
+        end = queue.max_offset
+        if header.size and header.offset != end:
+            if end or not self.config.speaks_plainly:
+                raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
+            log.restart(header.offset)  # RocketMQ's master begins where it likes with a slave that has nothing
+            self._record_end = self._master_confirmed = header.offset
+        if header.size:
+            end = log.receive(data)
+            self._find_record_end(end)
+        self._master_confirmed = end if header.confirm_offset is None else header.confirm_offset
+        if header.size and self._wants_durable and log.config.flush_mode is FlushMode.ASYNC:
+            log.local.sync(end, self._on_durable)
+        if not header.size:
+            log.settle()
+
+    def report(self) -> Report:
+        """See `CopiedLog`. To RocketMQ's master, with SYNC_FLUSH, only what is durable."""
+        queue = self._queue
+        received = queue.max_offset
+        durable = min(queue.flushed_offset, received)
+        if self.config.speaks_plainly and self._attached.config.flush_mode is FlushMode.SYNC:
+            return Report(durable, durable)
+        return Report(received, durable)
+
+    def resolve(self, error: HistoryError) -> bool:
+        """See `CopiedLog`."""
+        log = self._attached
+        if log.max_offset > log.confirm_offset:
+            _log.warning("%s; cut back from %d to the confirm offset %d", error, log.max_offset, log.confirm_offset)
+            log.cut(log.confirm_offset)
+            self._record_end = log.confirm_offset
+            return True
+        self._has_diverged = True
+        return False
+
+    def lost(self, error: Exception | None) -> None:
+        """See `CopiedLog`."""
+        self._is_streaming = False
+        self.trouble = "the master has closed the connection" if error is None else str(error) or repr(error)
+        if self._has_diverged:
+            self.trouble = f"the log here is not a copy of the master's: {self.trouble}"
+        if self.trouble != self._logged:
+            self._logged = self.trouble
+            level = logging.ERROR if self._has_diverged else logging.WARNING
+            _log.log(level, "does not copy the log of %s: %s", self.receiver.address, self.trouble)
+
+    def on_flushed(self) -> None:
+        """More is durable here than before."""
+        self.receiver.report()
+
+    # ---- inside
+
+    @property
+    def _attached(self) -> CommitLog:
+        assert self._log is not None, "attach() comes first"
+        return self._log
+
+    @property
+    def _queue(self) -> MappedFileQueue:
+        return self._attached.local.queue
+
+    def _on_durable(self, _flushed_offset: int) -> None:
+        self.receiver.report()
+
+    def _find_record_end(self, written: int) -> None:
+        """Move on over the whole records that have arrived.
+
+        Raises:
+            HaProtocolError: what arrived is no record; it is cut off again.
+        """
+        queue = self._queue
+        while self._record_end < written and (file := queue.file_at(self._record_end)) is not None:
+            base = file.start_offset
+            position, limit = self._record_end - base, min(written, file.end_offset) - base
+            file.ensure_readable(position, limit)
+            try:
+                end = base + last_record_end(file.view, position, limit, file.size_bytes)
+            except CorruptRecordError as error:
+                self._attached.cut(self._record_end)
+                where = base + error.position
+                raise HaProtocolError(f"the master sends what is no record, at {where}: {error.detail}") from error
+            self._record_end = end
+            if end != file.end_offset:
+                return
+
+
+def tail_of(queue: MappedFileQueue) -> Tail:
+    """The last bytes of a log, of one file."""
+    end = queue.max_offset
+    if end == queue.min_offset:
+        return Tail(start=end, end=end, crc=0)
+    file = queue.file_at(end - 1)
+    assert file is not None, "the byte before the end lies in a file"
+    start = max(end - TAIL_BYTES, file.start_offset)
+    return Tail(start=start, end=end, crc=crc32(queue.slice(start, end - start)))

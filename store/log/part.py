@@ -1,0 +1,146 @@
+"""What a node's place in replication adds to its commit log: whom a promise waits for, and who may write.
+
+`store.log.commit_log` knows this node's disk, its part knows the others. `Alone` has no others; masters and slaves
+are in the room `ha`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.directory.checkpoint import StoreCheckpoint
+from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, Readiness, Replica
+from telemetry.families import Family
+
+
+class Settlement(NamedTuple):
+    """How far the promise holds, by physical offsets.
+
+    Attributes:
+        confirmed: dispatch and reads may go so far.
+        acknowledged: batches that end up to here are done.
+        receipt: what they are told.
+    """
+
+    confirmed: int
+    acknowledged: int
+    receipt: AppendReceipt
+
+
+class Part(Protocol):
+    """The part of one node. All calls are made on the loop's thread."""
+
+    limit_s: float | None
+    """How long a batch waits at most; None: for ever."""
+
+    def state(self, refusal: Refusal | None) -> LogState:
+        """What this node may do with the log; `refusal` is the log's own."""
+
+    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+        """The confirm offset of a log that recovery found to end at `end`."""
+
+    def check(self) -> None:
+        """Whether records may be placed now.
+
+        Raises:
+            Refusal: they may not; nothing is placed.
+        """
+
+    def on_placed(self) -> None:
+        """The log has grown; called once for many batches, before they are settled."""
+
+    def settle(self, local: int, flushed: int) -> Settlement:
+        """How far the promise holds, given how far it holds as to this node's disk, and what is durable on it."""
+
+    def late(self) -> Refusal:
+        """What a batch is told that has waited for longer than `limit_s`."""
+
+    def needed_offset(self) -> int | None:
+        """From where on other nodes within reach still need the log; None: from nowhere."""
+
+    def readiness(self) -> Readiness:
+        """See `ReplicatedLog.readiness`, of a log that takes part."""
+
+    def generations(self) -> Sequence[Generation]:
+        """See `ReplicatedLog.generations`."""
+
+    def replicas(self) -> Sequence[Replica]:
+        """See `ReplicatedLog.replicas`."""
+
+    def metrics(self) -> Iterator[Family]:
+        """See `ReplicatedLog.metrics`."""
+
+    async def drain(self) -> None:
+        """The log closes: let others have what they still need, or take nothing more from them. Not for long."""
+
+    async def close(self) -> None:
+        """Let go of the other nodes; batches that still wait are refused afterwards."""
+
+
+_WRITTEN = AppendReceipt(generation=0, copies=1, durable_copies=0)
+_DURABLE = AppendReceipt(generation=0, copies=1, durable_copies=1)
+
+
+class Alone:
+    """The part of a node without others.
+
+    Args:
+        flush_limit_ms: how long a batch may wait for its flush; None: it does not wait for one.
+    """
+
+    def __init__(self, flush_limit_ms: int | None) -> None:
+        self._flush_limit_ms = flush_limit_ms
+        self.limit_s = None if flush_limit_ms is None else flush_limit_ms / 1000
+
+    def state(self, refusal: Refusal | None) -> LogState:
+        """Writable unless the log is not open, or the disk failed."""
+        return LogState(LogRole.ALONE, 0, None, refusal)
+
+    def recovered(self, end: int, checkpoint: StoreCheckpoint) -> int:
+        """Everything that is there is confirmed."""
+        return end
+
+    def check(self) -> None:
+        """Nobody else has a say."""
+
+    def on_placed(self) -> None:
+        """There is nobody to tell."""
+
+    def settle(self, local: int, flushed: int) -> Settlement:
+        """The disk decides."""
+        return Settlement(local, local, _DURABLE if flushed >= local else _WRITTEN)
+
+    def late(self) -> Refusal:
+        """Senders hear that their records are in the log and not known to be durable."""
+        return flush_timeout(self._flush_limit_ms or 0)
+
+    def needed_offset(self) -> int | None:
+        """Nobody does."""
+        return None
+
+    def readiness(self) -> Readiness:
+        """Always ready."""
+        return Readiness(True, "standalone")
+
+    def generations(self) -> Sequence[Generation]:
+        """None."""
+        return ()
+
+    def replicas(self) -> Sequence[Replica]:
+        """None."""
+        return ()
+
+    def metrics(self) -> Iterator[Family]:
+        """None."""
+        return iter(())
+
+    async def drain(self) -> None:
+        """Nothing to do."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+def flush_timeout(limit_ms: int) -> Refusal:
+    """Of records that are in the log and were not flushed in time."""
+    return Refusal(Cause.FLUSH_TIMEOUT, f"stored, but not flushed within {limit_ms} ms")

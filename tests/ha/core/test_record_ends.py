@@ -1,0 +1,34 @@
+"""Record ends in bytes that arrive in pieces."""
+
+import pytest
+
+from ha.core.record_ends import last_record_end
+from ledgermq.message.errors import CorruptRecordError
+
+FILE_SIZE = 400
+
+
+def record(size: int) -> bytes:
+    return size.to_bytes(4, "big") + (0xDAA320A7).to_bytes(4, "big") + bytes(size - 8)
+
+
+def blank(size: int) -> bytes:
+    return size.to_bytes(4, "big") + (0xCBD43194).to_bytes(4, "big") + bytes(size - 8)
+
+
+FILE = record(100) + record(120) + blank(180)
+
+
+def test_the_end_moves_from_record_to_record_as_they_become_whole() -> None:
+    ends = [last_record_end(FILE[:written] + bytes(400), 0, written, FILE_SIZE) for written in range(FILE_SIZE + 1)]
+    assert ends == [0] * 100 + [100] * 120 + [220] * 180 + [400]
+
+
+def test_it_goes_on_from_where_it_was() -> None:
+    assert last_record_end(FILE, 100, 230, FILE_SIZE) == 220
+
+
+@pytest.mark.parametrize("damaged", [bytes(8) + bytes(392), record(500)[:400], b"\xff" * 400])
+def test_what_is_no_record_is_told(damaged: bytes) -> None:
+    with pytest.raises(CorruptRecordError):
+        last_record_end(damaged, 0, 400, FILE_SIZE)

@@ -1,0 +1,247 @@
+"""A master and its slaves over sockets: what is copied, what is promised, and what is refused."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ha.core.copies import CopyRules
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import DiskFullError
+from store.log.flusher import FlushMode
+from store.replicated_log import AppendReceipt, LogRole
+from tests.ha.nodes import FILE_SIZE, LOCAL, Node, copied, in_sync, master, slave
+from tests.store.support import eventually
+
+SYNC = CopyRules(wanted=2)
+
+
+def port(node: Node) -> int:
+    return node.part.port  # type: ignore[union-attr]
+
+
+def receipts(node: Node) -> list[AppendReceipt]:
+    return [outcome for outcome in node.outcomes.all if isinstance(outcome, AppendReceipt)]
+
+
+async def answered(node: Node, count: int) -> None:
+    await eventually(lambda: len(node.outcomes.all) == count)
+
+
+@pytest.mark.parametrize("speaks_plainly", [False, True], ids=["our dialect", "RocketMQ's"])
+async def test_an_empty_slave_gets_everything_from_the_oldest_file_on(tmp_path: Path, speaks_plainly: bool) -> None:
+    async with master(tmp_path, plain_slaves=LOCAL, batch_bytes=777) as first:
+        for size in range(60):
+            first.put(size * 10)
+        assert len(first.log.local.queue.files) > 4
+        async with slave(tmp_path, port(first), speaks_plainly=speaks_plainly) as second:
+            await copied(first, second)
+            first.put(100, 200)
+            await copied(first, second)
+
+
+@pytest.mark.parametrize("speaks_plainly", [False, True], ids=["our dialect", "RocketMQ's"])
+async def test_a_slave_goes_on_where_it_was(tmp_path: Path, speaks_plainly: bool) -> None:
+    async with master(tmp_path, plain_slaves=LOCAL) as first:
+        first.put(100)
+        async with slave(tmp_path, port(first), speaks_plainly=speaks_plainly) as second:
+            await copied(first, second)
+            before = second.log.max_offset
+        first.put(*[300] * 20)
+        await eventually(lambda: not first.log.replicas())
+        async with slave(tmp_path, port(first), confirmed=before, speaks_plainly=speaks_plainly) as second:
+            await copied(first, second)
+
+
+async def test_a_slave_dials_again_within_a_moment(tmp_path: Path) -> None:
+    async with master(tmp_path) as first:
+        first.put(100)
+        listener = port(first)
+        async with slave(tmp_path, listener) as second:
+            await copied(first, second)
+            first.part._links and next(iter(first.part._links)).close()  # type: ignore[union-attr]
+            first.put(200)
+            await copied(first, second)
+            assert second.log.state.role is LogRole.SLAVE
+
+
+async def test_a_slave_takes_no_records_and_says_who_does(tmp_path: Path) -> None:
+    async with master(tmp_path) as first, slave(tmp_path, port(first)) as second:
+        await in_sync(first)
+        with pytest.raises(Refusal) as raised:
+            second.put(1)
+        assert raised.value.cause is Cause.NOT_LEADER
+        await eventually(lambda: second.log.state.leader is not None)
+        assert second.log.readiness().is_ready
+        hint = second.log.state.leader
+        assert hint is not None and hint.address == "m:1"
+
+
+async def test_a_promise_waits_for_the_slave_and_for_the_own_disk(tmp_path: Path) -> None:
+    rules = CopyRules(wanted=2, counts_durable=True)
+    async with master(tmp_path, rules, FlushMode.SYNC) as first, slave(tmp_path, port(first)) as second:
+        await in_sync(first)
+        for _ in range(20):
+            first.put(10)
+        await answered(first, 20)
+        assert {(receipt.copies, receipt.shortfall) for receipt in receipts(first)} == {(2, None)}
+        assert receipts(first)[-1].durable_copies == 2, "the slave flushes for this master, though it is ASYNC_FLUSH"
+        await copied(first, second)
+
+
+async def test_a_slave_that_does_not_answer_makes_senders_wait_and_no_more(tmp_path: Path) -> None:
+    async with master(tmp_path, SYNC) as first, slave(tmp_path, port(first)) as second:
+        await in_sync(first)
+        second.part.take = lambda _header, _data: None  # type: ignore[method-assign,union-attr]
+        first.put(10)
+        await answered(first, 1)
+        assert first.outcomes.causes == [Cause.REPLICA_TIMEOUT]
+        assert first.log.confirm_offset == 0, "no reader has seen it"
+
+
+async def test_when_the_last_slave_goes_those_that_wait_are_answered_at_once(tmp_path: Path) -> None:
+    async with master(tmp_path, SYNC, limit_s=60.0) as first:
+        async with slave(tmp_path, port(first)) as second:
+            await in_sync(first)
+            second.part.take = lambda _header, _data: None  # type: ignore[method-assign,union-attr]
+            first.put(10)
+            await asyncio.sleep(0.05)
+            assert not first.outcomes.all
+        await answered(first, 1)
+        [receipt] = receipts(first)
+        assert receipt.shortfall is not None and receipt.shortfall.cause is Cause.SLAVE_NOT_AVAILABLE
+        assert first.log.confirm_offset == first.log.max_offset
+        first.put(10)
+        await answered(first, 2)
+
+
+async def test_below_the_least_number_of_copies_nothing_is_stored(tmp_path: Path) -> None:
+    async with master(tmp_path, CopyRules(wanted=2, least=2)) as first:
+        with pytest.raises(Refusal) as raised:
+            first.put(10)
+        assert (raised.value.cause, raised.value.code) == (Cause.IN_SYNC_REPLICAS_NOT_ENOUGH, 1)
+        assert first.log.max_offset == 0 and not first.log.readiness().is_ready
+        async with slave(tmp_path, port(first)):
+            await in_sync(first)
+            first.put(10)
+            await answered(first, 1)
+            assert first.log.readiness().is_ready
+
+
+async def test_a_slave_shows_no_more_than_the_master_has_confirmed(tmp_path: Path) -> None:
+    async with (
+        master(tmp_path, CopyRules(wanted=3)) as first,
+        slave(tmp_path, port(first), "one") as one,
+        slave(tmp_path, port(first), "two", broker_id=2, client_address="s:2") as two,
+    ):
+        await in_sync(first, 2)
+        first.put(10)
+        await copied(first, one)
+        await copied(first, two)
+        two.part.take = lambda _header, _data: None  # type: ignore[method-assign,union-attr]
+        before = first.log.confirm_offset
+        end = first.put(10)
+        await eventually(lambda: one.log.max_offset == end)
+        await asyncio.sleep(0.05)
+        assert (first.log.confirm_offset, one.log.confirm_offset) == (before, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cluster": "other"}, "brokerClusterName"),
+        ({"name": "other"}, "brokerName"),
+        ({"secrets": (b"another" * 9,)}, "haPeerSecretFile"),
+        ({"secrets": ()}, "haPeerSecretFile"),
+        ({"file_size": 8192}, "mappedFileSizeCommitLog"),
+    ],
+)
+async def test_a_slave_of_another_group_is_refused(
+    tmp_path: Path, change: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, SYNC) as first, slave(tmp_path, port(first), **change) as second:
+        await eventually(lambda: second.part.trouble is not None)  # type: ignore[union-attr]
+        assert said in str(second.part.trouble)  # type: ignore[union-attr]
+        assert f"is refused at the port for slaves: {said} differs" in caplog.text
+        assert not first.log.replicas() and second.log.max_offset == 0
+        assert not second.log.readiness().is_ready
+
+
+async def test_rocketmqs_dialect_is_for_the_addresses_that_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path) as first, slave(tmp_path, port(first), speaks_plainly=True):
+        first.put(10)
+        await eventually(lambda: "haPlainSlaves differs: 127.0.0.1 speaks RocketMQ's dialect" in caplog.text)
+        assert not first.log.replicas()
+
+
+async def test_what_a_slave_has_beyond_the_master_is_cut_if_it_was_never_confirmed(tmp_path: Path) -> None:
+    async with master(tmp_path / "a") as first:
+        kept = first.put(100)
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+            first.put(200)
+            await copied(first, second)
+    async with master(tmp_path / "b") as other:
+        other.put(100)
+        async with slave(tmp_path, port(other), confirmed=kept) as second:
+            await eventually(lambda: second.log.max_offset == kept)
+            other.put(300)
+            await copied(other, second)
+
+
+@pytest.mark.parametrize(("sizes", "said"), [((100,), "longer"), ((100, 201, 300), "other bytes")])
+async def test_a_slave_that_has_confirmed_what_the_master_has_not_stands_still(
+    tmp_path: Path, sizes: tuple[int, ...], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path / "a") as first:
+        first.put(100)
+        end = first.put(200)
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+    async with master(tmp_path / "b", SYNC) as other:
+        other.put(*sizes)
+        async with slave(tmp_path, port(other), confirmed=end) as second:
+            await eventually(lambda: "not a copy" in second.log.readiness().reason)
+            assert not second.log.readiness().is_ready
+            assert f"the log here is not a copy of the master's: {said}" in caplog.text
+            await asyncio.sleep(0.2)
+            assert second.log.max_offset == end and not other.log.replicas()
+
+
+async def test_a_slave_behind_the_oldest_file_begins_anew_with_the_masters_state(tmp_path: Path) -> None:
+    async with master(tmp_path) as first:
+        first.put(100)
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+        await eventually(lambda: not first.log.replicas())
+        first.put(*[500] * 30)
+        await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
+        first.log.local.sync(first.log.max_offset, lambda _: None)
+        await eventually(lambda: first.log.flushed_offset == first.log.max_offset)
+        assert first.log.trim(2 * FILE_SIZE) == 2 * FILE_SIZE
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+            assert second.log.min_offset == 2 * FILE_SIZE and second.state.state == b"state"
+
+
+async def test_a_full_disk_at_the_slave_is_no_harm_to_the_master_and_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, SYNC) as first, slave(tmp_path, port(first)) as second:
+        first.put(100)
+        await copied(first, second)
+        real = second.log.local.append_bytes
+
+        def refuse(data: memoryview) -> int:
+            raise DiskFullError(tmp_path, len(data))
+
+        monkeypatch.setattr(second.log.local, "append_bytes", refuse)
+        first.put(100)
+        await eventually(lambda: "does not copy the log" in caplog.text and "no room" in caplog.text)
+        await answered(first, 2)
+        monkeypatch.setattr(second.log.local, "append_bytes", real)
+        await copied(first, second)
+        await in_sync(first)

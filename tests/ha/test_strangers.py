@@ -1,0 +1,170 @@
+"""Whoever else connects to a master's port: garbage, impossible reports, slaves that do not read."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ha.core.copies import CopyRules
+from ha.core.handshake import seal
+from ha.core.stream import CLASSIC, OPENER, Report
+from ledgermq.message.crc import crc32
+from tests.ha.nodes import LOCAL, Node, copied, in_sync, master, slave
+from tests.store.support import eventually
+
+SYNC = CopyRules(wanted=2)
+
+
+def port(node: Node) -> int:
+    return node.part.port  # type: ignore[union-attr]
+
+
+@contextlib.asynccontextmanager
+async def connected(node: Node) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(node), limit=1 << 24)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the other end closes within the limit, whatever it sends before."""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            while await reader.read(1 << 16):
+                pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        bytes(64),
+        OPENER + b"GET / HTTP/1.1\r\n\r\n",
+        OPENER + seal(b"{}"),
+        OPENER + seal(b"{}", bytes(32)),
+        OPENER + b"\xff" * 5000,
+        bytes.fromhex("8000000000000000"),
+    ],
+    ids=[
+        "HTTP",
+        "a plain report",
+        "HTTP behind the opener",
+        "no proof",
+        "a wrong proof",
+        "garbage",
+        "a negative report",
+    ],
+)
+async def test_garbage_is_refused_and_harms_nobody(
+    tmp_path: Path, said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path) as first, connected(first) as (reader, writer):
+        first.put(100)
+        writer.write(said)
+        assert await is_closed(reader)
+        assert "is refused at the port for slaves" in caplog.text
+        assert not first.log.replicas()
+        async with slave(tmp_path, port(first)) as second:
+            await copied(first, second)
+
+
+async def test_whoever_says_nothing_is_given_up_and_cannot_take_all_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ha.sender.HANDSHAKE_S", 0.2)
+    async with master(tmp_path) as first, connected(first) as (reader, _):
+        assert await is_closed(reader)
+        async with contextlib.AsyncExitStack() as many:
+            for _ in range(40):
+                await many.enter_async_context(connected(first))
+            async with slave(tmp_path, port(first)) as second:
+                first.put(1)
+                await copied(first, second)
+
+
+@pytest.mark.parametrize("report", [1 << 40, 101], ids=["far beyond the log", "beyond what was sent"])
+async def test_a_report_of_what_was_never_sent_acknowledges_nothing(
+    tmp_path: Path, report: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In RocketMQ it would complete every waiting send (apache/rocketmq#3015)."""
+    async with master(tmp_path, SYNC, plain_slaves=LOCAL) as first, connected(first) as (reader, writer):
+        end = first.put(100)
+        writer.write(CLASSIC.report(Report(end, end)))
+        await in_sync(first)
+        first.put(200)
+        writer.write(CLASSIC.report(Report(end + report * 1000, 0)))
+        assert await is_closed(reader)
+        await eventually(lambda: not first.log.replicas())
+        assert "is dropped: a report of" in caplog.text
+        assert {outcome.copies for outcome in first.outcomes.all} == {1}  # type: ignore[union-attr]
+
+
+async def test_a_first_report_beyond_the_log_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with master(tmp_path, plain_slaves=LOCAL) as first, connected(first) as (reader, writer):
+        writer.write(CLASSIC.report(Report(1 << 40, 0)))
+        assert await is_closed(reader)
+        assert "longer: a first report of 1099511627776" in caplog.text
+
+
+async def test_a_slave_that_does_not_read_is_bounded_and_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path, plain_slaves=LOCAL, idle_limit_s=1.0, window_bytes=1 << 16) as first:
+        with socket.create_connection(("127.0.0.1", port(first))) as stuck:
+            stuck.setblocking(False)
+            stuck.send(CLASSIC.report(Report(0, 0)))
+            for _ in range(100):
+                first.put(*[1000] * 3)
+            await eventually(lambda: len(first.log.replicas()) == 1)
+            link = next(iter(first.part._links))  # type: ignore[union-attr]
+            assert link.copy is not None
+            beat = link.copy
+            assert beat.sent - beat.received <= 1 << 16
+            for _ in range(30):  # it beats, and takes nothing
+                with contextlib.suppress(OSError):
+                    stuck.send(CLASSIC.report(Report(1, 0)))
+                await asyncio.sleep(0.05)
+                if not first.log.replicas():
+                    break
+            await eventually(lambda: not first.log.replicas())
+            assert "it has taken none of" in caplog.text
+
+
+async def test_a_record_that_is_none_is_cut_off_again_and_asked_for_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ's dialect has no CRC: what arrives is checked record by record."""
+    async with master(tmp_path, plain_slaves=LOCAL) as first:
+        first.put(100)
+        async with slave(tmp_path, port(first), speaks_plainly=True) as second:
+            await copied(first, second)
+            receive, is_damaged = second.log.receive, [True]
+
+            def damaged(data: memoryview) -> int:
+                return (
+                    receive(memoryview(bytes(len(data))) if is_damaged.pop() else data) if is_damaged else receive(data)
+                )
+
+            monkeypatch.setattr(second.log, "receive", damaged)
+            first.put(200)
+            await copied(first, second)
+            assert "the master sends what is no record, at" in caplog.text
+
+
+async def test_bytes_that_changed_on_their_way_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(tmp_path) as first, slave(tmp_path, port(first)) as second:
+        first.put(100)
+        await copied(first, second)
+        crcs = iter([7])
+        monkeypatch.setattr("ha.sender.crc32", lambda data: next(crcs, crc32(data)) if len(data) else crc32(data))
+        first.put(200)
+        await copied(first, second)
+        assert "the CRC of" in caplog.text
