@@ -1,1 +1,1 @@
-"""Requests of tools and the messages to nameservers."""
+"""Requests of administration tools, and the registration with nameservers."""

@@ -18,7 +18,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 
 class BrokerRequests:
-    """Shows the broker itself."""
+    """Serves the requests about the broker itself."""
 
     def __init__(self, config: BrokerConfig, role: Role, runtime: RuntimeInfo, statistics: Statistics) -> None:
         self._config = config
@@ -27,9 +27,9 @@ class BrokerRequests:
         self._statistics = statistics
 
     def broker_config(self, connection: Connection, command: Command) -> None:
-        """26: the settings under RocketMQ's names, as properties text with sorted keys.
+        """26: answer the settings under RocketMQ's names, as properties text with sorted keys.
 
-        Every known key has the value in force; `brokerId` and `brokerRole` follow this node's present role.
+        Every known key has its present value; `brokerId` and `brokerRole` follow this node's present role.
         """
         version = dumps(DataVersion().to_json()).decode()
         values = {name: key.shown_in(self._config) for name, key in keys_of(BrokerConfig).items() if key.path}
@@ -42,12 +42,12 @@ class BrokerRequests:
         connection.respond(command, ResponseCode.SUCCESS, {"version": version}, body)
 
     def runtime_info(self, connection: Connection, command: Command) -> None:
-        """28: rates, totals, positions."""
+        """28: answer rates, totals and positions."""
         table = self._runtime.table(self._role.writable)
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"table": table}))
 
     def view_statistics(self, connection: Connection, command: Command) -> None:
-        """315: a counter's sum, rate and average over the last minute, hour and day."""
+        """315: answer a counter's sum, rate and average over the last minute, hour and day."""
         name, key = text(command.ext, "statsName"), text(command.ext, "statsKey")
         spans = self._statistics.find(name, key)
         if spans is None:

@@ -42,7 +42,7 @@ class CleaningRequests:
         self._spawn = spawn
 
     def expired_queues(self, connection: Connection, command: Command) -> None:
-        """306: trim queues to the start of the log; delete those of removed topics."""
+        """306: trim queues to the start of the log, and delete those of removed topics."""
         self._spawn(self._answer_after(self._cleaner().clean_expired_queues(self._is_kept), connection, command))
 
     def unused_topics(self, connection: Connection, command: Command) -> None:

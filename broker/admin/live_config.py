@@ -1,9 +1,9 @@
-"""UPDATE_BROKER_CONFIG (25): settings changed while the broker runs.
+"""UPDATE_BROKER_CONFIG (25): changes settings while the broker runs.
 
-    properties text -> black list? known? parses? changes at run time? -> all are taken and kept, or none
+    properties text -> not black-listed, known, valid, may change at run time? -> all are applied and saved, or none
 
-What is changed is kept for the next start, beside the store: broker.conf belongs to its author and is not written.
-(Java writes its file anew; the keys through which that was abused, CVE-2023-33246 and CVE-2023-37582, are refused.)
+Changes are saved for the next start in a file beside the store; broker.conf belongs to its author and is not written.
+(Java writes its own file anew; the keys by which that was abused, CVE-2023-33246 and CVE-2023-37582, are refused.)
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (updateBrokerConfig).
 """
@@ -25,7 +25,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 log = logging.getLogger(__name__)
 
 _LIVE: Final = {name: key for name, key in keys_of(BrokerConfig).items() if key.is_live}
-"""Keys that are read when they are needed, so that a change has its effect."""
+"""Keys that are read each time they are needed, so that a change has its effect."""
 
 _FORBIDDEN: Final = frozenset(
     {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
@@ -33,26 +33,25 @@ _FORBIDDEN: Final = frozenset(
 
 
 class Setting(NamedTuple):
-    """A key's new value, and how it is shown. A key without effect here has its text as value."""
+    """A key's new value, and the text that shows it. The value of a key without effect here is its text."""
 
     key: str
     value: Any
     shown: str
 
     def apply(self, config: BrokerConfig) -> None:
-        """Put it into a configuration."""
+        """Set the value in a configuration."""
         if self.key in _LIVE:
             _LIVE[self.key].set_in(config, self.value)
         config.properties = {**config.properties, self.key: self.shown}
 
 
 def read_setting(keys: Mapping[str, Key], name: str, text: str) -> Setting:
-    """Read a setting that may change while the broker runs.
-
-    `keys` are all that are known.
+    """Parse a setting that may change while the broker runs. `keys` are all known keys.
 
     Raises:
-        Refusal: INVALID_PARAMETER, the key is unknown, or the text is no value of it; SYSTEM_ERROR, it cannot change.
+        Refusal: INVALID_PARAMETER, the key is unknown or the text is not a valid value; SYSTEM_ERROR, the key cannot
+            change.
     """
     if (known := keys.get(name)) is None:
         raise Refusal(Cause.INVALID_PARAMETER, f"key {name[:100]!r} {unknown_key(name, keys)}")
@@ -68,7 +67,7 @@ def read_setting(keys: Mapping[str, Key], name: str, text: str) -> Setting:
 
 
 Keep = Callable[[Mapping[str, str]], None]
-"""Keeps settings for the next start; blocks. Raises OSError or StoreError when the disk refuses."""
+"""Saves settings for the next start; blocks. Raises OSError or StoreError when the disk fails."""
 
 
 class LiveConfig:
@@ -76,8 +75,8 @@ class LiveConfig:
 
     Args:
         config: shared by all parts; only this class changes it.
-        keys: all that are known.
-        keep: runs in a thread before anything is changed.
+        keys: all known keys.
+        keep: saves the changes, in a thread, before anything is changed.
         on_changed: called with the keys that have changed.
     """
 
@@ -88,10 +87,11 @@ class LiveConfig:
         self._keys = keys
         self._keep = keep
         self._on_changed = on_changed
-        self._writer = ThreadPoolExecutor(1, "settings")  # one thread: kept in the order in which they are taken
+        # one thread, so that changes are saved in the order of the requests
+        self._writer = ThreadPoolExecutor(1, "settings")
 
     def update(self, connection: Connection, command: Command) -> None:
-        """25: take all settings of the body, or none."""
+        """25: apply all settings of the body, or none."""
         texts = _properties(bytes(command.body))
         changes = [read_setting(self._keys, key, value) for key, value in texts.items() if self._may(key)]
         kept = asyncio.get_running_loop().run_in_executor(self._writer, self._keep, texts)
@@ -121,7 +121,7 @@ class LiveConfig:
 
 
 def _properties(body: bytes) -> dict[str, str]:
-    """The keys of the body, at least one."""
+    """Return the keys of the body with their values; at least one."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

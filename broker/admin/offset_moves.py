@@ -1,4 +1,4 @@
-"""Moving a group's offsets: set to a time or a place (222), or to where another group is (314).
+"""Moves a group's offsets: to a time or an offset (222), or to those of another group (314).
 
     222 reset -> the group's offsets are set; its next pull of each queue is answered "moved" with the new offset
 
@@ -27,7 +27,7 @@ class OffsetMoves:
     """Moves the offsets of groups.
 
     Args:
-        held_pulls: those of the moved queues are answered, so that their clients hear of the move.
+        held_pulls: pulls of the moved queues are answered at once, so that clients learn of the move.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OffsetMoves:
         return queue.max_offset if timestamp < 0 else self._store.reader.offset_by_time(queue, timestamp)
 
     def clone_offsets(self, connection: Connection, command: Command) -> None:
-        """314: give one group the offsets of another, in one topic or in all that it has offsets in."""
+        """314: give one group the offsets of another, in one topic or in all topics in which that has offsets."""
         fields = command.ext
         self._role.check_writable()
         source, target = text(fields, "srcGroup"), text(fields, "destGroup")
@@ -120,7 +120,7 @@ class OffsetMoves:
 def _when_all(
     count: int, connection: Connection, command: Command, answer: Callable[[], None]
 ) -> Callable[[Refusal | None], None]:
-    """To be told of `count` outcomes: answers when all are good, refuses with the first that is not."""
+    """Return a function for `count` outcomes: it answers when all are good, and refuses with the first bad one."""
     waiting = count
 
     def done(refusal: Refusal | None) -> None:

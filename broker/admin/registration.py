@@ -1,12 +1,12 @@
 """Registers this broker with the nameservers: its name, id and topics.
 
     role or topics change --announce--> one link per nameserver: register at once (103), again after a failure
-                                                 '- otherwise a heartbeat (322) every few seconds
+                                        '- otherwise a heartbeat (322) every few seconds
 
-Each link sends what is true at that moment, so announcements that come while one is on its way are joined. A nameserver
-of ours that knows us is sent the topics that changed, any other all of them. The heartbeat is RocketMQ's question
-whether its nameserver has this state: one that was started anew, or dropped us, has not, and is told again.
-The connection stays open: when it closes, the nameserver drops this broker at once.
+Each link sends the state of that moment, so announcements that arrive while a request is under way are joined. A
+LedgerMQ nameserver that has a whole registration gets only the topics that changed, any other nameserver all of them.
+The heartbeat is RocketMQ's question whether its nameserver has this state; if it has not (a restart, a dropped broker),
+the broker registers again. The connection stays open: when it closes, the nameserver drops this broker at once.
 
 Source: apache/rocketmq `broker/.../out/BrokerOuterAPI.java` (registerBrokerAll, sendHeartbeatViaDataVersion), and
 LedgerMQ's fields `term`, `confirmOffset`, `increment`; the first two let a nameserver refuse a deposed leader.
@@ -42,12 +42,12 @@ _ANNOUNCE_SECONDS = 1.0
 _UNREGISTER_SECONDS = 0.5
 _CRC_MASK = 0x7FFFFFFF
 _CHANGED_MAX = 500
-"""Topics that are sent as a change; more are sent with all others."""
+"""Largest number of changed topics that are sent as an increment; with more, all topics are sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What nameservers are to know of this broker."""
+    """The state of this broker for nameservers."""
 
     topics: Mapping[str, TopicConfig]
     version: DataVersion
@@ -55,13 +55,13 @@ class Announcement:
 
 
 class Registration:
-    """All links to nameservers.
+    """The links to all nameservers.
 
     Args:
-        address: `host:port` that clients dial.
-        describe: what is true now.
-        ha_address: `host:port` at which slaves are listened to; empty where they are not.
-        follow: told where the master listens to slaves, when a nameserver answers with it; None at masters.
+        address: `host:port` to which clients connect.
+        describe: returns the present state.
+        ha_address: `host:port` at which this broker listens for slaves; empty if it does not.
+        follow: called with the master's HA address when a nameserver answers with it; None at masters.
 
     Raises:
         SecretFileError: the file of the nameservers' secret cannot be used.
@@ -90,19 +90,19 @@ class Registration:
         self._links = [_Link(self, namesrv) for namesrv in config.namesrv_addrs]
 
     def start(self) -> None:
-        """Register, and go on doing so."""
+        """Register, and keep the registration up to date."""
         self.announce_soon()
         for link in self._links:
             link.start()
 
     def announce_soon(self, changed: Collection[str] | None = None) -> None:
-        """These topics changed (None: anything may have): tell all nameservers, without waiting."""
+        """Note that these topics changed (None: anything may have), and register everywhere without waiting."""
         self._revision += 1
         for link in self._links:
             link.want(changed)
 
     async def announce(self) -> None:
-        """Returns when those nameservers that answer know all that was announced, or after a second."""
+        """Return when all nameservers that answer have the present state, or after a second."""
         revision = self._revision
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANNOUNCE_SECONDS):
@@ -114,13 +114,13 @@ class Registration:
 
     @property
     def registered_count(self) -> int:
-        """Nameservers that know the present state."""
+        """Number of nameservers that have the present state."""
         return sum(link.told >= self._revision for link in self._links)
 
     # ---- what a link sends
 
     def identity(self) -> dict[str, str]:
-        """The fields that every request to a nameserver has."""
+        """The fields of every request to a nameserver."""
         return {
             "brokerAddr": self._address,
             "brokerId": str(self._role.broker_id),
@@ -129,7 +129,7 @@ class Registration:
         }
 
     def register_command(self, changed: Collection[str] = ()) -> Command:
-        """103, with those topics; with all of them when there are none such, or one is gone."""
+        """Return a 103 with those topics, or with all if the set is empty or one of them does not exist any more."""
         now = self._describe()
         is_increment = bool(changed) and all(name in now.topics for name in changed)
         if is_increment:
@@ -150,22 +150,22 @@ class Registration:
         return Command(RequestCode.REGISTER_BROKER, ext=fields, body=body)
 
     def heartbeat_command(self) -> Command:
-        """322: still here; is this state known?"""
+        """Return a 322, which asks whether the nameserver has this state."""
         return Command(
             RequestCode.QUERY_DATA_VERSION, ext=self.identity(), body=dumps(self._describe().version.to_json())
         )
 
     def heard(self, answer: Command) -> None:
-        """A nameserver took the registration, and perhaps knows this broker's master."""
+        """Take a nameserver's answer to a registration, which may have the HA address of the master."""
         if self._follow is not None and (address := answer.ext.get("haServerAddr")):
             self._follow(address)
 
     def connected(self, namesrv: str) -> Connection | None:
-        """The open connection to it."""
+        """Return the open connection to a nameserver; None without one."""
         return self._client.connected(namesrv)
 
     async def ask(self, namesrv: str, command: Command, timeout_s: float | None = None) -> Command:
-        """The nameserver's answer, whatever its code.
+        """Return the nameserver's answer, whatever its code.
 
         Raises:
             RemotingError: there is none in time.
@@ -174,7 +174,9 @@ class Registration:
         return await self._client.request(namesrv, command, timeout)
 
     async def signer(self, namesrv: str) -> ChallengedSigner | None:
-        """Signs the requests of the connection to that nameserver; None when it wants no signature, or we have none.
+        """Return the signer of requests on the connection to that nameserver.
+
+        None if the nameserver asks for no signature, or this broker has no secret.
 
         Raises:
             RemotingError: there is no answer in time.
@@ -186,12 +188,12 @@ class Registration:
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Time between two signs of life."""
+        """Seconds between two heartbeats."""
         return self._config.namesrv_heartbeat_interval_ms / 1000
 
     @property
     def register_seconds(self) -> float:
-        """Time between two whole registrations without a reason."""
+        """Seconds between two whole registrations without a change."""
         return self._config.register_interval_ms / 1000
 
     @property
@@ -201,9 +203,9 @@ class Registration:
 
 
 class _Link:
-    """One nameserver. `told` is the newest announcement it has confirmed.
+    """The link to one nameserver. `told` is the number of the newest announcement that it has confirmed.
 
-    What it is to be told is kept until it has confirmed it: names of topics, or None when all is to be told.
+    The changes to send are kept until the nameserver has confirmed them: names of topics, or None for everything.
     """
 
     def __init__(self, owner: Registration, namesrv: str) -> None:
@@ -224,7 +226,7 @@ class _Link:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"register at {self._namesrv}")
 
     def want(self, changed: Collection[str] | None) -> None:
-        """These topics are to be told of, too; None: everything."""
+        """Add topics to the changes to send; None: everything."""
         if changed is None:
             self._changed = None
         elif self._changed is not None:
@@ -232,7 +234,7 @@ class _Link:
         self._wanted.set()
 
     async def reached(self, revision: int) -> None:
-        """Returns when the nameserver knows that announcement or a later one."""
+        """Return when the nameserver has confirmed that announcement or a later one."""
         while self.told < revision:
             self._news.clear()
             await self._news.wait()
@@ -264,7 +266,7 @@ class _Link:
 
     @property
     def _is_known(self) -> bool:
-        """Whether it has confirmed us over the connection that is open now."""
+        """Whether it has confirmed a registration on the connection that is open now."""
         return self._known_over is not None and self._owner.connected(self._namesrv) is self._known_over
 
     async def _register(self, *, is_due: bool) -> bool:
@@ -289,7 +291,7 @@ class _Link:
         return answer is not None and answer.ext.get("changed") == "false"
 
     async def _ask(self, command: Command, timeout_s: float | None = None) -> Command | None:
-        """The answer when it was done; why not is logged once, not at every try."""
+        """Return the answer if its code is success, else None; the reason is logged when it changes."""
         answer: Command | None = None
         try:
             await self._sign(command)
@@ -298,7 +300,7 @@ class _Link:
         except RemotingError as error:
             trouble = str(error)
         if trouble:
-            self._signs_over = None  # it may have begun to want a signature, or want another challenge signed
+            self._signs_over = None  # the nameserver may now ask for a signature, or for another challenge to be signed
         if trouble != self._trouble:
             self._trouble = trouble
             log.log(
@@ -310,7 +312,7 @@ class _Link:
         return None if trouble else answer
 
     async def _sign(self, command: Command) -> None:
-        """Sign the challenge that the nameserver drew for the connection that is open now, if it has one.
+        """Sign the challenge that the nameserver drew for the connection that is open now, if there is one.
 
         Raises:
             RemotingError: the nameserver does not answer.
@@ -324,5 +326,5 @@ class _Link:
 
 
 def _credentials(secret_file: Path | None) -> Credentials | None:
-    """What signs registrations. The nameserver asks for the secret only, so the name is one for people."""
+    """Return the credentials that sign registrations. The nameserver checks only the secret; the name is for logs."""
     return None if secret_file is None else Credentials("broker", as_secret_key(read_secrets(secret_file)[0]))

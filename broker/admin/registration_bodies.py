@@ -1,6 +1,6 @@
 """Bodies of registrations (103): all topics and their version, or those that changed.
 
-A broker may have many thousands of topics and tells of them whenever one changes: each topic's JSON is made once.
+A broker may have many thousands of topics and registers whenever one changes, so each topic's JSON is cached.
 
 Source: apache/rocketmq `remoting/.../protocol/body/RegisterBrokerBody.java` (5.3).
 """
@@ -16,7 +16,7 @@ class RegistrationBodies:
     """Makes the bodies of registrations.
 
     Args:
-        permission: what the whole broker allows now, bits of reading and writing. Topics are shown with no more.
+        permission: returns the permission bits of the whole broker. Topics are sent with no more than these.
     """
 
     def __init__(self, permission: Callable[[], int]) -> None:
@@ -24,7 +24,7 @@ class RegistrationBodies:
         self._texts: dict[str, tuple[TopicConfig, int, bytes]] = {}
 
     def whole(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
-        """The body with all topics."""
+        """Return the body with all topics."""
         for gone in [name for name in self._texts if name not in topics]:
             del self._texts[gone]
         return self._body(topics.values(), version)
@@ -38,7 +38,7 @@ class RegistrationBodies:
         ) % (dumps(version.to_json()), dumps(mapping_version), table)
 
     def of_changed(self, topics: Mapping[str, TopicConfig], changed: Iterable[str], version: DataVersion) -> bytes:
-        """The body with these topics, all of which exist."""
+        """Return the body with these topics, all of which exist."""
         return self._body([topics[name] for name in changed], version)
 
     def _text(self, topic: TopicConfig) -> bytes:

@@ -1,4 +1,4 @@
-"""Requests about replication: state (907), terms (1007); 355, 905, 908 and 200056 have nothing to do here.
+"""Requests about replication: state (907) and terms (1007); 355, 905, 908 and 200056 have no effect here.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.3.3).
 """
@@ -17,7 +17,7 @@ from store.replicated_log import LogRole, ReplicatedLog
 
 
 class ReplicaRequests:
-    """Serves them, of whichever mode of replication the log has."""
+    """Serves them for any mode of replication."""
 
     def __init__(self, config: BrokerConfig, role: Role, log: ReplicatedLog) -> None:
         self._config = config
@@ -25,7 +25,7 @@ class ReplicaRequests:
         self._log = log
 
     def status(self, connection: Connection, command: Command) -> None:
-        """907: the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
+        """907: answer the master's log and its slaves. A Raft group has no slaves, as upstream with DLedger."""
         role, end = self._log.state.role, self._log.max_offset
         if role in (LogRole.LEADER, LogRole.FOLLOWER):
             raise Refusal(Cause.SYSTEM_ERROR, "Can not get HARuntimeInfo, may be duplicationEnable is true")
@@ -57,7 +57,7 @@ class ReplicaRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     def terms(self, connection: Connection, command: Command) -> None:
-        """1007: where each term of this log begins and ends, as RocketMQ tells the epochs of a controller's masters."""
+        """1007: answer where each term of this log begins and ends, as RocketMQ shows epochs of a controller."""
         if self._role.is_alone:
             raise Refusal(Cause.SYSTEM_ERROR, "this request only for controllerMode ")
         body = {
@@ -78,16 +78,16 @@ class ReplicaRequests:
         ]
 
     def min_broker_changed(self, connection: Connection, command: Command) -> None:
-        """905: a nameserver tells who of a broker name has the least id; slaves that stand in for masters listen."""
+        """905: do nothing; the notice of the smallest broker id is for slaves that act for their masters."""
         long(command.ext, "minBrokerId")
         text(command.ext, "brokerName")
         connection.respond(command, ResponseCode.SUCCESS)
 
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> None:
-        """908: a slave forgets how far its master had flushed; whoever has no master has nothing to forget."""
+        """908: do nothing; a slave would forget up to where its master had flushed."""
         long(command.ext, "masterFlushOffset")
         connection.respond(command, ResponseCode.SUCCESS)
 
     def nothing_elsewhere(self, connection: Connection, command: Command) -> None:
-        """355, 200056: tables and POP's progress go from RocksDB into files; they are in files."""
+        """355, 200056: do nothing; they move tables and POP progress from RocksDB to files, where they are here."""
         connection.respond(command, ResponseCode.SUCCESS, remark="export done.")

@@ -1,4 +1,4 @@
-"""What GET_BROKER_RUNTIME_INFO (28) tells: rates, totals and positions, under the names that mqadmin reads.
+"""The answer to GET_BROKER_RUNTIME_INFO (28): rates, totals and positions, under the names that mqadmin reads.
 
 Counts are plain ints elsewhere; once a second they are sampled here, and a rate is the difference of two samples.
 
@@ -25,7 +25,7 @@ _CAPACITIES = {"send": "10000", "pull": "100000", "litePull": "100000", "query":
 
 
 class Totals(NamedTuple):
-    """Counts since the start: messages and bytes stored, messages given, pulls that found something or nothing."""
+    """Counts since the start: messages and bytes stored, messages delivered, pulls that found something or nothing."""
 
     messages_in: int
     bytes_in: int
@@ -38,8 +38,8 @@ class RuntimeInfo:
     """Samples totals and makes the table.
 
     Args:
-        totals: the present counts.
-        waiting: the table's part about timers and delay levels.
+        totals: returns the present counts.
+        waiting: returns the part of the table about timers and delay levels.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class RuntimeInfo:
         self._started_ms = time.time_ns() // 1_000_000
         self._samples: deque[tuple[float, Totals]] = deque(maxlen=_SPANS_SECONDS[-1] + 1)
         self._day = time.localtime().tm_yday
-        self._mornings = (Totals(0, 0, 0, 0, 0), Totals(0, 0, 0, 0, 0))  # yesterday's and today's
+        self._mornings = (Totals(0, 0, 0, 0, 0), Totals(0, 0, 0, 0, 0))  # those of yesterday's and of today's start
 
     def sample(self) -> None:
-        """Take a sample; to be called every `SAMPLE_SECONDS`."""
+        """Take a sample; call it every `SAMPLE_SECONDS`."""
         totals = self._totals()
         self._samples.append((time.monotonic(), totals))
         day = time.localtime().tm_yday
@@ -71,7 +71,7 @@ class RuntimeInfo:
             self._mornings = (self._mornings[1], totals)
 
     def table(self, writable: bool) -> dict[str, str]:
-        """Every key that mqadmin and the dashboard look for, as text."""
+        """Return every key that mqadmin and the dashboard read, as text."""
         return {
             **self._store_part(),
             **self._disk(),
@@ -123,7 +123,7 @@ class RuntimeInfo:
         return {
             "putTps": sent,
             "getTransferredTps": given,
-            "getTransferedTps": given,  # as 4.x tools spell it
+            "getTransferedTps": given,  # spelled so by 4.x tools
             "getFoundTps": self._spans(lambda totals: totals.found),
             "getMissTps": self._spans(lambda totals: totals.missed),
             "getTotalTps": self._spans(lambda totals: totals.found + totals.missed),
@@ -168,7 +168,7 @@ class RuntimeInfo:
 
 
 def _queues() -> dict[str, str]:
-    """Sizes of the Java broker's thread pools: there are none here, so nothing ever waits in one."""
+    """Return the sizes of the Java broker's thread pools: there are none here, so nothing ever waits in one."""
     table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
     for name, capacity in _CAPACITIES.items():
         table[f"{name}ThreadPoolQueueSize"] = "0"
@@ -178,7 +178,7 @@ def _queues() -> dict[str, str]:
 
 
 def readable(size_bytes: int) -> str:
-    """As RocketMQ writes sizes: 0 B, 1.5 KiB, 12.0 GiB."""
+    """Return a size as RocketMQ writes it: 0 B, 1.5 KiB, 12.0 GiB."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

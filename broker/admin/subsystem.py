@@ -1,4 +1,4 @@
-"""Administration: topics, figures, cleaning, offsets moved, replicas, hand-over of leadership."""
+"""The subsystem of administration: topics, figures, cleaning, moved offsets, replicas, transfer of leadership."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -20,11 +20,11 @@ from ledgermq.remoting.codec.codes import RequestCode
 
 
 class AdminSubsystem(Subsystem):
-    """Serves administrators.
+    """Serves administration tools.
 
     Args:
-        totals: counts since the start.
-        waiting_figures: what GET_BROKER_RUNTIME_INFO tells of timers and delay levels.
+        totals: returns counts since the start.
+        waiting_figures: returns the part of GET_BROKER_RUNTIME_INFO about timers and delay levels.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AdminSubsystem(Subsystem):
         self._transfer = TransferRequests(store.log, role, offsets, spawn)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """The handlers by request code."""
         return {**self._of_topics(), **self._of_the_broker(), **self._of_replicas()}
 
     def _of_topics(self) -> Mapping[int, Serve]:
@@ -91,11 +91,11 @@ class AdminSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Sample the totals, of which rates are made."""
+        """Sample the totals, from which rates are computed."""
         return ((SAMPLE_SECONDS, self.runtime.sample),)
 
     def describe(self) -> Announcement:
-        """What nameservers are told: the topics with what this broker permits; where that is less, another version."""
+        """Return the state for nameservers: topics, with no more permission than the broker's, and version."""
         topics, version = self._metadata.topics(), self._topics.topic_version()
         allowed = self._config.broker_permission
         if withheld := PERM_READ_WRITE & ~allowed:

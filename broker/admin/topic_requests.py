@@ -1,6 +1,6 @@
-"""Requests about topics: made and changed (17, 18), removed (215), shown (21, 202, 305, 351).
+"""Requests about topics: create and change (17, 18), delete (215), show (21, 202, 305, 351).
 
-A change is answered when it is committed and the nameservers have been told.
+A change is answered when it is committed and the nameservers have it.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
@@ -36,7 +36,7 @@ class TopicRequests:
     """Changes and shows topics.
 
     Args:
-        announce: tells the nameservers of the present topics; returns when they know, or soon after.
+        announce: registers the present topics; returns when the nameservers have them, or soon after.
         spawn: runs a coroutine until the broker stops.
     """
 
@@ -61,7 +61,7 @@ class TopicRequests:
         self._spawn = spawn
 
     def update_topic(self, connection: Connection, command: Command) -> None:
-        """17: make a topic, or give it new settings."""
+        """17: create a topic, or change its settings."""
         fields = command.ext
         self._role.check_writable()
         name = text(fields, "topic")
@@ -78,13 +78,13 @@ class TopicRequests:
         self._metadata.put_topic(topic, self._answer_after(connection, command))
 
     def update_topics(self, connection: Connection, command: Command) -> None:
-        """18: make several topics, or give them new settings; all or none."""
+        """18: create several topics, or change their settings; all or none."""
         self._role.check_writable()
         topics = [self._listed_topic(entry) for entry in listed_json(command, "topicConfigList")]
         self._metadata.put_topics(topics, self._answer_after(connection, command))
 
     def _listed_topic(self, entry: Any) -> TopicConfig:
-        """One of several; its attributes are changes, as with 17."""
+        """Return one topic of the list; its attributes are changes, as with 17."""
         topic = TopicConfig.from_json(entry)
         names.check_topic_name(topic.name, self._config.max_topic_length)
         if names.is_system_topic(topic.name):
@@ -99,12 +99,12 @@ class TopicRequests:
             raise Refusal(Cause.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def system_topics(self, connection: Connection, command: Command) -> None:
-        """305: topics that belong to the system."""
+        """305: answer the topics that belong to the system."""
         topics = sorted(names.system_topics(self._config.cluster_name, self._config.broker_name))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"topicList": topics}))
 
     def delete_topic(self, connection: Connection, command: Command) -> None:
-        """215: remove a topic, its queues and its offsets. One that is not there is removed already."""
+        """215: delete a topic, its queues and its offsets. An unknown topic is no error."""
         self._role.check_writable()
         name = text(command.ext, "topic")
         names.check_topic_name(name, names.RETRY_TOPIC_LENGTH_MAX)
@@ -118,7 +118,7 @@ class TopicRequests:
         self._metadata.remove_topics(removed, self._answer_after(connection, command))
 
     def _pop_retry_topics(self, name: str) -> Iterator[str]:
-        """Where messages of the topic lie that groups took by POP and did not acknowledge."""
+        """Yield the retry topics of messages that groups took by POP and did not acknowledge."""
         for group in self._offsets.groups_of_topic(name):
             for is_v2 in (False, True):
                 retries = retry_topic(name, group, is_v2=is_v2)
@@ -126,7 +126,7 @@ class TopicRequests:
                     yield retries
 
     def all_topics(self, connection: Connection, command: Command) -> None:
-        """21: every topic's settings."""
+        """21: answer every topic's settings."""
         empty = DataVersion(state_version=self._role.generation).to_json()
         body = {
             "dataVersion": self.topic_version().to_json(),
@@ -138,12 +138,12 @@ class TopicRequests:
         connection.respond(command, ResponseCode.SUCCESS, {}, dumps(body))
 
     def topic_version(self) -> DataVersion:
-        """Version of the topic table, in this node's term."""
+        """Return the version of the topic table, with this node's term."""
         version = self._state.topic_version
         return DataVersion(version.counter, version.timestamp, self._role.generation)
 
     def topic_config(self, connection: Connection, command: Command) -> None:
-        """351: one topic's settings."""
+        """351: answer one topic's settings."""
         name = text(command.ext, "topic")
         topic = self._metadata.topic(name)
         if topic is None:
@@ -151,7 +151,7 @@ class TopicRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(topic.to_json()))
 
     def topic_stats(self, connection: Connection, command: Command) -> None:
-        """202: bounds and last store time of each of a topic's queues."""
+        """202: answer the bounds and the last store time of each of a topic's queues."""
         name = text(command.ext, "topic")
         topic = self._metadata.existing_topic(name)
         rows = []
@@ -184,7 +184,7 @@ class TopicRequests:
 
 
 def _topic_from(name: str, fields: Fields, before: TopicConfig | None) -> TopicConfig:
-    """The topic that a 17 describes; attributes are changes to those it has."""
+    """Return the topic that a 17 describes; its attributes are changes to the present ones."""
     filter_type = fields.get("topicFilterType", "SINGLE_TAG")
     if filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
         raise Refusal(

@@ -1,4 +1,4 @@
-"""Transfers leadership on request; consumer offsets go into the log first, so that the successor has them.
+"""Transfers leadership on request; consumer offsets are written to the log first, so that the successor has them.
 
 A private request of `ledgermq cluster transfer`; refused where no other node can lead.
 """
@@ -17,7 +17,7 @@ from ledgermq.remoting.refusal import Refusal
 from store.replicated_log import ReplicatedLog
 
 TRANSFER_LEADERSHIP: Final = 53001
-"""`target`: a node id; absent: whoever holds most of the log. Answered with the `target` chosen."""
+"""`target`: a node id; absent: the follower with the longest log. The answer has the `target` chosen."""
 
 _DRAIN_SECONDS: Final = 1.0
 

@@ -42,11 +42,11 @@ REASONS: Final[Mapping[int, str]] = {
         _NAMESERVER,
     ),
 }
-"""By request code; of a code that is in no table, nothing is known."""
+"""Reasons by request code; a code that is in no table is unknown."""
 
 
 def not_served(code: int) -> Refusal:
-    """The refusal of a request that the broker does not serve; begins as RocketMQ's (the blank, too)."""
+    """Return the refusal of a request that the broker does not serve; it begins like RocketMQ's, with the blank."""
     reason = REASONS.get(code)
     remark = f" request type {code} not supported"
     return Refusal(Cause.NOT_SUPPORTED, remark if reason is None else f"{remark}: {reason}")

@@ -1,7 +1,7 @@
 """Answers to senders: one pass over a committed batch, one joined write per connection.
 
-Most answers differ in five numbers only, so their JSON is one `bytes %` each (0.4 us; building and dumping a dict is
-twice that). Binary headers and refusals are rare and take the general way.
+Most answers differ only in five numbers, so their JSON is one `bytes %` each (0.4 us; building and dumping a dict takes
+twice as long). Binary headers and refusals are rare and use the general code.
 """
 
 import struct
@@ -21,7 +21,7 @@ from store.log.queued_draft import QueuedDraft
 from store.replicated_log import AppendReceipt
 
 Answer = tuple[Connection, Command, QueuedDraft | list[QueuedDraft], bytes]
-"""Who asked, with what, the record or (batch) records placed for it, and its UNIQ_KEY."""
+"""The sender's connection and request, the record or (batch) records placed for it, and its UNIQ_KEY."""
 
 _LENGTHS = struct.Struct(">II").pack
 _BATCH_TAIL = (
@@ -39,11 +39,11 @@ class SendAnswers:
     Args:
         store_host: encoded address and port under which clients can view the message.
         region, trace_on: fields of every answer.
-        calls: told how long senders waited.
+        calls: gets the times that senders waited.
 
     Attributes:
-        messages: requests answered with a place.
-        refusals: requests refused after they had been put into a batch, by the cause's slug.
+        messages: number of requests answered with a place.
+        refusals: number of requests refused after they were put into a batch, by the cause's slug.
     """
 
     def __init__(self, store_host: bytes, calls: Calls, region: str = REGION, trace_on: bool = True) -> None:
@@ -56,7 +56,7 @@ class SendAnswers:
         self.refusals: Counter[str] = Counter()
 
     def __call__(self, answers: Sequence[Answer], outcome: AppendReceipt | Refusal) -> None:
-        """Answer everyone in `answers`."""
+        """Answer all senders in `answers`."""
         outcome = told_to_senders(outcome)
         if isinstance(outcome, Refusal):
             self._refuse(answers, outcome)
@@ -122,7 +122,7 @@ class SendAnswers:
                 connection.answer(parts, len(parts) // 2)
 
     def _batch_answer(self, head: bytes, command: Command, batch: BatchDraft, key: bytes) -> bytes:
-        """The head ends with the store host of the first message's id."""
+        """Return the answer to a batch; `head` ends with the store host of the first message's id."""
         offsets = batch.physical_offsets()
         more = (b",%b%%016X" % self._host_hex) * (len(offsets) - 1)
         ids = (b"%016X" + more) % tuple(offsets)

@@ -1,9 +1,9 @@
-"""Everything this broker appends in one turn of the event loop, as one batch, in the order in which it came.
+"""The batch of everything that this broker appends in one turn of the event loop, in the order of arrival.
 
     frames of this turn -> drafts, answers, listeners --(end of turn)--> store.put(drafts) --(commit)--> answers
 
-Messages and state records share the batch, so a topic's creation lies in the log before its first message. A
-commit costs one call per batch, not per message.
+Messages and state records share the batch, so a topic's creation is in the log before its first message. A commit costs
+one call per batch, not per message.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 Put = Callable[[Sequence[QueuedDraft], Done, float], None]
 """As `MessageStore.put`."""
 _QUEUE_FILES_S: Final = 0.005
-"""How long a turn may make files for queues: messages to thousands of new ones wait together, and the loop turns."""
+"""Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
 AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
-"""Told every batch, who waited for it, its outcome and when it began, seconds of the monotonic clock."""
+"""Called for every batch with its drafts, the senders that waited, its outcome and its begin in monotonic seconds."""
 
 
 class Appender:
@@ -37,8 +37,8 @@ class Appender:
     The hot path fills the lists itself: `begin()`, then `drafts.append`, `answers.append`.
 
     Attributes:
-        drafts: to be placed, in order.
-        has_batches: whether `BatchDraft`s are among them; to be set by whoever adds one.
+        drafts: drafts to be placed, in order.
+        has_batches: whether `BatchDraft`s are among them; set by the code that adds one.
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
     """
@@ -63,7 +63,7 @@ class Appender:
             self._loop.call_soon(self._end_of_turn)
 
     def add(self, draft: QueuedDraft, done: Done | None = None) -> None:
-        """Put one more draft into the batch."""
+        """Add one draft to the batch."""
         self.begin()
         self.drafts.append(draft)
         if done is not None:
@@ -91,12 +91,12 @@ class Appender:
             self._wait(drafts, answers, listeners, since)
         except Refusal as refusal:
             done(refusal)
-        except Exception as error:  # senders must hear of it, whatever it is
+        except Exception as error:  # senders must be answered, whatever the error is
             log.exception("appending a batch of %d records failed", len(drafts))
             done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
 
     def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
-        """Put drafts that could not be placed yet in front of those that arrive meanwhile."""
+        """Put drafts that could not be placed yet before those that arrived meanwhile."""
         self.begin()
         self._since = since
         self.drafts, self.answers, self.listeners = drafts, answers, listeners

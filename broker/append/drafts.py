@@ -1,4 +1,4 @@
-"""Drafts that the broker makes itself: state records, and stored messages that go into the log again."""
+"""Makes the broker's own drafts: state records, and stored messages that are written to the log again."""
 
 import time
 
@@ -15,14 +15,14 @@ from store.queues.queue_table import QueueTable
 
 
 class DraftMaker:
-    """Makes drafts that are stored under this broker's own address."""
+    """Makes drafts that have this broker's address as store host."""
 
     def __init__(self, queues: QueueTable, store_host: bytes) -> None:
         self._queues = queues
         self._store_host = store_host
 
     def state(self, body: bytes) -> QueuedDraft:
-        """A record of the state topic; its born time is the present time in ms."""
+        """Return a record of the state topic; its born time is the present time in ms."""
         target = SendTarget(names.STATE_TOPIC, 0, self._queues.get(names.STATE_TOPIC, 0))
         born_timestamp = time.time_ns() // 1_000_000
         return self._draft(target, body, b"", born=(born_timestamp, self._store_host))
@@ -30,19 +30,19 @@ class DraftMaker:
     def new(
         self, target: SendTarget, body: bytes, properties: bytes, *, born: tuple[int, bytes], tags: str = ""
     ) -> QueuedDraft:
-        """A message of the broker's own, `born` (ms) at an encoded host; `tags` are those in `properties`."""
+        """Return a message of the broker's own, `born` (ms) at an encoded host; `tags` are those in `properties`."""
         draft = self._draft(target, body, properties, born=born)
         draft.tags_code = tags_code(tags) if tags else 0
         return draft
 
     def own(self, target: SendTarget, body: bytes, properties: bytes, *, born_ms: int, tags: str = "") -> QueuedDraft:
-        """A message of the broker's own, as `new`, with this broker as its born host."""
+        """Return what `new` returns, with this broker as the born host."""
         return self.new(target, body, properties, born=(born_ms, self._store_host), tags=tags)
 
     def again(
         self, record: Record, target: SendTarget, properties: dict[str, str], *, reconsume_times: int
     ) -> QueuedDraft:
-        """A draft of a stored message for another queue: body, flags, born time and born host are kept.
+        """Return a draft of a stored message for another queue: body, flags, born time and born host are kept.
 
         Raises:
             Refusal: MESSAGE_ILLEGAL, the properties have become too long.

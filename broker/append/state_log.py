@@ -1,9 +1,9 @@
-"""Binds the replicated tables to the log: changes go in as records, committed records come out as tables.
+"""Connects the replicated tables to the log: changes become records, committed records change the tables.
 
     propose(change) -> draft of the state topic -> batch of this turn -> commit -> dispatched, in log order: applied
-                                                                          '----> done(None)
+                                                                            '----> done(None)
 
-A change is applied on every node at the same place between the messages around it.
+Invariant: every node applies a change at the same place between the messages around it.
 """
 
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class StateLog:
-    """The state topic's writer and reader.
+    """Writes and reads the state topic.
 
     Attributes:
         on_refused: called whenever the log refuses a change.
-        skipped: records of the state topic that could not be read.
+        skipped: number of records of the state topic that could not be read.
     """
 
     def __init__(self, state: ReplicatedState, appender: Appender, drafts: DraftMaker) -> None:
@@ -37,7 +37,7 @@ class StateLog:
         self.skipped = 0
 
     def propose(self, change: StateChange, done: ChangeDone) -> None:
-        """Append a change; `done` hears None when it is committed and applied, else the refusal."""
+        """Append a change; `done` is called with None when it is committed and applied, else with the refusal."""
 
         def settle(outcome: AppendReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):
@@ -49,20 +49,20 @@ class StateLog:
         self._appender.add(self._drafts.state(change.encode()), settle)
 
     def apply_record(self, physical_offset: int, record: memoryview) -> StateChange | None:
-        """Take a dispatched record of the state topic into the tables; called in log order, on every node.
+        """Apply a dispatched record of the state topic to the tables; called in log order, on every node.
 
-        When the log is dispatched again after a crash, its older records are in the tables already. Their changes are
-        returned all the same, for queues that had to be removed behind them are there again.
+        When the log is dispatched again after a crash, the tables already contain the changes of its older records.
+        Those changes are returned all the same, since queues that were removed after them exist again.
 
         Returns:
-            The change, or None for a record that cannot be read: it is skipped, on every node alike.
+            The change, or None for a record that cannot be read: every node skips it.
         """
         return self._apply(self._state, physical_offset, record)
 
     def replay(self, store: MessageStore, state: ReplicatedState) -> int:
-        """Apply to `state` the dispatched state records that it does not have; returns how many.
+        """Apply to `state` the dispatched state records that it does not have; return their number.
 
-        Only these records are read: the state topic's own queue says where they lie.
+        Only these records are read: the state topic's own queue has their positions.
         """
         queue = store.queues.find(names.STATE_TOPIC, 0)
         if queue is None:

@@ -1,7 +1,7 @@
-"""Targets of sends: the checks that depend on topic and queue only, done once and cached.
+"""Targets of sends: the checks that depend only on topic and queue, done once and cached.
 
     (topic, queue id) as the client wrote them -> SendTarget        one dict look-up a message
-             '- not there: names, permissions, auto-creation, queue range -> refused, or cached
+                         '- not cached: names, permissions, auto-creation, queue range -> refused, or cached
 
 The cache is cleared whenever a topic, a group or the role changes, or the log refuses a state record.
 
@@ -29,11 +29,11 @@ from store.queues.queue_table import QueueTable
 
 
 class SendTarget:
-    """One queue that takes messages.
+    """A queue that takes messages.
 
     Attributes:
-        overhead: size of a record without body and properties, hosts IPv4.
-        is_new: its topic was just made and nameservers may not know it; senders are answered when they do.
+        overhead: size of a record without body and properties, with IPv4 hosts.
+        is_new: its topic was just created and nameservers may not know it; senders are answered when they do.
         needs_key: the topic is compacted by key.
         tally: counts messages that are sent to the queue; None for messages of the broker itself.
     """
@@ -54,7 +54,7 @@ class SendTargets:
     """Finds the target of a send.
 
     Args:
-        disk_full: why the store takes no messages, or None.
+        disk_full: returns why the store takes no messages, or None.
 
     Attributes:
         known: targets by the texts of topic and queue id in the header. Read by the hot path.
@@ -81,11 +81,11 @@ class SendTargets:
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
 
     def forget(self) -> None:
-        """Clear the cache: topics, groups or the role have changed."""
+        """Clear the cache, since topics, groups or the role have changed."""
         self.known.clear()
 
     def find(self, fields: Mapping[str, str]) -> SendTarget:
-        """The target of a send with these (short) fields, after all checks; makes a missing topic where allowed.
+        """Return the target of a send with these (short) fields, after all checks; create its topic where allowed.
 
         Raises:
             Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
@@ -97,21 +97,22 @@ class SendTargets:
         target = self.target(name, queue_id)
         target.is_new = name in self._new_topics
         target.needs_key = is_compacted(topic.attributes)
-        if (why := self._disk_full()) is not None:  # in a batch with it, the consumers' progress would be refused, too
+        # here, so that consumer offsets, which share the batch, are not refused with it
+        if (why := self._disk_full()) is not None:
             raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
         if not target.is_new and not name.startswith(names.RETRY_PREFIX):
             self.known[name, str(queue_id)] = target
         return target
 
     def target(self, topic: str, queue_id: int) -> SendTarget:
-        """The target of a queue that is known to exist."""
+        """Return the target of a queue that is known to exist."""
         return SendTarget(topic, queue_id, self._queues.get(topic, queue_id), self._arrivals.tally(topic, queue_id))
 
     def target_after_waiting(self, topic: TopicConfig, queue_id: int) -> SendTarget:
-        """Where a message goes that was taken for a queue of the topic earlier: there, while the queue is in use.
+        """Return the target of a message that has waited for a queue of the topic: that queue, while it is in use.
 
-        When the topic has fewer queues by now, to the last that is still written; one that takes no sends any more
-        still gets what was taken before that, as upstream.
+        If the topic has fewer queues now, the last one that is still written; a topic that takes no sends any more
+        still gets messages that were accepted before, as upstream.
         """
         count = max(topic.write_queues, topic.read_queues)
         if 0 < count <= queue_id:
@@ -126,7 +127,7 @@ class SendTargets:
         return self._metadata.topic(name) or self._created(name, fields)
 
     def _check_broker(self, name: str) -> None:
-        """As in RocketMQ, a broker without write permission refuses ordered topics only; clients heed the route."""
+        """Check the broker's write permission; as in RocketMQ, without it only sends to ordered topics are refused."""
         config = self._config
         if config.accepts_sends_from_ms and time.time_ns() // 1_000_000 < config.accepts_sends_from_ms:
             until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")

@@ -1,1 +1,1 @@
-"""What a broker counts while it serves; `broker.metrics` shows it, `broker.admin` tells it to tools."""
+"""What a broker counts while it serves; `broker.metrics` and `broker.admin` show it."""

@@ -1,10 +1,10 @@
-"""Counts stored messages by topic, queue and kind: noted once per committed batch, added up later.
+"""Counts stored messages by topic, queue and kind: noted once per committed batch, summed up later.
 
     committed batch -> draft.tally.append(draft.size)              per message: two look-ups, one append
     tick (SETTLE_SECONDS) -> sorted sizes -> counts, bytes, buckets of sizes -> `Statistics`, /metrics
 
-A tally is a list of sizes in bytes that were not added up yet. What is refused is never counted, nor what the broker
-writes for itself.
+A tally is a list of sizes in bytes that are not summed up yet. Refused messages, and records that the broker writes for
+itself, are not counted.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (getMessageType), `store/.../BrokerStatsManager`.
 """
@@ -55,12 +55,12 @@ Place = tuple[str, int, MessageKind]
 
 
 class Tally(list[int]):
-    """Sizes in bytes of messages that one queue took, not added up yet.
+    """Sizes in bytes of messages that one queue took, not summed up yet.
 
     Attributes:
-        series: where they are added.
+        series: the distribution to which they are added.
         counters: of numbers and of bytes, by topic and by queue.
-        fifo: for those that a sharding key keeps in order, once there were some.
+        fifo: the tally of messages with a sharding key, once there was one.
     """
 
     __slots__ = ("counters", "fifo", "place", "series")
@@ -79,10 +79,10 @@ class Arrivals:
     Args:
         statistics: gets sums by topic and queue.
         cluster: its name, under which `Statistics` keeps the broker's sum.
-        limit: most pairs of topic and kind that are told apart.
+        limit: largest number of pairs of topic and kind that are counted apart.
 
     Attributes:
-        messages, size_bytes: all of them, as settled.
+        messages, size_bytes: sums of everything, as of the last `settle`.
     """
 
     def __init__(self, statistics: Statistics, cluster: str, limit: int) -> None:
@@ -96,11 +96,11 @@ class Arrivals:
         self._open: list[Tally] = []
 
     def tally(self, topic: str, queue_id: int) -> Tally:
-        """The tally of messages that senders put into a queue."""
+        """Return the tally of messages that senders put into a queue."""
         return self.tally_of((topic, queue_id, _WAITING_KINDS.get(topic, MessageKind.NORMAL)))
 
     def fifo_tally(self, tally: Tally | None) -> Tally | None:
-        """The tally of messages with a sharding key; a half message counts as a half message all the same."""
+        """Return the tally of messages with a sharding key; for half messages, the tally that is given."""
         if tally is None:
             return None
         if tally.fifo is None:
@@ -110,7 +110,7 @@ class Arrivals:
         return tally.fifo
 
     def tally_of(self, place: Place) -> Tally:
-        """The tally of messages of one kind in one queue."""
+        """Return the tally of messages of one kind in one queue."""
         found = self._tallies.get(place)
         if found is None:
             found = self._tallies[place] = self._made(place)
@@ -138,7 +138,7 @@ class Arrivals:
                 self.count(draft.parts if type(draft) is BatchDraft else (draft,))
 
     def settle(self) -> bool:
-        """Add up at most `_SETTLE_MAX` tallies; returns whether some are left."""
+        """Sum up at most `_SETTLE_MAX` tallies; return whether some are left."""
         opened, self._open = self._open[:_SETTLE_MAX], self._open[_SETTLE_MAX:]
         for tally in opened:
             count, size = len(tally), sum(tally)
@@ -153,7 +153,7 @@ class Arrivals:
         return bool(self._open)
 
     def series(self) -> Iterator[tuple[tuple[str, MessageKind] | None, Buckets]]:
-        """Sizes by topic and kind, as settled when the iteration comes to them; None for topics beyond the limit."""
+        """Yield sizes by topic and kind, as of the time when they are yielded; None for topics beyond the limit."""
         for key in list(self._series):
             found = self._series.get(key)
             if found is not None and found.count:

@@ -1,9 +1,9 @@
-"""How long requests took, by request and response code; and how long appends took.
+"""Measures how long requests took, by request and response code, and how long appends took.
 
     most requests:  served (time noted) ... answered      one look-up and one search each
     sends:          a batch begins ... is settled         once a batch, for all its senders
 
-A batch's time is from its first message's arrival to the answers: flush and replication are in it.
+A batch's time is from its first message's arrival to the answers, flush and replication included.
 
 Source: apache/rocketmq `remoting/.../metrics/RemotingMetricsManager.java`, `store/.../StoreStatsService.java`.
 """
@@ -25,7 +25,7 @@ from store.replicated_log import AppendReceipt
 from telemetry.families import Buckets
 
 Sender = tuple[Connection, Command, object, bytes]
-"""A sender that waits for a batch, with its request; the rest of `broker.append.answers.Answer` is not read here."""
+"""A sender that waits for a batch, with its request; the rest of `broker.append.answers.Answer` is not used here."""
 
 LATENCY_BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 SEND_CODES: Final = frozenset(
@@ -40,11 +40,11 @@ STORED_CODES: Final = (
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
-"""Codes of messages that are stored, though not as safely as they should be: clients count them as sent."""
+"""Codes of messages that are stored, though less safely than configured: clients count them as sent."""
 _CODES_MAX: Final = 2000
 
 TICKS_A_SECOND: Final = 10_000
-"""Times of batches are counted in tenths of a millisecond, so that many share a place until they are added up."""
+"""Times of batches are counted in tenths of a millisecond, so that many share an entry until they are summed up."""
 _TICKS_A_MS: Final = TICKS_A_SECOND / 1000
 
 _SPREAD_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -61,8 +61,8 @@ class AppendTimes:
     """How long messages took to be stored, from their arrival to the answer.
 
     Attributes:
-        waiting: messages by ticks, not added up yet.
-        failed: messages that were not stored after all.
+        waiting: messages by ticks, not summed up yet.
+        failed: messages that were not stored.
         max_ms: the longest time so far.
     """
 
@@ -75,7 +75,7 @@ class AppendTimes:
         self.max_ms = 0
 
     def settle(self) -> None:
-        """Add up `waiting`."""
+        """Sum up `waiting`."""
         waiting, self.waiting = self.waiting, {}
         for ticks, count in waiting.items():
             self._add(ticks / _TICKS_A_MS, count)
@@ -87,15 +87,15 @@ class AppendTimes:
         self.max_ms = max(self.max_ms, int(elapsed_ms))
 
     def spread(self) -> dict[str, int]:
-        """Messages by how long they took, under the names that RocketMQ gives the ranges."""
+        """Return the number of messages by duration, under RocketMQ's names of the ranges."""
         return dict(zip(_SPREAD_NAMES, self._spread, strict=True))
 
     def distribution(self) -> tuple[Sequence[int], Sequence[int], float]:
-        """Upper bounds in ms, messages by bound and above them all, and the sum of their times in ms."""
+        """Return upper bounds in ms, messages by bound and above all bounds, and the sum of their times in ms."""
         return _FINE_MS, tuple(self._fine), self._sum_ms
 
     def percentile_ms(self, share: float) -> float:
-        """Upper bound of the time that this share of the messages took at most; 0 without any."""
+        """Return an upper bound of the time that this share of the messages took; 0 without messages."""
         total = sum(self._fine)
         if not total:
             return 0.0
@@ -108,7 +108,7 @@ class Calls:
 
     Attributes:
         appends: times of appends.
-        senders: answered with success, by ticks, not added up yet.
+        senders: answered with success, by ticks, not summed up yet.
         told_apart: whether senders use more than one request code, so that they must be counted one by one.
     """
 
@@ -119,7 +119,7 @@ class Calls:
         self._latencies = Distributions(LATENCY_BOUNDS_MS, _CODES_MAX)
 
     def settle(self) -> None:
-        """Add up the times that were noted; to be called periodically and before reading."""
+        """Sum up the times that were noted; call it periodically and before reading."""
         senders, self.senders = self.senders, {}
         if senders:
             found = self._latencies.of((RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, "success"))
@@ -144,11 +144,11 @@ class Calls:
         self._latencies.of((command.code, code, command.is_held, result)).observe(elapsed_ms)
 
     def refused(self, command: Command, code: int) -> None:
-        """Count a send that was refused before it came into a batch."""
+        """Count a send that was refused before it was put into a batch."""
         self._latencies.of((command.code, code, False, "success")).observe(0)
 
     def latencies(self) -> Iterator[tuple[Key, Buckets]]:
-        """Latencies as of the last `settle`, by label values: request, response, whether it was held, result."""
+        """Yield latencies as of the last `settle`, by label values: request, response, whether it was held, result."""
         for key, buckets in self._latencies.items():
             if key:
                 request, response, is_held, result = key

@@ -20,7 +20,7 @@ class Counting:
 
     Args:
         cluster: the cluster's name.
-        limit: most label sets of one metric.
+        limit: largest number of label sets of one metric.
         clock: seconds, monotonic.
     """
 
@@ -60,7 +60,7 @@ class Counting:
             self.arrivals.count(drafts)
 
     def settle(self) -> None:
-        """Add up what was noted; to be called every `arrivals.SETTLE_SECONDS`."""
+        """Sum up what was noted; call it every `arrivals.SETTLE_SECONDS`."""
         self.arrivals.settle()
         self.calls.settle()
 

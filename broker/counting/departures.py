@@ -1,7 +1,7 @@
-"""Counts messages given to consumers by topic, queue and group: once per answer.
+"""Counts messages delivered to consumers by topic, queue and group: once per answer.
 
     pull -> Given of (topic, group, queue): counters of `Statistics`, sums for /metrics
-    POP  -> the same, but queues are not told apart
+    POP  -> the same, but queues are not counted apart
 
 Source: apache/rocketmq `broker/.../processor/DefaultPullMessageResultHandler.java`, `PopMessageProcessor.java`,
 `store/.../stats/BrokerStatsManager.java`.
@@ -25,7 +25,7 @@ class Given:
     """Counts the messages that one group gets from one queue.
 
     Attributes:
-        next_offset: queue offset after the last message it was given.
+        next_offset: queue offset after the last message delivered.
     """
 
     __slots__ = ("_counters", "_departures", "_key", "_place", "next_offset")
@@ -34,11 +34,12 @@ class Given:
         self._departures = departures
         self._place = place
         self._key: Key | None = None if names.is_retry_or_dead_letter(place[0]) else place[:2]
-        self._counters: tuple[Counter, ...] = ()  # made with the first messages: most queues of many topics are idle
+        # made with the first messages, since most queues of many topics are idle
+        self._counters: tuple[Counter, ...] = ()
         self.next_offset = 0
 
     def add(self, count: int, size_bytes: int, next_offset: int, latency_ms: int) -> None:
-        """An answer of `count` messages before `next_offset` that was read in `latency_ms`."""
+        """Count an answer of `count` messages before `next_offset` that was read in `latency_ms`."""
         self.next_offset = next_offset
         departures = self._departures
         if not self._counters:
@@ -58,10 +59,10 @@ class Departures:
 
     Args:
         cluster: its name, under which `Statistics` keeps the broker's sum.
-        limit: most pairs of topic and group that are told apart.
+        limit: largest number of pairs of topic and group that are counted apart.
 
     Attributes:
-        pulled, pulled_bytes: by topic and group; pulls of retry topics and dead letters are not in them.
+        pulled, pulled_bytes: by topic and group; without pulls of retry topics and dead letters.
         read_ms_max: the longest time that a read for a pull took.
         popped, popped_bytes: by topic, group and whether it came from the retry topic.
     """
@@ -75,7 +76,7 @@ class Departures:
         self.popped, self.popped_bytes = Counts(limit), Counts(limit)
 
     def given(self, topic: str, group: str, queue_id: int) -> Given:
-        """The counter of pulls of one group from one queue."""
+        """Return the counter of pulls of one group from one queue."""
         place = topic, group, queue_id
         found = self._given.get(place)
         if found is None:
@@ -83,7 +84,7 @@ class Departures:
         return found
 
     def counters(self, topic: str, group: str, queue_id: int) -> tuple[Counter, ...]:
-        """What a `Given` counts in: messages of the group and of the queue, their bytes, times of reads."""
+        """Return the counters of a `Given`: messages of the group and of the queue, their bytes, times of reads."""
         counter = self._statistics.counter
         by_group, by_queue = f"{topic}@{group}", f"{topic}@{queue_id}@{group}"
         return (
@@ -95,12 +96,12 @@ class Departures:
         )
 
     def pulled_to(self, topic: str, group: str, queue_id: int) -> int:
-        """The queue offset after the last message given to a group; 0 if this process gave it none."""
+        """Return the queue offset after the last message delivered to a group; 0 if this process delivered none."""
         found = self._given.get((topic, group, queue_id))
         return found.next_offset if found is not None else 0
 
     def add_pulled(self, key: Key | None, count: int, size_bytes: int) -> None:
-        """Count a pull's answer; with the key None it counts in the sums only."""
+        """Count a pull's answer; with the key None it counts only in the sums."""
         self._broker.add(count)
         if key is not None:
             self.pulled.add(key, count)

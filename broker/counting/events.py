@@ -1,4 +1,4 @@
-"""Counts of events that are rare enough to be counted by labels where they happen.
+"""Counts of rare events, which are counted by labels where they happen.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java`, `PopMetricsManager.java`,
 `store/.../metrics/DefaultStoreMetricsManager.java`.
@@ -11,7 +11,7 @@ from broker.counting.tallies import Counts, Distribution, Distributions
 
 CREATE_BOUNDS_MS: Final = (10, 100, 1000, 3000, 5000)
 FINISH_BOUNDS_MS: Final = (5, 60, 600, 3600, 43_200, 86_400)
-"""Seconds are meant upstream, and milliseconds counted."""
+"""Upstream's bounds, which are meant as seconds and applied to milliseconds."""
 DELAY_BOUNDS_S: Final = (60, 600, 3600, 43_200, 86_400, 259_200)
 SCAN_BOUNDS_MS: Final = (1, 10, 100, 1000, 2000, 3000)
 
@@ -20,19 +20,19 @@ class Events:
     """Counts of all such events.
 
     Args:
-        limit: most label sets of each.
+        limit: largest number of label sets of each.
 
     Attributes:
         dead_letters: by topic (of the message's origin) and group.
         commits, rollbacks: by topic.
         finish_ms: from a half message's store time to its commit, by topic.
-        timers_in, timers_out: taken into the wheel and delivered, by topic.
-        delay_s: how far away a timer's time was when it was stored, by topic.
+        timers_in, timers_out: entered into the wheel, and delivered, by topic.
+        delay_s: time from the store time of a timer to its due time, by topic.
         revive_in: POP answers and acknowledgements that were recorded, by group, topic, CK or ACK, and status.
-        revive_out: the same when they come to their end, by group, topic, CK or ACK, and queue.
+        revive_out: the same when they are finished, by group, topic, CK or ACK, and queue.
         revive_retries: messages put into retry topics, by group, topic and status.
-        scan_ms: how long looks at what is due of POP took.
-        topic_created_ms, group_created_ms: by status (and whether it is the system's).
+        scan_ms: duration of scans for due POP checkpoints.
+        topic_created_ms, group_created_ms: by status (and whether it is a system topic).
     """
 
     def __init__(self, limit: int) -> None:
@@ -63,11 +63,11 @@ class Events:
             counts.forget(0, group)
 
     def topic_created(self, topic_is_system: bool, is_done: bool, since: float) -> None:
-        """Count a request to make or change a topic that began at `since` (seconds, monotonic)."""
+        """Count a request to create or change a topic that began at `since` (seconds, monotonic)."""
         self.topic_created_ms.of((_status(is_done), str(topic_is_system).lower())).observe(_ms_since(since))
 
     def group_created(self, is_done: bool, since: float) -> None:
-        """Drop the counts of a consumer group that was removed."""
+        """Count a request to create or change a group that began at `since` (seconds, monotonic)."""
         self.group_created_ms.of((_status(is_done),)).observe(_ms_since(since))
 
 

@@ -1,4 +1,4 @@
-"""When the oldest message of the log was stored."""
+"""The store time of the oldest message in the log."""
 
 from store.message_store import MessageStore
 

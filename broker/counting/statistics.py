@@ -1,10 +1,10 @@
 """Counters by name and key as `viewBrokerStatsData` (315) shows them: sums, rates and averages of a minute, hour, day.
 
-    counter.add(amount, times)           what is counted: a sum, and in how many steps
+    counter.add(amount, times)           a sum, and the number of additions
     sample (every 10 s, in slices)  -->  7 samples 10 s apart, 7 ten minutes apart, 25 an hour apart
 
-The samples of all counters are taken together, so a counter keeps only its own sums, and their times are in
-`Statistics`. Only counters that were added to are visited: a sample that is not there equals the one before.
+The samples of all counters are taken together, so a counter keeps only its sums, and `Statistics` the times of samples.
+Only counters that were added to are visited: a missing sample equals the one before.
 
 Source: apache/rocketmq `store/.../stats/BrokerStatsManager.java`, `common/.../stats/StatsItem.java`.
 """
@@ -48,12 +48,12 @@ _Sample = tuple[int, int, int]
 
 
 class Counter:
-    """One counter: what was counted in all, and in how many steps.
+    """One counter: its sum, and the number of additions.
 
     Args:
         began: seconds of the clock.
         number: the present round.
-        changed: gets the counter with the first `add` after a sample.
+        changed: list to which the first `add` after a sample appends the counter.
     """
 
     __slots__ = ("_changed", "_first_round", "_is_changed", "_samples", "began", "times", "total")
@@ -68,7 +68,7 @@ class Counter:
         self._samples: tuple[list[_Sample], ...] = ()
 
     def add(self, amount: int, times: int = 1) -> None:
-        """Count `amount`, in so many steps."""
+        """Add `amount`, counted as `times` additions."""
         self.total += amount
         self.times += times
         if not self._is_changed:
@@ -106,7 +106,7 @@ class Statistics:
         clock: seconds, monotonic.
 
     Attributes:
-        before_reading: called before a counter is looked at, to add to it what was counted elsewhere.
+        before_reading: called before a counter is read, to add what was counted elsewhere.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -120,7 +120,7 @@ class Statistics:
         self._sampling: Iterator[Counter] | None = None
 
     def counter(self, name: str, key: str) -> Counter:
-        """The counter, made when it is new."""
+        """Return the counter; it is made at the first call."""
         counters = self._counters[name]
         found = counters.get(key)
         if found is None:
@@ -128,7 +128,7 @@ class Statistics:
         return found
 
     def find(self, name: str, key: str) -> Mapping[str, Mapping[str, float]] | None:
-        """A counter's spans, or None when nothing has been counted under this name and key."""
+        """Return a counter's spans, or None when nothing was counted under this name and key."""
         self.before_reading()
         found = self._found(name, key)
         if found is None or not found.times:
@@ -136,16 +136,16 @@ class Statistics:
         return {name: self._span(found, number) for number, (name, _, _) in enumerate(_SPANS)}
 
     def rate(self, name: str, key: str) -> float:
-        """The rate per second over the last minute; 0 if the counter does not exist."""
+        """Return the rate per second over the last minute; 0 if the counter does not exist."""
         found = self._found(name, key)
         return self._span(found, 0)["tps"] if found is not None else 0.0
 
     def keys(self, name: str) -> list[str]:
-        """The keys under a name."""
+        """Return the keys under a name."""
         return list(self._counters.get(name, ()))
 
     def sample(self) -> None:
-        """To be called every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, each call does a part of it."""
+        """Call it every `SLICE_SECONDS`: a round begins every `SAMPLE_SECONDS`, and each call does a part of it."""
         if self._sampling is None:
             if self._clock() < self._due:
                 return

@@ -1,4 +1,4 @@
-"""Counters as a subsystem."""
+"""The subsystem of the counters."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,13 +9,13 @@ from broker.subsystem import Subsystem
 
 
 class CountingSubsystem(Subsystem):
-    """Adds up what was counted, and forgets what was counted of topics and groups that are gone."""
+    """Sums up counts, and drops the counts of removed topics and groups."""
 
     def __init__(self, counting: Counting) -> None:
         self._counting = counting
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Sample rates, add up counts."""
+        """Sample rates and sum up counts."""
         return (SLICE_SECONDS, self._counting.statistics.sample), (SETTLE_SECONDS, self._counting.settle)
 
     def forget_topic(self, topic: str) -> None:

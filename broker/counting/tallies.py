@@ -1,7 +1,7 @@
-"""Counts and histograms by labels, with a bound on how many label sets one metric may have.
+"""Counts and histograms by labels, with a limit on the number of label sets of one metric.
 
-A key is a tuple of label values (text or int) in the metric's own order. What comes with a new key when there are
-`limit` of them is counted under `OVERFLOW`, as OpenTelemetry does, so that the sums stay true.
+A key is a tuple of label values (text or int) in the metric's own order. A new key beyond `limit` is counted under
+`OVERFLOW`, as in OpenTelemetry, so that the sums stay true.
 """
 
 from bisect import bisect_left
@@ -32,7 +32,7 @@ class Counts:
             sums[place] = sums.get(place, 0) + amount
 
     def items(self) -> Iterator[tuple[Key, int]]:
-        """Keys and values, read as the iteration reaches them."""
+        """Yield keys and values, as of the time when they are yielded."""
         for key in list(self._sums):
             if (found := self._sums.get(key)) is not None:
                 yield key, found
@@ -54,7 +54,7 @@ class Distribution:
         self.sum = 0.0
 
     def observe(self, value: float, count: int = 1) -> None:
-        """Count `value` `count` times; a bound belongs to the bucket below it."""
+        """Count `value` `count` times; a value equal to a bound is in the bucket of that bound."""
         self.counts[bisect_left(self.bounds, value)] += count
         self.sum += value * count
 
@@ -63,7 +63,7 @@ class Distribution:
         return sum(self.counts)
 
     def buckets(self) -> Buckets:
-        """Present bounds, counts and sum."""
+        """Return bounds, counts and sum."""
         return Buckets(self.bounds, tuple(self.counts), self.sum)
 
 
@@ -78,7 +78,7 @@ class Distributions:
         self._by_key: dict[Key, Distribution] = {}
 
     def of(self, key: Key) -> Distribution:
-        """The histogram of a key, made when it is new."""
+        """Return the histogram of a key; it is made at the first call."""
         found = self._by_key.get(key)
         if found is None:
             place = key if len(self._by_key) < self._limit else OVERFLOW
@@ -86,7 +86,7 @@ class Distributions:
         return found
 
     def items(self) -> Iterator[tuple[Key, Buckets]]:
-        """Keys and values, read as the iteration reaches them."""
+        """Yield keys and values, as of the time when they are yielded."""
         for key in list(self._by_key):
             if (found := self._by_key.get(key)) is not None:
                 yield key, found.buckets()

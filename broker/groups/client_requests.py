@@ -30,14 +30,14 @@ from store.message_store import MessageStore
 
 FORWARD_TIMEOUT_SECONDS = 10.0
 NOTIFY_AGAIN_SECONDS = 2.0
-"""Java consumers share queues once a second at most, and look for unknown routes as they do."""
+"""Java consumers assign queues at most once a second, and look for unknown routes when they do."""
 
 _ANSWERS_QUESTIONS = 62
-"""Version of clients (3.1.8) from which on brokers may ask them something."""
+"""First version of clients (3.1.8) that answers requests of brokers."""
 
 
 class ClientRequests:
-    """Keeps the client table from heartbeats, gives out queue locks, and passes questions on to clients.
+    """Updates the client table from heartbeats, gives out queue locks, and passes requests on to clients.
 
     Args:
         spawn: runs a coroutine until the broker stops.
@@ -66,16 +66,18 @@ class ClientRequests:
     # ---- heartbeats and members
 
     def heartbeat(self, connection: Connection, command: Command) -> None:
-        """34: a client's heartbeat with its groups. Unknown groups and their retry topics are made where allowed.
+        """34: take a client's heartbeat with its groups.
 
-        The answer waits until a new retry topic has its route: consumers look for it next, and then not for 20 s.
+        Unknown groups and their retry topics are created where allowed.
+
+        The answer waits until a new retry topic has its route: consumers look for it next, and then not again for 20 s.
         """
         beat = Heartbeat.from_json(request_json(command))
         for group in beat.producer_groups:
             self._clients.beat_producer(group, beat.client_id, connection, command.language, command.version)
         for data in beat.consumers:
             if self._metadata.group_or_new(data.group) is None:
-                continue  # so does upstream: the pull will say it
+                continue  # as upstream; the pull is refused later
             if data.message_model != BROADCASTING:
                 self._ensure_retry_topic(data.group)
             self._clients.beat_consumer(data, beat.client_id, connection, command.language, command.version)
@@ -92,7 +94,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, fields)
 
     def unregister(self, connection: Connection, command: Command) -> None:
-        """35: the client leaves these groups."""
+        """35: remove the client from these groups."""
         fields = command.ext
         text(fields, "clientID")
         if producer_group := fields.get("producerGroup"):
@@ -102,7 +104,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, {})
 
     def members(self, connection: Connection, command: Command) -> None:
-        """38: ids of the group's consumers, which share its queues among themselves."""
+        """38: answer the ids of the group's consumers, which share its queues."""
         name = text(command.ext, "consumerGroup")
         group = self._clients.consumer_group(name)
         if group is None:
@@ -110,7 +112,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, {}, dumps({"consumerIdList": group.client_ids()}))
 
     def check_client_config(self, connection: Connection, command: Command) -> None:
-        """46: whether the broker can filter by a subscription."""
+        """46: check whether the broker can filter by a subscription."""
         body = request_json(command)
         if not isinstance(body, dict):
             raise Refusal(Cause.MALFORMED_FIELD, f"{command.name}: the body is not a JSON object")
@@ -121,7 +123,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def notify_members(self, group: ConsumerGroup) -> None:
-        """40: tell every member that members or topics have changed, so that they share the queues anew."""
+        """40: notify every member that members or topics have changed, so that queues are assigned again."""
         config = self._metadata.group(group.name)
         if group.message_model == BROADCASTING or (config is not None and not config.notify_consumer_ids_changed):
             return
@@ -140,7 +142,7 @@ class ClientRequests:
     # ---- queue locks
 
     def lock(self, connection: Connection, command: Command) -> None:
-        """41: lock queues for a client that consumes in order; answers those it holds now."""
+        """41: lock queues for a client that consumes in order; answer those that it has now."""
         self._role.check_writable()
         group, client_id, queues = _lock_body(command)
         locked = self._locks.lock(group, client_id, queues)
@@ -148,14 +150,14 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def unlock(self, connection: Connection, command: Command) -> None:
-        """42: unlock queues that this client holds."""
+        """42: unlock queues that this client has locked."""
         self._locks.unlock(*_lock_body(command))
         connection.respond(command, ResponseCode.SUCCESS)
 
     # ---- who is connected
 
     def consumer_connections(self, connection: Connection, command: Command) -> None:
-        """203: members of a group and what it subscribes to."""
+        """203: answer the members of a group and its subscriptions."""
         name = text(command.ext, "consumerGroup")
         group = self._clients.consumer_group(name)
         if group is None:
@@ -175,7 +177,7 @@ class ClientRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def producer_connections(self, connection: Connection, command: Command) -> None:
-        """204: producers of a group."""
+        """204: answer the producers of a group."""
         name = text(command.ext, "producerGroup")
         producers = self._clients.producers(name)
         if not producers:
@@ -186,12 +188,12 @@ class ClientRequests:
     # ---- questions for a client
 
     def running_info(self, connection: Connection, command: Command) -> None:
-        """307: passed on to the client asked about."""
+        """307: pass the request on to the client that it names."""
         client = self._member(command)
         self._spawn(self._forward(client, connection, command, dict(command.ext), b""))
 
     def consume_directly(self, connection: Connection, command: Command) -> None:
-        """309: one stored message handed to one client; its verdict comes back."""
+        """309: send one stored message to one client and answer with its result."""
         fields = command.ext
         client = self._member(command)
         message_id = text(fields, "msgId")
@@ -245,7 +247,7 @@ class ClientRequests:
 
 
 def _consumer(command: Command) -> str:
-    """Whom a question was for."""
+    """Return the id of the client that a request names."""
     return f"consumer <{command.ext.get('consumerGroup', '')}> <{command.ext.get('clientId', '')}>"
 
 

@@ -1,7 +1,7 @@
-"""Who is connected: consumers and producers by group, as their heartbeats and their connections tell it.
+"""The connected clients: consumers and producers by group, from their heartbeats and connections.
 
 A client belongs to a group from its heartbeat until it unregisters, its connection closes, or it is silent for 120 s.
-When a group's members or topics change, every member is told at once (code 40), so that they share the queues anew.
+When a group's members or topics change, every member is notified at once (code 40), so that queues are assigned again.
 
 Source: apache/rocketmq `broker/.../client/ConsumerManager.java`, `ConsumerGroupInfo.java`, `ProducerManager.java`.
 """
@@ -20,7 +20,7 @@ BROADCASTING = "BROADCASTING"
 
 @dataclass(slots=True)
 class Client:
-    """One client process in one group, over one connection. `last_seen` is seconds of the loop's clock."""
+    """One client process in one group, on one connection. `last_seen` is in seconds of the loop's clock."""
 
     client_id: str
     connection: Connection
@@ -40,7 +40,7 @@ class Client:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a group and what it subscribes to. The last heartbeat decides how it consumes."""
+    """The members of a group and its subscriptions. The last heartbeat decides how the group consumes."""
 
     name: str
     consume_type: str = "CONSUME_PASSIVELY"
@@ -50,17 +50,17 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def client_ids(self) -> list[str]:
-        """Ids of the members, each once."""
+        """The ids of the members, each once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Client | None:
-        """The member with this id."""
+        """Return the member with this id; None if there is none."""
         return next((member for member in self.members.values() if member.client_id == client_id), None)
 
     def subscribe(self, subscriptions: Mapping[str, Subscription]) -> bool:
-        """Take over a heartbeat's subscriptions; returns whether the set of topics changed.
+        """Take over a heartbeat's subscriptions; return whether the set of topics changed.
 
-        An older subscription than the stored one of its topic is not taken.
+        A subscription older than the stored one of its topic is ignored.
         """
         before = self.subscriptions.keys()
         newest = {
@@ -72,7 +72,7 @@ class ConsumerGroup:
         return changed
 
     def renew(self, subscriptions: Iterable[Subscription]) -> None:
-        """Take over what a member says between heartbeats; only what is newer than the stored one."""
+        """Take over subscriptions that a member sends between heartbeats, if they are newer than the stored ones."""
         for offered in subscriptions:
             stored = self.subscriptions.get(offered.topic)
             if stored is None or stored.version < offered.version:
@@ -81,7 +81,7 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """What one heartbeat says of one group."""
+    """The part of a heartbeat about one group."""
 
     group: str
     consume_type: str
@@ -103,7 +103,7 @@ class Heartbeat:
         """Read the body of a HEART_BEAT.
 
         Raises:
-            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
+            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, names what is wrong.
         """
         if not isinstance(value, Mapping):
             raise Refusal(Cause.MALFORMED_FIELD, f"heartbeat: the body is not a JSON object but {type(value).__name__}")
@@ -117,7 +117,7 @@ class ClientTable:
 
     Args:
         clock: seconds, monotonic.
-        on_change: told the group whose members or topics changed, after the change.
+        on_change: called with the group whose members or topics changed, after the change.
     """
 
     def __init__(self, clock: Callable[[], float], on_change: Callable[[ConsumerGroup], None]) -> None:
@@ -128,28 +128,28 @@ class ClientTable:
         self._producer_connections: dict[str, Connection] = {}
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
-        """The group, if it has members."""
+        """Return the group; None if it has no members."""
         return self._consumers.get(name)
 
     def is_subscribed(self, group_name: str, topic: str) -> bool:
-        """Whether an online group subscribes to the topic; one that is offline may."""
+        """Whether a group with members subscribes to the topic; True for a group without members."""
         group = self._consumers.get(group_name)
         return group is None or topic in group.subscriptions
 
     def producers(self, group: str) -> list[Client]:
-        """Connected producers of a group."""
+        """Return the connected producers of a group."""
         return list(self._producers.get(group, {}).values())
 
     def producer_connection(self, client_id: str) -> Connection | None:
-        """The connection over which the producer with this id beat last."""
+        """Return the connection of the last heartbeat of the producer with this id."""
         return self._producer_connections.get(client_id)
 
     def all_producers(self) -> dict[str, list[Client]]:
-        """Connected producers by group."""
+        """Return the connected producers by group."""
         return {group: list(members.values()) for group, members in self._producers.items()}
 
     def consumer_groups(self) -> list[ConsumerGroup]:
-        """Groups with members."""
+        """Return the groups with members."""
         return list(self._consumers.values())
 
     def beat_producer(self, group: str, client_id: str, connection: Connection, language: str, version: int) -> None:
@@ -161,7 +161,7 @@ class ClientTable:
     def beat_consumer(
         self, data: ConsumerData, client_id: str, connection: Connection, language: str, version: int
     ) -> None:
-        """Take a consumer's heartbeat; tells `on_change` if it is a new member or the group's topics changed."""
+        """Take a consumer's heartbeat; call `on_change` if it is a new member or the group's topics changed."""
         group = self._consumers.setdefault(data.group, ConsumerGroup(data.group))
         is_new = connection not in group.members
         group.consume_type = data.consume_type

@@ -1,6 +1,7 @@
 """Requests about consumers and their offsets (208, 300, 303, 308, 317, 321, 343, 345) and about producers (328).
 
-223, a group's own view of its offsets, is asked of its clients (221); the rest is answered from this broker's tables.
+223, a group's own view of its offsets, is asked of its clients (221); the others are answered from this broker's
+tables.
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `client/net/Broker2Client.java` (5.x).
 """
@@ -30,7 +31,7 @@ from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 
 STATUS_TIMEOUT_SECONDS = 5.0
 _UNITS_MAX = 1000
-"""Queue units in one answer to 321."""
+"""Largest number of queue units in one answer to 321."""
 
 
 class ConsumerAdmin:
@@ -62,7 +63,7 @@ class ConsumerAdmin:
     # ---- asking clients
 
     def consumer_status(self, connection: Connection, command: Command) -> None:
-        """223: each client's own view of its offsets."""
+        """223: answer each client's own view of its offsets."""
         fields = command.ext
         topic, name, wanted = text(fields, "topic"), text(fields, "group"), fields.get("clientAddr") or ""
         group = self._clients.consumer_group(name)
@@ -82,28 +83,28 @@ class ConsumerAdmin:
                 if answer.code == ResponseCode.SUCCESS and answer.body:
                     tables.append((member.client_id, queue_map(_status_rows(loads(answer.body)))))
             except (RemotingError, JsonError):
-                continue  # as upstream: who does not answer is left out
+                continue  # as upstream: a client that does not answer is left out
         body = b'{"consumerTable":%b,"messageQueueTable":{}}' % text_map(tables)
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     # ---- showing
 
     def topic_consumers(self, connection: Connection, command: Command) -> None:
-        """300: groups that subscribe to a topic, or have offsets in it."""
+        """300: answer the groups that subscribe to a topic, or have offsets in it."""
         topic = text(command.ext, "topic")
         groups = {group.name for group in self._clients.consumer_groups() if topic in group.subscriptions}
         groups.update(self._offsets.groups_of_topic(topic))
         connection.respond(command, ResponseCode.SUCCESS, body=dumps({"groupList": sorted(groups)}))
 
     def topics_of_group(self, connection: Connection, command: Command) -> None:
-        """343: topics in which a group has offsets."""
+        """343: answer the topics in which a group has offsets."""
         topics = sorted(self._offsets.topics_of_group(text(command.ext, "group")))
         connection.respond(
             command, ResponseCode.SUCCESS, body=dumps({"brokerAddr": self._address, "topicList": topics})
         )
 
     def subscription_of_group(self, connection: Connection, command: Command) -> None:
-        """345: what an online group subscribes to in a topic."""
+        """345: answer the subscription of a connected group to a topic."""
         name, topic = text(command.ext, "group"), text(command.ext, "topic")
         group = self._clients.consumer_group(name)
         subscription = group.subscriptions.get(topic) if group is not None else None
@@ -113,7 +114,7 @@ class ConsumerAdmin:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     def time_span(self, connection: Connection, command: Command) -> None:
-        """303: first, last and consumed store time of each queue, and how long the next message has waited (ms)."""
+        """303: answer first, last and consumed store time of each queue, and how long the next message waits (ms)."""
         name, group = text(command.ext, "topic"), text(command.ext, "group")
         topic = self._metadata.topic(name)
         if topic is None:
@@ -144,7 +145,7 @@ class ConsumerAdmin:
         }
 
     def correction_offsets(self, connection: Connection, command: Command) -> None:
-        """308: in each queue of a topic the least offset of all groups but some; none where a group is behind it."""
+        """308: answer the least offset of all but some groups in each queue; none where a group is behind it."""
         fields = command.ext
         topic, compared = text(fields, "topic"), text(fields, "compareGroup")
         left_out = set(filter(None, (fields.get("filterGroups") or "").split(",")))
@@ -159,7 +160,7 @@ class ConsumerAdmin:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def consume_stats(self, connection: Connection, command: Command) -> None:
-        """208: how far a group is in each queue of its topics."""
+        """208: answer the progress of a group in each queue of its topics."""
         group = text(command.ext, "consumerGroup")
         listed = (command.ext.get("topicList") or "").split(";")
         asked = [name for name in (listed if any(listed) else [command.ext.get("topic")]) if name]
@@ -174,7 +175,7 @@ class ConsumerAdmin:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def all_consume_stats(self, connection: Connection, command: Command) -> None:
-        """317: how far every group is, with the sum of what they have not consumed."""
+        """317: answer the progress of every group, with the number of messages not consumed."""
         is_order = boolean(command.ext, "isOrder")
         groups, total = [], 0
         for group in sorted(self._metadata.groups()):
@@ -211,12 +212,13 @@ class ConsumerAdmin:
             yield QueueId(topic.name, self._config.broker_name, queue_id), row
 
     def queue_units(self, connection: Connection, command: Command) -> None:
-        """321: units of a consume queue."""
+        """321: answer units of a consume queue."""
         fields = command.ext
         topic, queue_id = text(fields, "topic"), integer(fields, "queueId")
         index, count = long(fields, "index"), integer(fields, "count")
         queue = self._store.queues.find(topic, queue_id)
-        if queue is None and queue_id >= 0:  # a negative id is an empty queue to RocketMQ, by its recorded answers
+        # RocketMQ answers a negative id like an empty queue, by its recorded answers
+        if queue is None and queue_id >= 0:
             raise Refusal(Cause.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         body: dict[str, Any] = {"maxQueueIndex": high, "minQueueIndex": low}
@@ -236,7 +238,7 @@ class ConsumerAdmin:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body), remark=remark)
 
     def all_producers(self, connection: Connection, command: Command) -> None:
-        """328: every connected producer by group."""
+        """328: answer every connected producer by group."""
         data = {
             group: [_producer(member) for member in members] for group, members in self._clients.all_producers().items()
         }
@@ -263,7 +265,7 @@ def _producer(member: Client) -> dict[str, Any]:
 
 
 def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
-    """The queues of a client's answer to 221, whose keys are queues."""
+    """Yield the queues of a client's answer to 221, whose keys are queues."""
     table = body.get("messageQueueTable") if isinstance(body, dict) else None
     for key, offset in table.items() if isinstance(table, dict) else ():
         queue = loads(key)
@@ -272,6 +274,6 @@ def _status_rows(body: Any) -> Iterator[tuple[QueueId, int]]:
 
 
 def _day_and_time(milliseconds: int) -> str:
-    """As RocketMQ writes a time, by the machine's zone: 2026-11-21#10:05:30:904."""
+    """Return a time as RocketMQ writes it, in the machine's zone: 2026-11-21#10:05:30:904."""
     seconds, rest = divmod(milliseconds, 1000)
     return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest:03}"

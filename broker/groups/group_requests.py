@@ -1,4 +1,4 @@
-"""Requests about groups: made and changed (200, 225), removed (207), shown (201, 352), kept from a topic (353).
+"""Requests about groups: create and change (200, 225), delete (207), show (201, 352), forbid a topic (353).
 
 Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 """
@@ -32,7 +32,7 @@ class GroupRequests:
         self._role = role
 
     def update_group(self, connection: Connection, command: Command) -> None:
-        """200: make a group, or give it new settings."""
+        """200: create a group, or change its settings."""
         self._role.check_writable()
         group = self._changed_group(request_json(command))
         if group == self._metadata.group(group.name):
@@ -41,7 +41,7 @@ class GroupRequests:
         self._metadata.put_group(group, _answer_after(connection, command))
 
     def _changed_group(self, entry: Any) -> GroupConfig:
-        """A group as a body describes it; attributes are changes to those it has."""
+        """Return a group as a body describes it; its attributes are changes to the present ones."""
         group = GroupConfig.from_json(entry)
         names.check_group_name(group.name)
         before = self._metadata.group(group.name)
@@ -49,13 +49,13 @@ class GroupRequests:
         return replace(group, attributes=attributes)
 
     def update_groups(self, connection: Connection, command: Command) -> None:
-        """225: make several groups, or give them new settings; all or none."""
+        """225: create several groups, or change their settings; all or none."""
         self._role.check_writable()
         groups = [self._changed_group(entry) for entry in listed_json(command, "groupConfigList")]
         self._metadata.put_groups(groups, _answer_after(connection, command))
 
     def delete_group(self, connection: Connection, command: Command) -> None:
-        """207: remove a group, and its offsets when asked."""
+        """207: delete a group, and its offsets if asked to."""
         self._role.check_writable()
         name = text(command.ext, "groupName")
         if name in names.SYSTEM_GROUPS:
@@ -64,7 +64,7 @@ class GroupRequests:
         self._metadata.remove_group(name, topics, _answer_after(connection, command))
 
     def all_groups(self, connection: Connection, command: Command) -> None:
-        """201: every group's settings."""
+        """201: answer every group's settings."""
         version = self._state.group_version
         body = {
             "dataVersion": DataVersion(version.counter, version.timestamp, self._role.generation).to_json(),
@@ -74,7 +74,7 @@ class GroupRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     def group_forbidden(self, connection: Connection, command: Command) -> None:
-        """353: whether a group may read a topic; with `readable`, set it first."""
+        """353: answer whether a group may read a topic; with `readable`, set it first."""
         fields = command.ext
         group, topic = text(fields, "group"), text(fields, "topic")
 
@@ -97,7 +97,7 @@ class GroupRequests:
         self._metadata.forbid_read(group, topic, not readable, done)
 
     def group_config(self, connection: Connection, command: Command) -> None:
-        """352: one group's settings."""
+        """352: answer one group's settings."""
         name = text(command.ext, "group")
         group = self._metadata.group_or_new(name)
         if group is None:

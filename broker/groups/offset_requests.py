@@ -27,7 +27,7 @@ _MEMORY_SHARE = 0.4
 
 
 class OffsetRequests:
-    """Answers questions about where a group, a queue or a message is."""
+    """Serves requests about positions of groups, queues and messages."""
 
     def __init__(self, metadata: Metadata, offsets: ConsumerOffsets, role: Role, store: MessageStore) -> None:
         self._metadata = metadata
@@ -36,7 +36,7 @@ class OffsetRequests:
         self._store = store
 
     def query_consumer_offset(self, connection: Connection, command: Command) -> None:
-        """14: where a group goes on; for a group that never stored one, 0 while the queue's start is still there."""
+        """14: answer a group's offset; for a group that never stored one, 0 while the queue's start is still there."""
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")
         offset = self._offsets.get(topic, group, queue_id)
@@ -45,9 +45,9 @@ class OffsetRequests:
         connection.respond(command, ResponseCode.SUCCESS, {"offset": str(offset)})
 
     def update_consumer_offset(self, connection: Connection, command: Command) -> None:
-        """15: a group reports what it has consumed; a lower offset than before is taken, too.
+        """15: set the offset up to which a group has consumed; one lower than before is accepted, too.
 
-        Who waits for the answer hears of success when the offset is committed, so that no failover takes it back.
+        A client that waits for the answer gets it when the offset is committed, so that no failover reverts it.
         """
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")
@@ -70,7 +70,7 @@ class OffsetRequests:
         self._offsets.commit_and_tell(topic, group, queue_id, offset, answer)
 
     def all_consumer_offsets(self, connection: Connection, command: Command) -> None:
-        """43: the whole table, numeric keys unquoted."""
+        """43: answer the whole table, with unquoted numeric keys."""
         offsets = self._offsets.all()
         topics_of: dict[str, list[str]] = {}
         for key in offsets:
@@ -82,19 +82,19 @@ class OffsetRequests:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def max_offset(self, connection: Connection, command: Command) -> None:
-        """30: the next queue offset to be given; 0 for a queue that is not there."""
+        """30: answer the next queue offset; 0 for a queue that does not exist."""
         queue = self._queue(command.ext)
         self._answer_offset(connection, command, queue.max_offset if queue else 0)
 
     def min_offset(self, connection: Connection, command: Command) -> None:
-        """31: the first queue offset that can be read; of a queue that is not there 0, or -1 if it is a batch queue."""
+        """31: answer the first readable queue offset; for an unknown queue 0, or -1 if it is a batch queue."""
         topic = text(command.ext, "topic")
         queue = self._queue(command.ext)
         missing = -1 if self._store.queues.kinds.is_batch(topic) else 0
         self._answer_offset(connection, command, self._store.reader.min_offset(queue) if queue else missing)
 
     def search_offset(self, connection: Connection, command: Command) -> None:
-        """29: the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""
+        """29: answer the first queue offset at or after a time (LOWER), or the last one at or before it (UPPER)."""
         fields = command.ext
         boundary = fields.get("boundaryType", "LOWER").upper()
         if boundary not in ("LOWER", "UPPER"):
@@ -105,13 +105,13 @@ class OffsetRequests:
         self._answer_offset(connection, command, offset)
 
     def earliest_store_time(self, connection: Connection, command: Command) -> None:
-        """32: store time (ms) of the queue's first message; -1 when it is empty."""
+        """32: answer the store time (ms) of the queue's first message; -1 when it is empty."""
         queue = self._queue(command.ext)
         timestamp = self._store.reader.earliest_store_time(queue) if queue else -1
         connection.respond(command, ResponseCode.SUCCESS, {"timestamp": str(timestamp)})
 
     def view_message(self, connection: Connection, command: Command) -> None:
-        """33: the record at a physical offset."""
+        """33: answer the record at a physical offset."""
         offset = long(command.ext, "offset")
         record = visible_record(self._store, offset)
         if record is None:

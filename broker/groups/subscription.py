@@ -1,6 +1,6 @@
-"""What a group wants of a topic: an expression over tags or over properties, and the filters that pulls use.
+"""A group's selection of messages of a topic: an expression over tags or properties, and the filter for pulls.
 
-A tag filter compares hashes only; the client compares the tags themselves again. An SQL92 filter reads the properties
+A tag filter compares only hashes; the client compares the tags themselves again. An SQL92 filter reads the properties
 of each record.
 
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `broker/.../filter/ExpressionMessageFilter.java`.
@@ -23,21 +23,21 @@ SQL = "SQL92"
 ALL = "*"
 
 TagFilter = Callable[[int], bool]
-"""Whether a message with this tags code is wanted."""
+"""Whether a message with this tags code is selected."""
 
 RecordFilter = Callable[[memoryview], bool]
-"""Whether this record is wanted."""
+"""Whether this record is selected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A group's subscription to one topic, as its last heartbeat told it.
+    """A group's subscription to one topic, from its last heartbeat.
 
     Attributes:
-        version: the client's clock (ms) when it subscribed; a pull may ask for one at least as new.
-        tag_filter: None when tags decide nothing.
-        record_filter: None when properties decide nothing.
-        fault: why the expression cannot be used; a pull under it is refused.
+        version: the client's time (ms) when it subscribed; a pull may ask for one at least as new.
+        tag_filter: None when the selection does not depend on tags.
+        record_filter: None when the selection does not depend on properties.
+        fault: why the expression cannot be used; a pull with it is refused.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class Subscription:
     fault: str | None = None
 
     def differs_from(self, other: "Subscription") -> bool:
-        """Whether it selects by another expression."""
+        """Whether the expressions differ."""
         return (self.expression, self.expression_type) != (other.expression, other.expression_type)
 
     def to_json(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Subscription:
         """Read a subscription of a heartbeat.
 
         Raises:
-            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, naming what is bad.
+            Refusal: MALFORMED_FIELD or SUBSCRIPTION_PARSE_FAILED, names what is wrong.
         """
         if not isinstance(value, Mapping) or not isinstance(value.get("topic"), str):
             raise Refusal(Cause.MALFORMED_FIELD, f"a subscription without a topic: {str(value)[:200]}")
@@ -86,7 +86,7 @@ class Subscription:
 def make_subscription(
     topic: str, expression: str, expression_type: str = TAG, version: int = 0, *, class_filter: bool = False
 ) -> Subscription:
-    """A subscription with its filter; one whose SQL does not parse has a `fault`.
+    """Return a subscription with its filter; one whose SQL cannot be parsed has a `fault`.
 
     Raises:
         Refusal: SUBSCRIPTION_PARSE_FAILED, a tag expression without a tag.
@@ -110,17 +110,17 @@ def make_subscription(
 
 @text_cache
 def asked_subscription(topic: str, expression: str, expression_type: str) -> Subscription:
-    """The subscription that a request itself holds; errors as `make_subscription`. Cached: clients repeat it."""
+    """Return the subscription in a request; raises what `make_subscription` raises. Cached, since clients repeat it."""
     return make_subscription(topic, expression, expression_type)
 
 
 def check_usable(subscription: Subscription, *, sql: bool, fault: Cause) -> None:
-    """See that messages can be chosen by a subscription.
+    """Check that messages can be selected by a subscription.
 
     Args:
-        subscription: as a client told it.
-        sql: filters over properties are allowed.
-        fault: cause of the refusal of one that does not parse.
+        subscription: as the client sent it.
+        sql: whether filters over properties are allowed.
+        fault: cause of the refusal of one that cannot be parsed.
 
     Raises:
         Refusal: SYSTEM_ERROR, SQL that is not allowed; or `fault`.
@@ -135,10 +135,10 @@ def check_usable(subscription: Subscription, *, sql: bool, fault: Cause) -> None
 
 
 def parse_tags(expression: str) -> tuple[str, ...]:
-    """The tags of `A||B`, in order; none for `*` and for an empty expression, which want all.
+    """Return the tags of `A||B`, in order; none for `*` and for an empty expression, which select everything.
 
     Raises:
-        Refusal: SUBSCRIPTION_PARSE_FAILED, separators and no tag.
+        Refusal: SUBSCRIPTION_PARSE_FAILED, separators without a tag.
     """
     if expression in ("", ALL):
         return ()
@@ -153,16 +153,16 @@ def parse_tags(expression: str) -> tuple[str, ...]:
 
 @text_cache
 def tag_filter(expression: str) -> TagFilter | None:
-    """The test for a tag expression; None when it wants all. Errors as `parse_tags`. Cached: clients repeat it."""
+    """Return the test of a tag expression; None when it selects everything. Raises what `parse_tags` raises. Cached."""
     tags = parse_tags(expression)
     return TagCodes(frozenset(map(_code_of, tags))) if tags else None
 
 
 def sql_filter(expression: str) -> RecordFilter:
-    """The test of a record for an SQL92 expression.
+    """Return the test of a record for an SQL92 expression.
 
     Raises:
-        SqlSyntaxError: it is none.
+        SqlSyntaxError: the expression is not valid.
     """
     compiled = compile_filter(expression)
     matches = compiled.matches
@@ -170,7 +170,8 @@ def sql_filter(expression: str) -> RecordFilter:
 
 
 def _code_of(tag: str) -> int:
-    return tags_code(tag) if len(tag) <= SHORT_MAX else java_string_hash(tag)  # which keeps no long one
+    # `tags_code` caches its results, so it is not used for long tags
+    return tags_code(tag) if len(tag) <= SHORT_MAX else java_string_hash(tag)
 
 
 def _version(value: Any) -> int:

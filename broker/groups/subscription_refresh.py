@@ -1,8 +1,8 @@
-"""Asking a consumer for its subscriptions when its heartbeat with them has not come.
+"""Asks a consumer for its subscriptions when its heartbeat with them has not arrived.
 
-Java clients give a subscription a new version at every rebalance and tell it with a heartbeat; when another heartbeat
-of theirs is on its way they drop this one, and the next comes 30 s later. Upstream refuses every pull until then. A
-client can be asked (307): its answer carries its subscriptions with their versions, and the pull goes on at once.
+Java clients give a subscription a new version at every rebalance and send it with a heartbeat; while another of their
+heartbeats is under way they drop this one, and the next one comes 30 s later. Upstream refuses every pull until then. A
+client can be asked (307): its answer has its subscriptions with their versions, and the pull continues at once.
 
 Source: apache/rocketmq `client/.../impl/factory/MQClientInstance.java` (lockHeartbeat),
 `client/.../impl/ClientRemotingProcessor.java`.
@@ -22,13 +22,13 @@ from ledgermq.remoting.refusal import Refusal
 
 ANSWER_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
-"""A client whose answer did not help is not asked again for this long."""
+"""Time for which a client is not asked again after an answer without the subscription, in seconds."""
 
 Waiter = Callable[[], None]
 
 
 class SubscriptionRefresh:
-    """Asks clients, each once at a time; `clock` in seconds, monotonic."""
+    """Sends the requests, one at a time to each client; `clock` in seconds, monotonic."""
 
     def __init__(self, clients: ClientTable, clock: Callable[[], float]) -> None:
         self._clients = clients
@@ -37,9 +37,9 @@ class SubscriptionRefresh:
         self._asked: dict[tuple[Connection, str], float] = {}
 
     def ask(self, connection: Connection, group_name: str, then: Waiter) -> bool:
-        """Ask the group's member behind this connection; `then` is called when it has answered, or its time is over.
+        """Ask the group's member on this connection; `then` is called when it has answered, or its time is over.
 
-        Returns False, and asks nothing, if the connection is no member's or was asked just before.
+        Returns False, and asks nothing, if the connection belongs to no member or was asked just before.
         """
         group = self._clients.consumer_group(group_name)
         member = group.members.get(connection) if group is not None else None
@@ -70,7 +70,7 @@ class SubscriptionRefresh:
 
 
 def _subscriptions(answer: Command) -> list[Subscription]:
-    """What a running info says; nothing when it is an error or not understood: the heartbeat will tell."""
+    """Return the subscriptions in a running info; none if it cannot be read: the next heartbeat brings them."""
     if answer.code != ResponseCode.SUCCESS:
         return []
     try:

@@ -1,8 +1,8 @@
-"""Consumer groups and the clients in them: who is connected, where groups are, which queues are locked.
+"""The subsystem of consumer groups and their clients: connections, offsets, queue locks.
 
-ClientTable, QueueLocks <- ClientRequests             who is connected
-ConsumerOffsets <- OffsetRequests, ConsumerAdmin      where groups are
-Metadata <- GroupRequests                             which groups there are
+ClientTable, QueueLocks <- ClientRequests             connected clients
+ConsumerOffsets <- OffsetRequests, ConsumerAdmin      offsets of groups
+Metadata <- GroupRequests                             the groups
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ _EXPIRE_SECONDS = 10.0
 
 
 class GroupSubsystem(Subsystem):
-    """Everything that serves groups and clients, but for the messages themselves."""
+    """Everything that serves groups and clients, except the messages themselves."""
 
     def __init__(self, context: BrokerContext) -> None:
         config, metadata, offsets = context.config, context.metadata, context.offsets
@@ -36,7 +36,7 @@ class GroupSubsystem(Subsystem):
         self.offset_requests = OffsetRequests(metadata, offsets, role, store)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """The handlers by request code."""
         return {**self._of_clients(), **self._of_groups(), **self._of_offsets()}
 
     def _of_clients(self) -> Mapping[int, Serve]:
@@ -89,11 +89,11 @@ class GroupSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Forget clients and locks that are not renewed."""
+        """Drop clients and locks that are not renewed."""
         return (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
 
     def follow(self) -> None:
-        """The leader gives out the locks."""
+        """Forget the locks, since only the leader gives them out."""
         self.locks.clear()
 
     def _on_members_changed(self, group: ConsumerGroup) -> None:

@@ -1,4 +1,4 @@
-"""What /metrics shows of a broker: read from plain counts at the scrape, nothing on the hot path."""
+"""LedgerMQ's own metrics of a broker: read from plain counts at the scrape, with no cost on the hot path."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from telemetry.metrics import Histogram, Registry
 
 
 def flush_histogram(registry: Registry) -> Histogram:
-    """Seconds of each sync of the log."""
+    """Return the histogram of the seconds of each sync of the log."""
     return registry.histogram("ledgermq_flush_seconds", "Time of one sync of the log's files.")
 
 
 def register_metrics(registry: Registry, parts: Parts, server: RemotingServer, registration: Registration) -> None:
-    """Add the broker's figures to `registry`."""
+    """Add the broker's metrics to `registry`."""
     _register_traffic(registry, parts)
     _register_pop(registry, parts.pop)
     _register_waiting(registry, parts)
@@ -62,7 +62,7 @@ def _register_pop(registry: Registry, pop: PopSubsystem) -> None:
 
 
 def _register_waiting(registry: Registry, parts: Parts) -> None:
-    """What waits for a time or for a producer's decision."""
+    """Add metrics of messages that wait for a time or for a producer's decision."""
     levels, timer, transactions = parts.delay.levels, parts.delay.timer, parts.transactions.service
     counters: dict[str, tuple[str, Callable[[], float]]] = {
         "delayed_delivered": ("Delayed messages delivered.", lambda: levels.delivered),

@@ -41,7 +41,7 @@ class Gauges:
         self._oldest = OldestMessage(parts.context.store)
 
     def collect(self) -> Collector:
-        """All families."""
+        """Yield all families."""
         yield from self._broker()
         yield from self._connections()
         yield from self._storage()
@@ -51,7 +51,7 @@ class Gauges:
 
     def _broker(self) -> Iterator[Family]:
         parts = self._parts
-        # Nothing waits for a thread here; what waits for its turn of the loop is told by ledgermq_loop_lag_seconds.
+        # No request waits for a thread here; ledgermq_loop_lag_seconds has the time that requests wait for the loop.
         yield gauge("rocketmq_processor_watermark", [((("processor", name),), 0) for name in PROCESSORS])
         yield single("rocketmq_broker_permission", self._config.broker_permission)
         yield single("rocketmq_topic_number", len(parts.context.metadata.topics()))
@@ -150,7 +150,7 @@ def _kind(member: Client) -> tuple[str, str]:
 
 
 def version_name(number: int) -> str:
-    """A RocketMQ version by its number, as labels tell it: `v5_3_3`."""
+    """Return a RocketMQ version by its number, as labels have it: `v5_3_3`."""
     if number < _FIRST_REGULAR_VERSION:
         return f"v3_{number}"
     patch, is_release = divmod(number - _FIRST_REGULAR_VERSION, 2)

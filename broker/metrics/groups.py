@@ -4,9 +4,9 @@
           |--- in flight ------|---- ready ------|
           |------------- lag --------------------|
 
-Only groups with members are shown, and the topics that they subscribe to. A group that takes by POP has committed what
-it was given; what is in flight of it are open checkpoints. Latencies are the age of the first message that is not
-consumed, or not pulled.
+Only groups with members are shown, and the topics to which they subscribe. For a group that uses POP, the messages that
+it was given count as committed, and open checkpoints as in flight. Latencies are the age of the first message that is
+not consumed, or not pulled.
 
 Source: apache/rocketmq `broker/.../metrics/ConsumerLagCalculator.java` (5.3.3).
 """
@@ -28,7 +28,7 @@ _POP: Final = "CONSUME_POP"
 
 @dataclass(slots=True)
 class _Backlog:
-    """Of one group in one topic; times are of the oldest message, ms since the epoch, 0 without one."""
+    """The backlog of one group in one topic; times are of the oldest message, ms since the epoch, 0 without one."""
 
     group: str
     topic: str
@@ -41,7 +41,7 @@ class _Backlog:
 
 
 class _Table:
-    """Backlogs by columns: of many, there is no object for each that the garbage collector would have to walk."""
+    """Backlogs in columns: for many groups the garbage collector would otherwise have to scan an object for each."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -67,12 +67,12 @@ class _Table:
         return max(0, self._now_ms - stored_ms) if stored_ms else 0
 
     def rows(self, column: list[int]) -> Iterator[Row]:
-        """Those of one family."""
+        """Yield the rows of one family."""
         return zip(map(_labels, *self._places), column, strict=True)
 
 
 class Groups:
-    """Collects it from offsets and queues.
+    """Collects the progress from offsets and queues.
 
     Args:
         clock_ms: wall clock.
@@ -83,7 +83,7 @@ class Groups:
         self._clock_ms = clock_ms
 
     def collect(self) -> Collector:
-        """All families."""
+        """Yield all families."""
         table = _Table(self._clock_ms())
         for group, topic, is_pop in self._subscribed():
             found = _Backlog(group, topic, is_retry=False)
@@ -104,7 +104,7 @@ class Groups:
             yield gauge(name, table.rows(column))
 
     def _subscribed(self) -> Iterator[tuple[str, str, bool]]:
-        """Group, topic, and whether it takes by POP."""
+        """Yield group, topic, and whether the group uses POP."""
         for group in self._parts.groups.clients.consumer_groups():
             for topic in list(group.subscriptions):
                 if not topic.startswith(names.RETRY_PREFIX):
@@ -142,7 +142,7 @@ class Groups:
 
 
 def _older(one_ms: int, other_ms: int) -> int:
-    """The earlier of two times; what is not above 0 is none."""
+    """Return the earlier of two times; a value that is not above 0 means no time."""
     return min(one_ms or other_ms, other_ms) if other_ms > 0 else one_ms
 
 

@@ -1,9 +1,9 @@
-"""The page of /metrics, and RocketMQ's own page beside it where that is asked for.
+"""The page of /metrics, and RocketMQ's own page beside it if it is configured.
 
     own registry, RocketMQ's 5.x names   -> healthPort (always)
     RocketMQ's 5.x names                 -> metricsPromExporterPort (metricsExporterType=PROM)
 
-Rows are gathered on the loop, some a turn, and written in a thread, piece by piece; scrapes that come meanwhile get
+Rows are gathered on the loop, some a turn, and written in a thread, piece by piece; scrapes that arrive meanwhile get
 the same page.
 
 Source: apache/rocketmq `broker/.../metrics/BrokerMetricsManager.java` (init: labels), OpenTelemetry's Prometheus page.
@@ -29,7 +29,7 @@ class MetricsPage:
     """Makes the pages.
 
     Args:
-        registry: what only we have.
+        registry: LedgerMQ's own metrics.
         clock_ms: wall clock.
     """
 
@@ -44,11 +44,11 @@ class MetricsPage:
         self._whole, self._theirs = SharedPage(self._make_whole), SharedPage(self._make_theirs)
 
     def whole(self) -> AsyncIterator[bytes]:
-        """The page of the health port."""
+        """Yield the page of the health port."""
         return self._whole.read()
 
     def theirs(self) -> AsyncIterator[bytes]:
-        """RocketMQ's 5.x names only."""
+        """Yield the page with RocketMQ's 5.x names only."""
         return self._theirs.read()
 
     async def _make_whole(self) -> AsyncIterator[bytes]:
@@ -63,12 +63,12 @@ class MetricsPage:
         return self._section(self._their_writer, *collectors)
 
     def _section(self, writer: Writer, *collectors: Collector) -> AsyncIterator[bytes]:
-        """Families as text; as on RocketMQ's page, one without rows is left out."""
+        """Yield families as text; as on RocketMQ's page, one without rows is left out."""
         return pieces(Section(collectors, writer, self._rows_max))
 
 
 def common_labels(config: BrokerConfig) -> Labels:
-    """What RocketMQ puts on every series; what is configured cannot replace it."""
+    """Return the labels that RocketMQ puts on every series; configured labels cannot replace them."""
     labels = dict(config.metrics_labels)
     if config.metrics_in_delta:
         labels["aggregation"] = "delta"

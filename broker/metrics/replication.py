@@ -1,4 +1,4 @@
-"""How far this node's log is replicated and durable, and how long messages take to be safe: names of our own."""
+"""Metrics of our own: how far this node's log is replicated and durable, and how long appends take."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from telemetry.families import Buckets, Family, Number
 
 
 def replication(parts: Parts) -> Iterator[Family]:
-    """All families, and those of the mode of replication."""
+    """Yield all families, and those of the mode of replication."""
     yield _append_seconds(parts)
     unflushed = parts.context.store.log.backlog().unflushed_bytes
     yield _one("ledgermq_unflushed_bytes", "In the log and not durable on this node.", unflushed)

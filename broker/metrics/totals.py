@@ -1,7 +1,7 @@
 """Counters and histograms under the names of RocketMQ 5.x.
 
-Source: the page of a broker 5.3.3 (`tests/broker/metrics/golden_metrics_5_3_3.json`), and
-apache/rocketmq `broker/.../metrics/BrokerMetricsConstant.java`, `PopMetricsConstant.java`.
+Source: the page of a broker 5.3.3 (`tests/broker/metrics/golden_metrics_5_3_3.json`), and apache/rocketmq
+`broker/.../metrics/BrokerMetricsConstant.java`, `PopMetricsConstant.java`.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,12 +19,12 @@ _OUT = ("topic", "consumer_group")
 
 
 def is_system(topic: str, group: str = "") -> str:
-    """Whether a topic or a group is the system's, as labels tell it."""
+    """Whether a topic or a group is a system one, as the label has it."""
     return str(names.is_system_topic(topic) or group.lower().startswith(_SYSTEM_GROUP_PREFIX)).lower()
 
 
 def counter_families(counting: Counting) -> Collector:
-    """All families that have rows; a metric of which nothing was counted is left out."""
+    """Yield all families that have rows; a metric without counts is left out."""
     while counting.arrivals.settle():
         yield None
     counting.calls.settle()
@@ -66,7 +66,7 @@ def _departed(counting: Counting) -> Iterator[Family]:
 
 
 def _with_system(counts: Counts, label_names: tuple[str, ...]) -> Iterator[Row]:
-    """Rows of counts whose keys begin with topic and group."""
+    """Yield rows of counts whose keys begin with topic and group."""
     return ((labelled(label_names, key) + _system_label(key), value) for key, value in counts.items())
 
 

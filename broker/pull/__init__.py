@@ -1,1 +1,1 @@
-"""Pulling: reading queues for consumers, filters, and held pulls."""
+"""Pulls: reading queues for consumers, filters, and held pulls."""

@@ -1,12 +1,12 @@
-"""Reading cold data, kept within limits, and its requests 2001 to 2004.
+"""Limits reads of cold data, and serves the requests 2001 to 2004 about them.
 
-A record is cold when more than a part of the machine's memory lies between it and the log's end: it is probably on the
-disk only. With `coldDataFlowControlEnable` the cold bytes that each group reads are counted, and begin anew every five
-seconds. A group past its threshold, or any reader of cold data once all groups together are past theirs, is told to
-wait: push consumers by code 2 (they come again), pull consumers by an answer some seconds later, of one message.
+A record is cold when more than a part of the machine's memory lies between it and the log's end, so that it is probably
+only on the disk. With `coldDataFlowControlEnable` the cold bytes that each group reads are counted in periods of five
+seconds. A group above its threshold, or any reader of cold data once all groups together are above theirs, must wait:
+push consumers get code 2 and come again, pull consumers get an answer of one message some seconds later.
 
 Source: apache/rocketmq `broker/.../coldctr/ColdDataCgCtrService.java`, `ColdDataPullRequestHoldService.java` (5.3.3),
-without its adaptive strategies, and without looking which pages are in memory.
+without its adaptive strategies, and without checking which pages are in memory.
 """
 
 import logging
@@ -40,13 +40,13 @@ _HELD_MAX = 10_000
 _PUSH = "CONSUME_PASSIVELY"
 _DIGITS_MAX = 40
 _NORMAL, _RANDOM = 0, 1
-"""As madvise calls them."""
+"""The modes, with the values of madvise."""
 _PHYSICAL_OFFSET, _AT = struct.Struct(">q").unpack_from, 28
 
 
 @dataclass(slots=True)
 class ColdBytes:
-    """Cold bytes that one group has read in this period, since when, and the time of the last such read."""
+    """Cold bytes that one group has read in this period, its begin, and the time of the last such read."""
 
     count: int
     since_ms: int
@@ -57,7 +57,7 @@ class ColdReads:
     """Counts and limits reads of cold data.
 
     Args:
-        clock: of the waiting, in seconds.
+        clock: seconds; the clock of held pulls.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class ColdReads:
     # ---- of pulls
 
     def check(self, group: str, queue: ConsumeQueue, offset: int) -> bool:
-        """Before a read: whether it is cold and the group is past its threshold. Then its pull consumers must wait.
+        """Return, before a read, whether it is cold and its group above the threshold: a pull consumer must wait.
 
         Raises:
-            Refusal: BUSY, the same for push consumers.
+            Refusal: BUSY, the same for a push consumer.
         """
         if not self._config.cold_data_control or not self._is_limited(group) or not self._is_cold_unit(queue, offset):
             return False
@@ -106,14 +106,14 @@ class ColdReads:
         return distance > self._config.store.cold_limits.memory_bytes
 
     def hold(self, pull: HeldPull) -> bool:
-        """Answer a pull later; False if too many wait already."""
+        """Answer a pull later; return False if too many wait already."""
         if len(self._held) >= _HELD_MAX:
             return False
         self._held.append((self._clock() + _HOLD_SECONDS, pull))
         return True
 
     def end_period(self) -> None:
-        """Reset the counts and serve the pulls that waited. To be called every `PERIOD_SECONDS`."""
+        """Reset the counts and answer the pulls that waited. Call it every `PERIOD_SECONDS`."""
         old = _now_ms() - int(_FORGET_SECONDS * 1000)
         self._groups = {name: read for name, read in self._groups.items() if read.last_ms > old}
         for read in self._groups.values():
@@ -128,7 +128,7 @@ class ColdReads:
 
     @property
     def _border(self) -> int:
-        """Physical offset below which records are cold."""
+        """Return the physical offset below which records are cold."""
         return self._log.max_offset - MEMORY_BYTES * self._config.hot_memory_percent // 100
 
     def _is_cold_unit(self, queue: ConsumeQueue, offset: int) -> bool:
@@ -145,7 +145,7 @@ class ColdReads:
     # ---- requests
 
     def set_thresholds(self, connection: Connection, command: Command) -> None:
-        """2001: bytes that groups may read of cold data in a period, until the process ends."""
+        """2001: set the cold bytes that groups may read in a period, until the process ends."""
         for group, value in parse_properties(_text(command)).items():
             if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX and int(value) <= I64_MAX):
                 raise Refusal(
@@ -155,12 +155,12 @@ class ColdReads:
         connection.respond(command, ResponseCode.SUCCESS)
 
     def remove_threshold(self, connection: Connection, command: Command) -> None:
-        """2002: the group in the body has the default again."""
+        """2002: give the group in the body the default threshold again."""
         self._thresholds.pop(_text(command), None)
         connection.respond(command, ResponseCode.SUCCESS)
 
     def show(self, connection: Connection, command: Command) -> None:
-        """2003: the cold bytes that each group has read, and its threshold."""
+        """2003: answer the cold bytes that each group has read, and its threshold."""
         groups = {
             name: {"coldAcc": read.count, "createTimeMills": read.since_ms, "lastColdReadTimeMills": read.last_ms}
             for name, read in self._groups.items()
@@ -175,7 +175,7 @@ class ColdReads:
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(body))
 
     def set_read_ahead(self, connection: Connection, command: Command) -> None:
-        """2004: whether the system reads ahead in the log's files: 0 it does, 1 it does not."""
+        """2004: set whether the kernel reads ahead in the log's files: 0 it does, 1 it does not."""
         mode = integer(command.ext, "READ_AHEAD_MODE")
         if mode not in (_NORMAL, _RANDOM):
             raise Refusal(Cause.INVALID_PARAMETER, "set commitlog readahead mode param value error")

@@ -1,9 +1,9 @@
 """Spreads reads with costly filters over turns of the loop, so that all of them together block it for one slice.
 
     run(read) --- the slice of this turn has time left ---> read now
-               '-- no: in line, behind those before -----> the next turns
+              '-- no: queued behind earlier ones      -----> the next turns
 
-A read ends within a slice (`queue_reader.FILTER_SLICE_S`); none is begun when a quarter of one has gone.
+A read ends within a slice (`queue_reader.FILTER_SLICE_S`); none is started when a quarter of one is used.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class FilterTurns:
         self._turn: TimeSlice | None = None
 
     def __len__(self) -> int:
-        """How many reads wait."""
+        """Return the number of waiting reads."""
         return len(self._line)
 
     def run(self, read: Read) -> None:
-        """Read now, or in a later turn; what `read` raises is its caller's or the loop's."""
+        """Read now, or in a later turn. Exceptions of `read` reach the caller, or the loop in a later turn."""
         if self._line or (self._turn is not None and self._turn.is_over()):
             self._line.append(read)
             return
@@ -41,7 +41,7 @@ class FilterTurns:
         read()
 
     def run_later(self, read: Read) -> None:
-        """Read in a later turn, behind all that wait."""
+        """Read in a later turn, after all that wait."""
         self._line.append(read)
         if self._turn is None:
             self._begin_turn()

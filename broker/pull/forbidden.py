@@ -1,4 +1,4 @@
-"""Why a pull is not permitted: its refusals carry RocketMQ's number of the reason, which proxies read.
+"""Refusals of pulls without permission: they carry RocketMQ's number of the reason, which proxies read.
 
 Source: apache/rocketmq `remoting/.../protocol/ForbiddenType.java`.
 """

@@ -1,10 +1,10 @@
 """Held pulls: requests that found nothing new, kept until there is something, or their time is over.
 
     pull finds nothing -> hold(queue) --commit pass touches the queue--> tried again: answered, or held on
-                                '------- time over -------> answered
+                                       '------- time over -------> answered
 
-The commit pass says which queues got messages; only their pulls are looked at. One timer serves all of them, and looks
-only at those that end.
+The commit pass names the queues that got messages, and only their pulls are tried. One timer serves all of them, and
+looks only at those whose time ends.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,19 +27,19 @@ class HeldPull(Protocol):
         """Whether the client's connection is closed."""
 
     def retry(self) -> bool:
-        """Read again; true if it was answered, false if it must be held on."""
+        """Read again; return True if it was answered, False if it must be held on."""
 
     def give_up(self) -> None:
-        """Answer although there is nothing: its time is over."""
+        """Answer without messages, since its time is over."""
 
 
 class HeldPulls:
-    """All held pulls by queue, and by the time they end; `clock` is the one of their deadlines."""
+    """All held pulls by queue, and by the time at which they end; `clock` is that of their deadlines."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held: dict[ConsumeQueue, list[HeldPull]] = {}
-        self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that none looks at all
+        self._ends: dict[int, dict[HeldPull, None]] = {}  # by the sweep that ends them, so that no sweep looks at all
         self._sweeps = 0
 
     def __len__(self) -> int:
@@ -50,12 +50,12 @@ class HeldPulls:
         return self._clock()
 
     def hold(self, pull: HeldPull) -> None:
-        """Keep a pull until its queue gets messages or its deadline, which stays what it is, is over."""
+        """Hold a pull until its queue gets messages or its deadline, which does not change, is over."""
         self._held.setdefault(pull.queue, []).append(pull)
         self._ends.setdefault(int(pull.deadline / SWEEP_SECONDS), {})[pull] = None
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages: try their pulls again."""
+        """Try the pulls of these queues again, since they have new messages."""
         if not self._held:
             return
         for queue in queues:
@@ -72,7 +72,7 @@ class HeldPulls:
                 self._held.setdefault(queue, []).extend(still)
 
     def sweep(self) -> None:
-        """Answer pulls whose time is over, drop those of closed connections. To be called every `SWEEP_SECONDS`.
+        """Answer pulls whose time is over, and drop those of closed connections. Call it every `SWEEP_SECONDS`.
 
         Closed connections are looked for in one of `_THOROUGH_SWEEPS` sweeps.
         """
@@ -88,7 +88,7 @@ class HeldPulls:
                 pull.give_up()
 
     def release(self, queues: Iterable[ConsumeQueue] | None = None) -> None:
-        """Answer the pulls of these queues now (all when None): the topic goes, or the broker stops."""
+        """Answer the pulls of these queues now (all when None): the topic is removed, or the broker stops."""
         for queue in list(self._held if queues is None else queues):
             for pull in self._held.pop(queue, ()):
                 self._forget_end(pull)
@@ -97,7 +97,7 @@ class HeldPulls:
 
     def _drop(self, pulls: Mapping[HeldPull, None]) -> None:
         for queue in {pull.queue for pull in pulls}:
-            # A retry that failed has left its queue's pulls with their ends only.
+            # A failed retry left the pulls of its queue only in `_ends`.
             left = [pull for pull in self._held.pop(queue, ()) if pull not in pulls]
             if left:
                 self._held[queue] = left

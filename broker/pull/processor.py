@@ -1,7 +1,7 @@
 """PULL_MESSAGE (11), LITE_PULL_MESSAGE (361): check, read, answer, or hold.
 
-Leader and followers answer alike, from what is committed and dispatched on this node. A follower that has not heard
-of an offset yet never calls it illegal: its reader is told to try again (at broker 0), or is held.
+Leader and followers answer alike, from what is committed and dispatched on this node. A follower never refuses an
+offset beyond its own end: the reader is sent to broker 0, or held.
 
 Source: apache/rocketmq `broker/.../processor/PullMessageProcessor.java`, `DefaultPullMessageResultHandler.java`.
 """
@@ -102,7 +102,7 @@ class Pull:
 
 
 class PullProcessor:
-    """Serves pulls. `messages_out` and `bytes_out` count what was given, `missed` pulls that found nothing."""
+    """Serves pulls. `messages_out` and `bytes_out` count what was delivered, `missed` pulls that found nothing."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class PullProcessor:
             self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
 
     def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
-        """Start a pull, now or in a later turn; errors are answered here, since no caller would."""
+        """Start a pull, now or in a later turn; errors are answered here, since in a later turn there is no caller."""
         try:
             self._begin(pull, may_hold)
         except Exception as error:
@@ -200,7 +200,7 @@ class PullProcessor:
     def run_again(self, pull: Pull) -> bool:
         """Try a held pull again. If its group has another subscription by now, the client must pull again.
 
-        Its client filters by the expression of its request, and would drop what only the new one matches.
+        The client filters by the expression of its request, and would drop messages that only the new one selects.
         """
         fields = pull.command.ext
         flags = integer(fields, "sysFlag")
@@ -220,7 +220,7 @@ class PullProcessor:
         return self.run(pull, may_hold=True)
 
     def run(self, pull: Pull, *, may_hold: bool) -> bool:
-        """Read and answer; false, without an answer, if there is nothing yet and the pull may be held."""
+        """Read and answer; return False, without an answer, if there is nothing yet and the pull may be held."""
         if self._offsets.has_resets and self._answer_reset(pull):
             return True
         wanted, since = pull.wanted, time.monotonic()
@@ -250,15 +250,15 @@ class PullProcessor:
         return True
 
     def _look_where(self, pull: Pull, result: GetResult) -> None:
-        """For a reader of records that are not in memory: suggest a broker to read from, and count its bytes."""
+        """For a read of records that are not in memory: suggest a broker to read from, and count its bytes."""
         chosen = pull.suggested[self._cold.is_behind(result)]
         pull.fields["suggestWhichBrokerId"] = str(chosen)
         self._cold.count(pull.command.ext["consumerGroup"], result)
 
     def _answer_reset(self, pull: Pull) -> bool:
-        """Tell a group whose offset was reset where it goes on; returns whether it was reset.
+        """Answer a group whose offset was reset with its new offset; return whether it was reset.
 
-        Only the leader can note that the group was told; a follower sends the client to the leader.
+        Only the leader can note that the group has the new offset; a follower sends the client to the leader.
         """
         queue, group = pull.queue, pull.command.ext["consumerGroup"]
         if not self._role.writable and self._offsets.reset_of(queue.topic, group, queue.queue_id) is not None:
@@ -276,7 +276,7 @@ class PullProcessor:
     def _is_worth_waiting(self, pull: Pull, result: GetResult) -> bool:
         status = result.status
         if status is GetStatus.NO_MATCHED_MESSAGE:
-            # A first pull learns at once how far the queue holds nothing for it; a held one waits for its tag.
+            # A first pull gets at once the offset up to which nothing matches; a held one waits for its tag.
             if not pull.is_held or result.next_offset < result.max_offset:
                 return False
             pull.offset = result.next_offset
@@ -286,7 +286,7 @@ class PullProcessor:
         return not self._role.writable and (status is GetStatus.OFFSET_OVERFLOW_BADLY or status in _EMPTY)
 
     def _nothing(self, pull: Pull, result: GetResult) -> tuple[int, int]:
-        """Response code and next offset of a pull that found nothing (protocol page 4.5)."""
+        """Return response code and next offset of a pull that found nothing (protocol page 4.5)."""
         status, asked = result.status, pull.offset
         if status in _NO_NEWS:
             if pull.offset != pull.asked_offset:
@@ -301,7 +301,7 @@ class PullProcessor:
         return ResponseCode.PULL_RETRY_IMMEDIATELY, result.next_offset
 
     def _moved(self, asked: int, next_offset: int) -> tuple[int, int]:
-        """Answer for an offset outside the queue. Only the leader knows the queue's true bounds."""
+        """Return the answer to an offset outside the queue. Only the leader knows the queue's true bounds."""
         if self._role.writable:
             return ResponseCode.PULL_OFFSET_MOVED, next_offset
         return ResponseCode.PULL_RETRY_IMMEDIATELY, asked
@@ -370,7 +370,7 @@ class PullProcessor:
         return wanted
 
     def _limits(self, fields: Fields) -> tuple[int, int]:
-        """Most messages and bytes of an answer. As upstream, the first message is given whatever its size."""
+        """Return the largest number of messages and bytes of an answer. As upstream, the first message always fits."""
         count = integer(fields, "maxMsgNums")
         size = integer(fields, "maxMsgBytes", self._config.max_pull_bytes)
         return max(1, min(count, self._config.max_pull_count)), max(1, min(size, self._config.max_pull_bytes))

@@ -2,8 +2,8 @@
 
     index: offsets, newest first ---> log: records of that topic and key ---> answered in the log's order
 
-The index knows hashes and seconds; the record itself says whether it carries the key. Leader and followers answer
-alike, each from its own index.
+The index has only hashes and seconds, so the record itself is checked for the key. Leader and followers answer alike,
+each from its own index.
 
 Source: apache/rocketmq `broker/.../processor/QueryMessageProcessor.java`, `store/.../DefaultMessageStore.java`
 (queryMessage, 5.3.3).
@@ -26,7 +26,7 @@ from store.errors import StoreError
 from store.message_store import MessageStore
 
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A free key of the request: `true` where the key is a unique one; then the broker's own limit counts."""
+"""A free field of the request: `true` if the key is a unique one; then the broker's own limit counts."""
 
 _HEADER_ROOM_BYTES: Final = 1 << 16
 _NOT_FOUND: Final = "can not find message, maybe time range not correct"
@@ -36,8 +36,8 @@ class QueryRequests:
     """Serves queries by key.
 
     Attributes:
-        found: queries that found messages.
-        missed: queries that found none.
+        found: number of queries that found messages.
+        missed: number of queries that found none.
     """
 
     def __init__(self, config: BrokerConfig, store: MessageStore, spawn: Spawn) -> None:
@@ -82,7 +82,7 @@ class QueryRequests:
     def _read(
         self, offsets: Sequence[int], topic: bytes, key: bytes, begin: int, index_type: str | None
     ) -> list[memoryview]:
-        """The records that carry the key, in the log's order; only the newest if not all fit into a frame."""
+        """Return the records that have the key, in the log's order; only the newest if not all fit into a frame."""
         room = self._config.limits.frame_bytes - _HEADER_ROOM_BYTES
         records: list[memoryview] = []
         for offset in offsets:
@@ -107,5 +107,5 @@ def _carries(record: memoryview, topic: bytes, key: bytes, begin: int, index_typ
 
 
 def _header(timestamp: int, physical_offset: int) -> dict[str, str]:
-    """Store time and offset of the last record indexed; zeros where nothing was found, as Java answers."""
+    """Return store time and offset of the last record indexed; zeros where nothing was found, as Java answers."""
     return {"indexLastUpdateTimestamp": str(timestamp), "indexLastUpdatePhyoffset": str(physical_offset)}

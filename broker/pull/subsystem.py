@@ -1,4 +1,4 @@
-"""Reading by pull: pulls, those that wait, cold data, queries by key."""
+"""The subsystem of reading by pull: pulls, held pulls, cold data, queries by key."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -15,10 +15,10 @@ from store.queues.consume_queue import ConsumeQueue
 
 
 class PullSubsystem(Subsystem):
-    """Everything that reads messages for consumers, but POP.
+    """Everything that reads messages for consumers, except POP.
 
     Attributes:
-        turns: shared by all reads with costly filters, those of POP too.
+        turns: shared by all reads with costly filters, those of POP included.
     """
 
     def __init__(self, context: BrokerContext, clients: ClientTable) -> None:
@@ -31,7 +31,7 @@ class PullSubsystem(Subsystem):
         self.query = QueryRequests(config, store, context.spawn)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """The handlers by request code."""
         code, cold = RequestCode, self.cold
         return {
             code.PULL_MESSAGE: self.processor.pull,
@@ -44,7 +44,7 @@ class PullSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Answer pulls whose time is over; begin to count cold reads anew."""
+        """Answer pulls whose time is over; start a new period of counting cold reads."""
         return (SWEEP_SECONDS, self.held.sweep), (PERIOD_SECONDS, self.cold.end_period)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
@@ -52,9 +52,9 @@ class PullSubsystem(Subsystem):
         self.held.wake(queues)
 
     def forget_topic(self, topic: str) -> None:
-        """Answer the pulls that wait at its queues."""
+        """Answer the pulls that wait for messages of its queues."""
         self.held.release(self._queues.of_topic(topic))
 
     def release(self) -> None:
-        """Answer the pulls that wait."""
+        """Answer all pulls that wait."""
         self.held.release()

@@ -1,1 +1,1 @@
-"""Sending: from a request to records in the log, and the answers."""
+"""Sends: from a request to records in the log, and the answers."""

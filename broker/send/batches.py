@@ -1,9 +1,9 @@
 """One draft for a whole batch, if no message of it has special properties.
 
     properties of all, joined --one search--> nothing special --> `BatchDraft`
-                                  '---> something special --> None: the messages are looked at one by one
+                                        '---> something special --> None: the messages are handled one by one
 
-Most batches are of the first kind; they cost a few loops over all their messages, and no draft a message.
+Most batches are of the first kind; they cost a few loops over all their messages, and no draft for each message.
 """
 
 import re
@@ -21,7 +21,7 @@ _TAGGED: Final = b"\x02" + TAGS
 
 
 def tags_code_at(properties: bytes, at: int) -> int:
-    """What a queue unit holds of a message with these properties, which end with 0x02; `at` is the last `TAGS`."""
+    """Return the tags code of a message with these properties, which end with 0x02; `at` is the last `TAGS`."""
     if at == 0 or properties[at - 1] == 2:
         return tags_code(properties[at + 5 : properties.find(b"\x02", at)])
     return tags_code(find_property(properties, b"TAGS") or b"")
@@ -36,18 +36,18 @@ def plain_batch(
     overhead: int,
     record_max: int,
 ) -> BatchDraft | None:
-    """A draft of messages without special properties, all within their limits; None if some are not like that.
+    """Return a draft of messages without special properties, all within their limits; None if some are not like that.
 
-    Header and hosts are still to be set.
+    The caller sets header and hosts.
 
     Args:
-        target: where they go.
+        target: the queue.
         body: of the request.
         cuts: of each message, as `cut_batch` found them.
         properties: of each, likewise.
-        mark: what the broker adds to the properties of each.
+        mark: text that the broker adds to the properties of each.
         overhead: bytes of a record without body and properties.
-        record_max: most bytes of a record.
+        record_max: largest size of a record in bytes.
     """
     joined = b"\x02" + b"\x02".join(properties)
     if target.needs_key or _asks(joined):

@@ -1,4 +1,4 @@
-"""The header of a send request under long names."""
+"""Fields of a send request, and the properties that the broker adds and checks."""
 
 from collections.abc import Mapping
 
@@ -14,38 +14,41 @@ from store.queues.queue_entries import MULTI_DISPATCH
 from store.queues.queue_kinds import LIGHT_PREFIX
 
 TELLS_MAX_RECONSUME_TIMES = 121
-"""Version of clients (3.4.9) from which on their `maxReconsumeTimes` counts."""
+"""First version of clients (3.4.9) whose `maxReconsumeTimes` counts."""
 
 _SET_BY_BROKERS = frozenset((b"MSG_REGION", b"TRACE_ON", b"CLUSTER", POP_CK.encode()))
 
 
 def stamp(config: BrokerConfig) -> bytes:
-    """What the broker adds to every message's properties: Java's consumers trace by it, requests are answered by it."""
+    """Return what the broker adds to the properties of every message.
+
+    Java's consumers trace by it, and find the reply topic of a request by its cluster.
+    """
     trace = str(config.trace_on).lower()
     return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
 
 
 def needs_new_stamp(properties: bytes) -> bool:
-    """Whether a message comes with properties that only a broker may set: it was received before and is sent on."""
+    """Whether a message has properties that only a broker may set: it was received before and is sent on."""
     return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties
 
 
 def with_new_stamp(mark: bytes, properties: bytes) -> bytes:
-    """The properties with this broker's stamp, without an earlier one and without the handle of an earlier POP."""
+    """Return the properties with this broker's stamp, without an older one and without the handle of a POP."""
     kept = [entry for entry in properties.split(b"\x02") if entry.partition(b"\x01")[0] not in _SET_BY_BROKERS]
     return b"".join(entry + b"\x02" for entry in kept if entry) + mark
 
 
 def shortened(fields: Mapping[str, str]) -> dict[str, str]:
-    """The header under its short names. Long names come with code 10 and from clients that mix the codes."""
+    """Return the header under its short names. Long names come with code 10 and from clients that mix the codes."""
     return {short: fields[name] for short, name in SEND_NAMES.items() if name in fields}
 
 
 def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> None:
-    """Check a record that claims to hold several messages.
+    """Check a record that is marked as several messages.
 
     Raises:
-        Refusal: MESSAGE_ILLEGAL, its topic takes none, or it says so by half.
+        Refusal: MESSAGE_ILLEGAL, its topic takes none, or only one of its two marks is set.
     """
     is_batch = bool(sys_flag & INNER_BATCH)
     if is_batch and not isinstance(target.queue, BatchQueue):
@@ -57,12 +60,12 @@ def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> N
 
 
 def check_light_names(properties: bytes) -> None:
-    """A message that names further queues: only light ones, or whoever may send to one topic could to every other.
+    """Check that a message names only light queues as further queues: otherwise a sender could write to any topic.
 
-    Source: apache/rocketmq `docs/cn/Example_LMQ.md`, which asks for the prefix; its store goes without.
+    Source: apache/rocketmq `docs/cn/Example_LMQ.md`, which asks for the prefix; its store does not check it.
 
     Raises:
-        Refusal: MESSAGE_ILLEGAL, naming the queue.
+        Refusal: MESSAGE_ILLEGAL, names the queue.
     """
     prefix = LIGHT_PREFIX.encode()
     for name in (find_property(properties, MULTI_DISPATCH) or b"").split(b","):

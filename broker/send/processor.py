@@ -1,11 +1,11 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): the hot path.
 
     frame -> fields -> target (one look-up) -> limits -> draft -> batch of this turn     nothing stored yet
-                                                                       '- commit -> `append.answers`
+                                                                     '- commit -> `append.answers`
 
 Per message: dict look-ups, a few searches in the properties' text (in bytes they cost several times as much), one
-draft, one tuple. No task, no future. What a plain message does not need (retry topics, other spellings of the header)
-is in functions of its own.
+draft, one tuple. No task, no future. Code that a plain message does not need (retry topics, other spellings of the
+header) is in functions of its own.
 
 Source: apache/rocketmq `broker/.../processor/SendMessageProcessor.java` (5.x).
 """
@@ -54,7 +54,7 @@ Header = tuple[int, int, int]
 Numbers = tuple[int, int, int]
 """System flag, reconsume times, flag."""
 
-_NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a handful
+_NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a few
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
@@ -110,7 +110,7 @@ class SendProcessor:
         self._send(connection, command, shortened(command.ext))
 
     def send_v2(self, connection: Connection, command: Command) -> None:
-        """Code 310; a few clients send long names under it, too."""
+        """Code 310; a few clients use long names with it, too."""
         fields = command.ext
         self._send(connection, command, fields if "b" in fields else shortened(fields))
 
@@ -118,7 +118,7 @@ class SendProcessor:
         """Check header, topic and queue of a send with these (short) fields.
 
         Raises:
-            Refusal: it would be refused.
+            Refusal: the send would be refused.
         """
         for name in ("a", "c"):
             text(fields, name)
@@ -128,10 +128,10 @@ class SendProcessor:
             self._checked_target(fields)
 
     def place(self, connection: Connection, fields: Mapping[str, str], body: bytes | memoryview) -> QueuedDraft:
-        """Put a message into this turn's batch as a send with these (short) fields would; nobody is answered.
+        """Put a message into this turn's batch like a send with these (short) fields, without an answer.
 
         Raises:
-            Refusal: as a send.
+            Refusal: as for a send.
         """
         self._send(connection, Command(RequestCode.SEND_MESSAGE_V2, flag=ONEWAY_FLAG, body=body), fields)
         return self._appender.drafts[-1]
@@ -139,9 +139,9 @@ class SendProcessor:
     def send_batch(self, connection: Connection, command: Command) -> None:
         """Code 320: many messages of one topic and queue in one body; all or none are stored.
 
-        Each message keeps its own properties. (Java appends those of the request to each, so that all show one
-        UNIQ_KEY; its clients look for the ids they gave. To a compacted topic Java takes messages without a key in a
-        batch, and then drops them; here the batch is refused.)
+        Each message keeps its own properties. (Java appends those of the request to each, so that all have the same
+        UNIQ_KEY, while its clients look for the ids that they gave. In a batch to a compacted topic Java accepts
+        messages without a key, and drops them later; here the batch is refused.)
         """
         self._calls.told_apart = True
         fields = command.ext if "b" in command.ext else shortened(command.ext)
@@ -193,10 +193,10 @@ class SendProcessor:
         batch: bytes | memoryview,
         messages: Iterable[tuple[Cut, bytes]],
     ) -> list[QueuedDraft]:
-        """One draft per message of a batch with special properties; `batch` is the request's body.
+        """Return one draft per message of a batch with special properties; `batch` is the request's body.
 
         Raises:
-            Refusal: of the first that cannot be taken.
+            Refusal: of the first message that cannot be taken.
         """
         view = memoryview(batch)
         mark, sharding_key = self._stamp, _SHARDING_KEY.encode()
@@ -222,7 +222,7 @@ class SendProcessor:
         target: SendTarget,
         messages: Sequence[bytes],
     ) -> None:
-        """Append a batch to a topic with batch queues as one record; its consumers take it apart.
+        """Append a batch to a topic with batch queues as one record, which its consumers split.
 
         `messages` are their properties.
         """
@@ -251,7 +251,8 @@ class SendProcessor:
         if target is None:
             target = self._checked_target(fields, command.version)
         body = command.body
-        if not 0 < len(body) <= self._body_max and not (target.needs_key and len(body) == 0):  # which removes its key
+        # an empty body removes its key
+        if not 0 < len(body) <= self._body_max and not (target.needs_key and len(body) == 0):
             raise self._body_refused(len(body), "message")
         text = fields.get("i", "")
         properties = text.encode()
@@ -309,7 +310,7 @@ class SendProcessor:
         key: bytes,
         recall_handle: str,
     ) -> None:
-        """Append a message that waits in a system topic first; its answer names the queue that was asked for."""
+        """Append a message that waits in a system topic first; its answer has the queue that was asked for."""
         more = {"queueId": str(target.queue_id)}
         if recall_handle:
             more["recallHandle"] = recall_handle
@@ -324,7 +325,7 @@ class SendProcessor:
         key: bytes,
         more: dict[str, str],
     ) -> None:
-        """Append a message whose answer has fields that others have not."""
+        """Append a message whose answer has additional fields."""
         answer = (connection, command, draft, key)
         since = time.monotonic()
 
@@ -344,7 +345,7 @@ class SendProcessor:
         self._appender.listeners.append(done)
 
     def _header(self, born: BornHost, fields: Mapping[str, str]) -> tuple[Header, int]:
-        """The header fields that all messages of a request share, and the flag of a single message."""
+        """Return the header fields that all messages of a request share, and the flag of a single message."""
         get = fields.get
         words = (get("f"), get("j"), get("h"), get("d"), get("l"))
         sys_flag, reconsume_times, flag = self._read_numbers.get(words) or self._numbers(fields, words)
@@ -357,7 +358,7 @@ class SendProcessor:
         return (sys_flag | born.flags | self._store_flags, born_timestamp, reconsume_times), flag
 
     def _numbers(self, fields: Mapping[str, str], words: tuple[str | None, ...]) -> Numbers:
-        """The small numbers of a header; all are checked as upstream does, the unused ones too."""
+        """Return the small numbers of a header; all are checked as upstream, the unused ones too."""
         integer(fields, "d")
         if fields.get("l"):
             integer(fields, "l")
@@ -410,7 +411,7 @@ class SendProcessor:
             limit = integer(fields, "l", limit)
         if integer(fields, "j", 0) > limit or self._locks.is_locked(group_name):
             origin = (find_property(fields.get("i", "").encode(), b"RETRY_TOPIC") or b"").decode(errors="replace")
-            known = origin if self._metadata.topic(origin) is not None else topic  # it may hold anything
+            known = origin if self._metadata.topic(origin) is not None else topic  # an unknown origin may be any text
             self._dead_letters.add((known, group_name))
             dead_letters = names.dead_letter_topic(group_name)
             self._metadata.topic_for_group(dead_letters, 1)

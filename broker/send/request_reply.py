@@ -1,7 +1,7 @@
-"""SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325): a reply goes to the client that asked, and into the log.
+"""SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325): pushes a reply to the requester and stores it.
 
     consumer --325--> broker --326--> requester (REPLY_TO_CLIENT names it; it is connected as a producer)
-                        '-- placed in <cluster>_REPLY_TOPIC --> answered: the code tells of the push alone
+                         '-- placed in <cluster>_REPLY_TOPIC --> answered: the code is that of the push
 
 Source: apache/rocketmq `broker/.../processor/ReplyMessageProcessor.java` (5.x).
 """
@@ -33,7 +33,7 @@ _LONG_NAMES: Final = {**SEND_NAMES, "k": "unitMode"}
 
 
 class RequestReply:
-    """Pushes replies to the clients that asked, and stores them.
+    """Pushes replies to the requesters, and stores them.
 
     Args:
         store_host: encoded address and port under which clients can view the message.
@@ -57,7 +57,10 @@ class RequestReply:
         self._spawn = spawn
 
     def reply(self, connection: Connection, command: Command) -> None:
-        """Push it to the requester, then store it. A reply whose topic or queue is refused is not pushed either."""
+        """Push a reply to the requester, then store it.
+
+        A reply whose topic or queue is refused is not pushed either.
+        """
         fields = command.ext if "b" in command.ext else shortened(command.ext)
         if "b" not in fields:
             raise Refusal(Cause.INVALID_PARAMETER, "field b (topic) is missing")
@@ -79,7 +82,7 @@ class RequestReply:
             return
         try:
             draft = self._send.place(connection, fields, command.body)
-        except Refusal:  # as upstream: the push is what counts
+        except Refusal:  # as upstream, only the push decides the answer
             connection.respond(command, code, answer, remark=fault)
             return
 
@@ -93,7 +96,7 @@ class RequestReply:
         self._appender.listeners.append(done)
 
     async def _push(self, connection: Connection, command: Command, fields: Mapping[str, str]) -> str | None:
-        """Why the requester did not get the reply; None when it did."""
+        """Push the reply; return why the requester did not get it, or None if it did."""
         properties = decode_properties(fields.get("i", ""))
         client_id = properties.get(_REQUESTER)
         if client_id is None:

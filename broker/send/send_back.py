@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message and wants it again later, or never.
+"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message, which is delivered again later, or never.
 
     record at `offset` -> reconsume times < max: %RETRY%group, through the delay queue of its level
                        -> otherwise, or level < 0: %DLQ%group

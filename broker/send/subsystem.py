@@ -1,4 +1,4 @@
-"""Sends: messages and batches, replies to requests, messages that consumers send back."""
+"""The subsystem of sends: messages and batches, replies to requests, messages that consumers send back."""
 
 import os
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 
 
 class SendSubsystem(Subsystem):
-    """Takes messages into this turn's batch."""
+    """Puts messages into this turn's batch."""
 
     def __init__(self, context: BrokerContext, clients: ClientTable, locks: QueueLocks, parking: Parking) -> None:
         ids = UniqueIdGenerator(context.store_host[:-4], os.getpid(), id(self) & 0x7FFFFFFF)
@@ -27,7 +27,7 @@ class SendSubsystem(Subsystem):
         self._send_back = SendBack(context)
 
     def requests(self) -> Mapping[int, Serve]:
-        """What serves which request code."""
+        """The handlers by request code."""
         code = RequestCode
         return {
             code.SEND_MESSAGE: self.processor.send_v1,
