@@ -1,4 +1,4 @@
-"""The same messages one by one and sharing requests, each customer's in order.
+"""Send the same messages one by one and in shared requests, those of each customer in order.
 
 python examples/batching.py [nameserver] [messages]
 """

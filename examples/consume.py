@@ -1,4 +1,4 @@
-"""Print messages as they come, until Ctrl-C: python examples/consume.py [nameserver]."""
+"""Print messages as they arrive, until Ctrl-C: python examples/consume.py [nameserver]."""
 
 import asyncio
 import contextlib

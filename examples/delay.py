@@ -1,4 +1,4 @@
-"""Reminders that come later, and one that is taken back: python examples/delay.py [nameserver]."""
+"""Reminders that come later, and one that is recalled: python examples/delay.py [nameserver]."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ async def main(namesrv: str) -> None:
         try:
             await producer.recall(unwanted)
         except LedgerMQError as error:
-            print("cannot be taken back (recallMessageEnable=true?):", error)
+            print("cannot be recalled (is recallMessageEnable=true set?):", error)
         for _ in range(2):
             message = await anext(consumer)
             print(f"{message.body.decode()}: after {time.monotonic() - began:.1f} s")

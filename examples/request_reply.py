@@ -1,4 +1,4 @@
-"""Questions and answers by way of a topic: python examples/request_reply.py [nameserver]."""
+"""Requests and replies through a topic: python examples/request_reply.py [nameserver]."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ PRICES = {"apple": 7, "pear": 9}
 
 
 async def answer(namesrv: str) -> None:
-    """Say what things cost; nothing about what we do not sell."""
+    """Reply with the price of a fruit; do not reply if it is not for sale."""
     async with Producer(namesrv, "pricing") as producer, Consumer(namesrv, "pricing", "prices") as consumer:
         async for question in consumer:
             price = PRICES.get(question.json()["fruit"])
@@ -18,7 +18,7 @@ async def answer(namesrv: str) -> None:
 
 
 async def ask(producer: Producer, fruit: str) -> str:
-    """What one costs."""
+    """Return the price of a fruit."""
     try:
         reply = await producer.request("prices", b'{"fruit":"%b"}' % fruit.encode(), timeout_s=5)
     except NoReplyError:

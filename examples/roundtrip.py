@@ -1,4 +1,4 @@
-"""Send numbered messages in order and read them back; kill the leader meanwhile, it goes on by itself.
+"""Send numbered messages in order and read them back. It continues by itself if you kill the leader meanwhile.
 
 python examples/roundtrip.py [nameserver] [messages]
 """
@@ -13,7 +13,7 @@ CUSTOMERS = 8
 
 
 async def send(namesrv: str, topic: str, count: int) -> None:
-    """Each customer's messages in order; customers beside each other."""
+    """Send each customer's messages in order, those of different customers concurrently."""
     async with Producer(namesrv) as producer:
         sends = (producer.send(topic, b"%d" % n, order_key=f"customer-{n % CUSTOMERS}") for n in range(count))
         results = await asyncio.gather(*sends)
@@ -21,7 +21,7 @@ async def send(namesrv: str, topic: str, count: int) -> None:
 
 
 async def receive(namesrv: str, topic: str, count: int) -> None:
-    """Every message once, whatever was stored twice; each customer's in order."""
+    """Receive every message once, even if it was stored twice; check the order of each customer's."""
     seen: set[str] = set()
     next_number = list(range(CUSTOMERS))
     async with Consumer(namesrv, group=f"{topic}-readers", topics=topic) as consumer:

@@ -1,7 +1,7 @@
-"""Orders announced if, and only if, they are in our own database: python examples/transactions.py [nameserver].
+"""Announce orders if, and only if, they are in our own database: python examples/transactions.py [nameserver].
 
-The second producer dies between its own commit and the end of its transaction: the broker asks, the checker knows.
-Brokers ask after `transactionTimeOut`, 6 s by default; the rounds are `transactionCheckInterval` apart, 30 s.
+The second producer ends between its database commit and the end of its transaction: the broker then asks, and the
+checker decides. Brokers ask after `transactionTimeOut` (6 s by default), every `transactionCheckInterval` (30 s).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ def check(message: Message) -> Decision:
 
 
 async def place(producer: Producer, number: str) -> None:
-    """One order, in the database and in the topic, or in neither."""
+    """Write one order both to the database and to the topic, or to neither."""
     async with producer.transaction("placed", f"order {number}".encode(), keys=number):
         with database:
             database.execute("INSERT INTO orders VALUES (?)", (number,))

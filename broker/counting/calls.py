@@ -158,14 +158,14 @@ class Calls:
 
 
 def told_to_senders(outcome: AppendReceipt | Refusal) -> AppendReceipt | Refusal:
-    """What senders hear of an outcome: of confirmed records, too, that fewer copies hold them than are wanted."""
+    """Return the outcome for senders: for confirmed records on too few replicas, the refusal that says so."""
     if isinstance(outcome, Refusal) or outcome.shortfall is None:
         return outcome
     return outcome.shortfall
 
 
 def code_of(outcome: AppendReceipt | Refusal) -> int:
-    """The code that senders of a batch are answered with."""
+    """Return the code with which senders of a batch are answered."""
     told = told_to_senders(outcome)
     return told.code if isinstance(told, Refusal) else ResponseCode.SUCCESS
 

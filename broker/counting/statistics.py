@@ -89,7 +89,7 @@ class Counter:
                 del samples[0]
 
     def oldest(self, span: int, number: int) -> tuple[int, int, int]:
-        """Sums at the start of a span in round `number`, and how many samples ago that was, 1 for the last one."""
+        """Return the sums at the start of a span in round `number`, and how many samples ago that was (1: the last)."""
         _, rounds, kept = _SPANS[span]
         taken = number // rounds - self._first_round // rounds
         if taken < kept:
@@ -189,7 +189,7 @@ class Statistics:
         self._changed.clear()  # the counters know this list
 
     def _span(self, counter: Counter, number: int) -> dict[str, float]:
-        """From the span's first sample on, or from the counter's beginning."""
+        """Return the sum, rate and average since the span's first sample, or since the counter was made."""
         total, step_count, back = counter.oldest(number, self._round)
         times = self._times[number]
         began = max(times[-back] if back <= len(times) else times[0], counter.began)

@@ -15,7 +15,7 @@ def is_port(text: str) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host (name or address) and port of `host:port` or `[IPv6]:port`.
+    """Return host (name or address) and port of `host:port` or `[IPv6]:port`.
 
     Raises:
         ConnectError: another form, or a port outside 1 to 65535.
@@ -27,7 +27,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def plain_host(name: tuple[str, int, int, int] | tuple[str, int] | None) -> Host:
-    """The address and port of a socket name, without IPv6 scope; an IPv4-mapped address becomes IPv4.
+    """Return address and port of a socket name, without IPv6 scope; an IPv4-mapped address becomes IPv4.
 
     None, the name of a closed socket, becomes an empty address.
     """

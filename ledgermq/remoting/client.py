@@ -1,8 +1,8 @@
-"""Connections to servers: one per address, made when it is first needed, and again after it was lost.
+"""Connections to servers: one for each address, made when it is first needed, and again after it was lost.
 
     answer = await client.request("10.0.0.1:10911", Command(RequestCode.GET_MAX_OFFSET, ext={...}), timeout_s=3)
 
-Answers of any code are returned as they are; only their absence is an error. Requests that the server sends over the
+Answers of any code are returned as they are; only a missing answer is an error. Requests that the server sends on the
 same connection go to the handler.
 """
 
@@ -27,24 +27,24 @@ class NoRequests:
     """A handler that refuses every request."""
 
     def on_connected(self, connection: Connection) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def on_request(self, connection: Connection, command: Command) -> None:
         raise Refusal(Cause.NOT_SUPPORTED, f" request type {command.code} not supported")
 
     def on_closed(self, connection: Connection) -> None:
-        """Nothing to clean up."""
+        """Do nothing: there is nothing to clean up."""
 
 
 class RemotingClient:
     """A pool of connections by address (`host:port`, `[IPv6]:port`).
 
-    A connection on which a request timed out while nothing at all was received is closed: the network may drop
+    A connection on which a request timed out while nothing at all was received is closed: the network may be dropping
     everything that is sent on it.
 
     Args:
         handler: serves the requests of servers; None refuses them with code 3.
-        limits: bounds of each connection.
+        limits: limits of each connection.
         connect_timeout_s: seconds for one attempt to connect, name resolution and TLS handshake included.
         tls: returns the context for the next connection; None for plain connections.
         credentials: sign every request; None for unsigned requests.
@@ -70,7 +70,7 @@ class RemotingClient:
         self._closed = False
 
     async def request(self, address: str, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
-        """Send a request to the server at `address`; returns its answer. The time-out includes connecting.
+        """Send a request to the server at `address`; return its answer. The time-out includes connecting.
 
         Raises:
             ConnectError: no connection; nothing was sent.
@@ -89,7 +89,7 @@ class RemotingClient:
         return await connection.request(command, deadline - loop.time())
 
     async def oneway(self, address: str, command: Command) -> None:
-        """Send a one-way request; returns when it is queued.
+        """Send a one-way request; return when it is queued.
 
         Raises:
             ConnectError: no connection; nothing was sent.
@@ -97,7 +97,7 @@ class RemotingClient:
         (await self.connection(address)).oneway(command)
 
     async def connection(self, address: str) -> Connection:
-        """The open connection to `address`, made if there is none; for callers that pipeline with `Connection.call`.
+        """Return the open connection to `address`, made if there is none; for callers that use `Connection.call`.
 
         Concurrent callers share one attempt to connect.
 
@@ -116,17 +116,17 @@ class RemotingClient:
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            if attempt.cancelled():  # by `close`, not by our caller
+            if attempt.cancelled():  # by `close`, not by the caller
                 raise ConnectError(address, "the client is closed") from None
             raise
 
     def connected(self, address: str) -> Connection | None:
-        """The open connection to `address`, if there is one."""
+        """Return the open connection to `address`; None without one."""
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
     async def close(self) -> None:
-        """Close all connections; requests that wait fail with `ConnectionLostError`."""
+        """Close all connections; waiting requests fail with `ConnectionLostError`."""
         self._closed = True
         attempts = tuple(self._attempts.values())
         for attempt in attempts:
@@ -158,7 +158,7 @@ class RemotingClient:
     def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         del self._attempts[address]
         if not attempt.cancelled():
-            attempt.exception()  # marks it as seen: nothing is logged if no caller waits any more
+            attempt.exception()  # marks it as retrieved: nothing is logged if no caller waits any more
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

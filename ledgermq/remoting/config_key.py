@@ -26,7 +26,7 @@ OURS = "LedgerMQ"
 STORE = "MessageStoreConfig"
 NETTY = "NettyServerConfig and NettyClientConfig"
 _METADATA = "ledgermq.config_key"
-_LIKENESS_MIN = 0.5  # of two names, by difflib: below it, a hint would mislead
+_LIKENESS_MIN = 0.5  # similarity of two names, by difflib; a hint below it would mislead
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
@@ -35,9 +35,9 @@ class Kind(Generic[T]):
     """How the text of a value is read and shown.
 
     Attributes:
-        name: for the user: `bool`, `int`, `long`, `double`, `text`, or the allowed words divided by `/`.
+        name: for the user: `bool`, `int`, `long`, `double`, `text`, or the allowed words separated by `/`.
         read: raises ValueError, whose text continues a sentence that has named the key.
-        show: gives a text that `read` understands, unless the value is secret.
+        show: returns a text that `read` accepts, unless the value is secret.
         none: how a field without a value is shown.
     """
 
@@ -49,7 +49,7 @@ class Kind(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What is known of one key.
+    """The declaration of one key.
 
     Attributes:
         origin: RocketMQ's configuration class, or `OURS`.
@@ -81,13 +81,13 @@ class Key:
         return self.reason == "*"
 
     def value_in(self, settings: object) -> Any:
-        """The value of the key's field."""
+        """Return the value of the key's field."""
         for name in self.path:
             settings = getattr(settings, name)
         return settings
 
     def shown_in(self, settings: object) -> str:
-        """The same as text."""
+        """Return the value of the key's field as text."""
         value = self.value_in(settings)
         return self.kind.none if value is None else self.kind.show(value)
 
@@ -144,7 +144,7 @@ def key(
 
 
 def section(settings: type[T], default: Any = dataclasses.MISSING) -> T:
-    """A dataclass field that holds further settings.
+    """Return a dataclass field that holds further settings.
 
     Args:
         settings: the class of the section; `build` always makes one.
@@ -158,7 +158,7 @@ def section(settings: type[T], default: Any = dataclasses.MISSING) -> T:
 
 
 def keys_of(settings: type, path: tuple[str, ...] = ()) -> dict[str, Key]:
-    """The keys of a settings class and its sections, by name. An alias is a key of its own, without a path."""
+    """Return the keys of a settings class and its sections, by name. An alias is a key of its own, without a path."""
     return {found.name: found for found in _keys_of(settings, path)}
 
 
@@ -178,7 +178,7 @@ def _keys_of(settings: type, path: tuple[str, ...]) -> Iterator[Key]:
 
 
 def build(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Make settings from values by key name; what is left out has its default."""
+    """Make settings from values by key name; a key that is left out has its default."""
     given: dict[str, Any] = {}
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         declared = field.metadata.get(_METADATA)
@@ -192,8 +192,8 @@ def build(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
 def unknown_key(name: str, known: Mapping[str, Any]) -> str:
     """The predicate of an error about a key that is not in `known`: with the nearest known key, if one resembles it.
 
-    Upper and lower case do not matter. Only the first hundred characters are compared: anybody may ask, and the
-    search takes long with a long name.
+    Upper and lower case do not matter. Only the first hundred characters are compared: anybody may ask, and the search
+    takes long with a long name.
     """
     folded = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name[:100].lower(), folded, n=1, cutoff=_LIKENESS_MIN)
@@ -211,10 +211,10 @@ def _read_bool(text: str) -> bool:
 
 
 def read_integer(text: str, limit: int = 1 << 31) -> int:
-    """A whole number in [-limit, limit).
+    """Parse a whole number in [-limit, limit).
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if not _INTEGER.fullmatch(text):
         raise ValueError(f"is {text!r}, not a whole number")
@@ -235,7 +235,7 @@ def _read_double(text: str) -> float:
 
 
 def checked(kind: Kind[T], allows: Callable[[T], bool], complaint: str) -> Kind[T]:
-    """A kind of which only some values are allowed; a refusal says `is VALUE, COMPLAINT`."""
+    """Return a kind of which only some values are allowed; the error of others is `is VALUE, COMPLAINT`."""
 
     def read(text: str) -> T:
         value = kind.read(text)
@@ -247,12 +247,12 @@ def checked(kind: Kind[T], allows: Callable[[T], bool], complaint: str) -> Kind[
 
 
 def converted(kind: Kind[T], read: Callable[[T], D], show: Callable[[D], T]) -> Kind[D]:
-    """A kind whose values are held in another unit or type than the file has them."""
+    """Return a kind whose values are held in another unit or type than in the file."""
     return Kind(kind.name, lambda text: read(kind.read(text)), lambda value: kind.show(show(value)))
 
 
 def one_of(*words: str) -> Kind[str]:
-    """One of some words."""
+    """Return a kind that allows only these words."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -266,7 +266,7 @@ EnumT = TypeVar("EnumT", bound=enum.StrEnum)
 
 
 def member_of(words: type[EnumT]) -> Kind[EnumT]:
-    """One of an enumeration's values."""
+    """Return a kind that allows the values of an enumeration."""
     return converted(one_of(*words), words, str)
 
 
@@ -286,7 +286,7 @@ TEXT = Kind("text", str)
 SECRET = Kind("text", str, _show_secret)
 PATH = Kind("text", lambda text: Path(text).expanduser())
 WORDS = Kind("text", _words, ";".join)
-"""Words divided by semicolons; empty ones are left out."""
+"""Words separated by semicolons; empty ones are left out."""
 
 POSITIVE = checked(INT, lambda number: number > 0, "must be above 0")
 NOT_NEGATIVE = checked(INT, lambda number: number >= 0, "must be 0 or more")
@@ -296,7 +296,7 @@ PERCENT = checked(INT, lambda number: 0 <= number <= 100, "not a percentage from
 PERCENT_AS_RATIO = converted(PERCENT, lambda number: number / 100, lambda ratio: round(ratio * 100))
 RATIO = checked(DOUBLE, lambda number: 0 <= number <= 1, "not a part from 0 to 1")
 PORT = checked(INT, lambda number: 0 <= number < 65536, "not a port from 0 to 65535")
-"""0 asks for any free port."""
+"""A port; 0 means any free one."""
 SECONDS = converted(POSITIVE, float, int)
 HOURS_AS_MS = converted(NOT_NEGATIVE, lambda hours: hours * 3_600_000, lambda ms: ms // 3_600_000)
 
@@ -312,4 +312,4 @@ def _read_port_or_off(text: str) -> int | None:
 PORT_OR_OFF: Kind[int | None] = Kind("port or off", _read_port_or_off, none="off")
 
 BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in (BOOL, INT, LONG, DOUBLE, TEXT)}
-"""Kinds that a table of keys names."""
+"""The kinds that a table of keys may name."""

@@ -1,7 +1,7 @@
-"""One connection: it parses frames, serves requests and settles answers. Both ends use the same class.
+"""One connection: it parses frames, serves requests and completes waiting requests. Both ends use the same class.
 
     received bytes -> FrameParser -> requests  -> handler.on_request (may answer at once or later)
-                                  -> responses -> whoever waits for that opaque
+                                  -> responses -> the request with that opaque
     send / respond / answer -> queue -> one transport write at the end of the loop's turn
 
 Back-pressure: while more than the output high-water mark is unsent, nothing is read or served, so that a peer that does
@@ -38,12 +38,12 @@ class RequestHandler(Protocol):
     """Serves a connection's requests; called on the loop's thread."""
 
     def on_connected(self, connection: "Connection") -> None:
-        """The connection can be used."""
+        """The connection was made and can be used."""
 
     def on_request(self, connection: "Connection", command: "Command") -> None:
         """Answer now or later, exactly once unless one-way: `respond`, `refuse`, or `answer` with an encoded frame.
 
-        A raised `Refusal` is answered as such; any other exception with code 1 and its name.
+        A raised `Refusal` is sent as the answer; any other exception as code 1 with its name.
         """
 
     def on_closed(self, connection: "Connection") -> None:
@@ -52,18 +52,18 @@ class RequestHandler(Protocol):
 
 @runtime_checkable
 class AnswerWatcher(Protocol):
-    """A request handler that is told of every answer."""
+    """A request handler that is notified of every answer."""
 
     def on_answered(self, command: "Command", code: int) -> None:
         """A request was answered with `code`, other than by `Connection.answer`; also called for one-way requests."""
 
 
 class Connection(asyncio.Protocol):
-    """Made by `RemotingServer` and `RemotingClient`.
+    """One end of a connection, made by `RemotingServer` and `RemotingClient`.
 
     Attributes:
         peer: address and port of the other end; an IPv4 address mapped into IPv6 is written as IPv4.
-        peer_host: the same as records hold it, 8 or 20 bytes.
+        peer_host: the same in the form of records, 8 or 20 bytes.
         address: the same as text, `host:port`.
         local_address: `host:port` of this end.
         is_local: the other end is on this machine (or is a proxy on it).
@@ -83,11 +83,11 @@ class Connection(asyncio.Protocol):
         sign: Callable[[Command], None] | None = None,
         unfinished: Callable[[int], None] | None = None,
     ) -> None:
-        """Set up one end; the transport comes with `connection_made`.
+        """Make one end; `connection_made` brings the transport.
 
         Args:
             handler: serves the other end's requests.
-            limits: bounds of what the other end may cause.
+            limits: limits for the other end.
             admit: called when connected; returns None, or the reason to close at once.
             on_lost: called with the reason when an admitted connection has ended.
             close_when_silent: whether to close when a request times out and nothing was received since it was sent.
@@ -111,11 +111,11 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = FrameParser(limits.frame_bytes, limits.header_bytes, limits.header_fields)
         self._unfinished = unfinished
-        self._unfinished_bytes = 0  # as `unfinished` knows them
+        self._unfinished_bytes = 0  # as last reported to `unfinished`
         self._out: list[Buffer] = []
         self._queued_bytes = 0  # in `_out`
         self._high_water = limits.output_high_water_bytes
-        self._backlog: list[Command] = []  # received, and not served because too much is unsent
+        self._backlog: list[Command] = []  # received and not served yet, because too much is unsent
         self._is_write_paused = False
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be sent any more (it may still be sending what was queued)."""
+        """Whether nothing can be sent any more; queued data may still be going out."""
         return self._closed
 
     @property
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def unfinished_since(self) -> float | None:
-        """When the unfinished frame began (seconds of the loop's clock); None while it is within what is free."""
+        """When the unfinished frame began (seconds of the loop's clock); None while it is within the free size."""
         return self._frame_since if self._unfinished_bytes else None
 
     # -- sending
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: Buffer | Sequence[Buffer]) -> None:
         """Queue encoded frames (or consecutive pieces of them). Does nothing when closed.
 
-        Everything queued in one turn of the loop goes out as one write. A view is read at the end of the turn.
+        Everything queued in one turn of the loop is sent with one write. A view is read at the end of the turn.
         """
         if self._closed:
             return
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         if isinstance(error, Refusal):
             self.refuse(command, error)
             return
-        # only the code is logged: header fields hold messages' properties
+        # only the code is logged, since header fields may contain properties of messages
         _log.exception("%s: request %s failed", self.address, request_name(command.code))
         remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
         self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
     def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
         """Send a request; `settle` is called later, once, with the answer or with the error.
 
-        The command's opaque is overwritten. It is cheaper than `request`: it makes neither a future nor a timer.
+        The command's opaque is overwritten. It is cheaper than `request`, since it makes neither a future nor a timer.
         """
         if self._closed:
             self._loop.call_soon(settle, self._lost())
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         self.send(frame)
 
     async def request(self, command: Command, timeout_s: float) -> Command:
-        """Send a request; returns the answer, whatever its code.
+        """Send a request; return the answer, whatever its code.
 
         Raises:
             RequestTimeoutError: no answer in `timeout_s`.
@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
     # -- closing
 
     def close(self, reason: str = "closed here") -> None:
-        """Send what is queued, then close. Requests that wait for answers fail once it has closed."""
+        """Send what is queued, then close. Waiting requests fail once it has closed."""
         if self._closed:
             return
         self._flush()
@@ -324,19 +324,20 @@ class Connection(asyncio.Protocol):
             self._count_unfinished(self._parser.held_bytes)
 
     def pause_writing(self) -> None:
-        """Too much is unsent: stop reading, so that no further answers are made."""
+        """Stop reading, so that no further answers are made: too much is unsent."""
         self._is_write_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer has read: continue to serve and to read."""
+        """Continue to serve and to read: the peer has read enough."""
         self._is_write_paused = False
         self._last_move = self._loop.time()
         self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._count_unfinished(0)
-        self._transport = None  # a cycle with this object, and under TLS buffers: freed without the garbage collector
+        # breaks the cycle with this object, which under TLS holds buffers, without the garbage collector
+        self._transport = None
         self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
@@ -364,7 +365,7 @@ class Connection(asyncio.Protocol):
                         self._pause_reading()
 
     def _go_on(self) -> None:
-        """Serve what was put off, then read again."""
+        """Serve the commands that were postponed, then read again."""
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
         if not self._backlog and not self._is_write_paused and (transport := self._open_transport()):
@@ -381,7 +382,7 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def _open_transport(self) -> asyncio.Transport | None:
-        """The transport, unless it is closing: uvloop's then refuses to pause or resume."""
+        """Return the transport; None while it is closing, when uvloop's refuses to pause or resume."""
         return None if self._transport is None or self._transport.is_closing() else self._transport
 
     def _serve(self, command: Command) -> None:

@@ -16,11 +16,11 @@ _OURSELVES: Final = ("127.0.0.1", "::1")
 
 
 class ConnectionSet:
-    """Give `admit` and `forget` to each `Connection`.
+    """The open connections; pass `admit` and `forget` to each `Connection`.
 
     Attributes:
         refused_count: connections closed at once because there were too many.
-        unfinished_bytes: of frames that have arrived in part, without what is free.
+        unfinished_bytes: of frames that have arrived in part, without the free size of each connection.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -40,7 +40,7 @@ class ConnectionSet:
         return len(self._open)
 
     def admit(self, connection: Connection) -> str | None:
-        """Admit a connection: returns None, or the reason to refuse it."""
+        """Admit a connection: return None, or the reason to refuse it."""
         if len(self._open) >= self._limits.connections:
             self.refused_count += 1
             self._refusals.warning("%s: refused, %d connections are open", connection.address, len(self._open))
@@ -65,7 +65,7 @@ class ConnectionSet:
         return False
 
     def forget(self, connection: Connection, reason: str) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         _log.debug("%s: closed: %s", connection.address, reason)
         self._open.discard(connection)
         address = connection.peer[0]
@@ -76,9 +76,9 @@ class ConnectionSet:
         self._someone_left.set()
 
     def count_unfinished(self, change: int) -> None:
-        """Unfinished frames have grown, or shrunk, by `change` bytes.
+        """Note that unfinished frames have grown, or shrunk, by `change` bytes.
 
-        Above the limit the connections with the oldest ones are closed, so that unfinished frames of one client do not
+        Above the limit the connections with the oldest unfinished frames are closed, so that those of one client do not
         keep out the messages of others.
         """
         self.unfinished_bytes += change

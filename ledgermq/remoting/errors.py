@@ -1,12 +1,12 @@
-"""Errors between the two ends of a connection.
+"""Errors of connections.
 
 RemotingError
 |- FrameError             the peer sent a malformed frame; its connection is closed
 |- JsonError              a body is not JSON, even when read leniently
 |- TlsFileError           a certificate or key cannot be read or used
-|- ConnectError           nobody listens there, or no answer to the connection attempt in time
-|- ConnectionLostError    the connection closed before the answer came: it may or may not have been carried out
-'- RequestTimeoutError    no answer in time: it may or may not have been carried out
+|- ConnectError           nobody listens there, or the attempt to connect was not answered in time
+|- ConnectionLostError    the connection closed before the answer: the request may or may not have been carried out
+'- RequestTimeoutError    no answer in time: the request may or may not have been carried out
 """
 
 from typing import TYPE_CHECKING
@@ -20,11 +20,11 @@ class RemotingError(Exception):
 
 
 class FrameError(RemotingError):
-    """The frame at `stream_offset` of a connection's input is malformed, so nothing behind it can be read.
+    """The frame at `stream_offset` of a connection's input is malformed, so nothing after it can be read.
 
     Args:
         stream_offset: bytes of the connection before the bad frame.
-        detail: the offending number and its limit.
+        detail: the wrong number and its limit.
     """
 
     def __init__(self, stream_offset: int, detail: str) -> None:

@@ -1,12 +1,11 @@
-"""A port for TLS and plain connections: who knocks is told apart by the first byte, which is left unread.
+"""A port for TLS and plain connections: the first byte, which is left unread, tells which of the two a client uses.
 
     accept -> wait for a byte -> 0x16, a TLS record "handshake" -> TLS handshake -> Connection
-                               -> else, the top byte of a length -> plain Connection, or closed when TLS is enforced
+                              -> else, the top byte of a length -> plain Connection, or closed when TLS is enforced
 
-A plain frame begins with 0x00, so nothing can be mistaken. Nothing is allocated for a visitor before his first byte but
-his socket; he counts among the connections, and is shown out after the idle time. Once inside, a plain connection is
-no different from one of a listener without TLS. Until his handshake is done he counts among those at the door of his
-address.
+A plain frame begins with 0x00, so the two cannot be confused. Before the first byte only the socket is allocated; such
+a connection counts as open, and is closed after the idle time. Afterwards a plain connection does not differ from one
+of a listener without TLS. Until its handshake is done a connection counts among those of its address that wait.
 
 Source: apache/rocketmq `remoting/.../netty/NettyRemotingServer.java` (TlsModeHandler).
 """
@@ -27,7 +26,7 @@ from ledgermq.remoting.tls import ContextSource
 _log: Final = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE: Final = 0x16
-_ACCEPTS_MAX: Final = 128  # a turn, so that a flood of connections does not keep the others waiting
+_ACCEPTS_MAX: Final = 128  # in one turn of the loop, so that many new connections do not delay the others
 _PAUSE_S: Final = 1.0
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -37,11 +36,11 @@ class FrontDoor:
 
     Args:
         make: makes the protocol of a connection.
-        context: for the next TLS connection.
-        limits: its `handshake_s`, `idle_s` and `connections` are kept here.
-        takes_plain: whether connections without TLS are let in.
-        inside: how many connections there are already.
-        has_room: whether an address may have one more connection beside so many that wait at the door.
+        context: returns the context for the next TLS connection.
+        limits: its `handshake_s`, `idle_s` and `connections` are enforced here.
+        takes_plain: whether connections without TLS are accepted.
+        inside: returns the number of connections that are past this point.
+        has_room: whether an address may have one more connection beside so many that wait here.
     """
 
     def __init__(
@@ -63,14 +62,14 @@ class FrontDoor:
         self._has_room = has_room
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
-        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # since when, and from where; the oldest first
+        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # time of arrival and address; the oldest first
         self._waiting_of = Counter[str]()
         self._entering: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     @property
     def port(self) -> int:
-        """The port listened at; 0 when not listening."""
+        """The port on which it listens; 0 when not listening."""
         return self._listeners[0].getsockname()[1] if self._listeners else 0
 
     async def start(self, host: str, port: int, backlog: int) -> None:
@@ -90,7 +89,7 @@ class FrontDoor:
             self._loop.add_reader(listener, self._accept, listener)
 
     async def close(self) -> None:
-        """Let nobody in any more; those at the door are sent away."""
+        """Accept no more connections, and close those that wait."""
         self._stop_listening()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -195,7 +194,7 @@ class FrontDoor:
         self._sweep = self._loop.call_later(self._limits.idle_s / 4, self._show_out)
 
     def _show_out(self) -> None:
-        """End the patience with those who never said anything."""
+        """Close connections that have sent nothing for the idle time."""
         before = self._loop.time() - self._limits.idle_s
         for visitor in [visitor for visitor, (since, _) in self._waiting.items() if since < before]:
             self._send_away(visitor)

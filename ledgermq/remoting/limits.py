@@ -1,4 +1,4 @@
-"""The bounds of what the other end of a connection may cause; all bounds of this package are here."""
+"""Limits for the other end of a connection; all limits of this package are here."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,7 +45,7 @@ class Limits:
         "Most unanswered requests of one connection; one more is answered 2, system busy.",
     )
     output_high_water_bytes: int = 1024 * 1024
-    """Unsent output of one connection above which nothing more is read from it, until half of it has gone."""
+    """Unsent output of one connection above which nothing more is read from it, until half of it is sent."""
     output_hard_bytes: int = key(
         "maxUnsentSize",
         POSITIVE,

@@ -45,13 +45,13 @@ class OutgoingRequests:
         self._timer: asyncio.TimerHandle | None = None
 
     def next_opaque(self) -> int:
-        """The next opaque; a number comes again after 2^31 requests."""
+        """Return the next opaque; a number is used again after 2^31 requests."""
         opaque = self._opaque
         self._opaque = (opaque + 1) & _OPAQUE_MASK
         return opaque
 
     def add(self, command: Command, timeout_s: float, settle: Settle) -> None:
-        """Await the answer to `command`, which is being sent."""
+        """Wait for the answer to `command`, which is being sent."""
         now = self._loop.time()
         deadline = now + timeout_s
         self._waiting[command.opaque] = _Waiting(deadline, now, command.code, settle)
@@ -59,13 +59,13 @@ class OutgoingRequests:
             self._set_timer(deadline)
 
     def settle(self, answer: Command) -> None:
-        """Settle the request that this answers; ignores the answer when the request has timed out."""
+        """Complete the request that this answers; ignored when the request has timed out."""
         waiting = self._waiting.pop(answer.opaque, None)
         if waiting is not None:
             waiting.settle(answer)
 
     def fail_all(self, error: Callable[[], RemotingError]) -> None:
-        """The connection has ended: settle every request with `error()`."""
+        """Complete every request with `error()`, since the connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,8 @@
-"""How the two ends of a connection prove to each other that they hold one secret, and the seals of frames behind that.
+"""Proofs that both ends of a connection have the same secret, and the seals of frames after that.
 
-A proof is an HMAC-SHA-256 over who proves, the nonce that the other end drew for this connection, and what the prover
-says, which must have the prover's own nonce. A proof that was recorded, or that is sent back to whoever made it, is
-therefore no proof. Behind the handshake `FrameSeal` covers each frame by a key of this connection alone.
+A proof is an HMAC-SHA-256 over the role of the prover, the nonce that the other end drew for this connection, and the
+prover's message, which must contain the prover's own nonce. So neither a recorded proof nor one sent back to its maker
+is valid. After the handshake `FrameSeal` covers each frame with a key of this connection alone.
 
 A secret is replaced without a stop by a file of several lines: the first proves, each of them is accepted.
 """
@@ -20,7 +20,7 @@ NONCE_SIZE: Final = 32
 DIALER: Final = b"dialer"
 LISTENER: Final = b"listener"
 _FRAMES: Final = b"frames"
-_SECRET_MIN_BYTES: Final = 32  # whoever is dialed can test guesses at a short one
+_SECRET_MIN_BYTES: Final = 32  # guesses at a short secret could be tested on a listener
 _SECRET_MAX_BYTES: Final = 4096
 _SECRETS_MAX: Final = 4
 _READABLE_BY_OTHERS: Final = 0o004
@@ -28,18 +28,18 @@ _READABLE_BY_OTHERS: Final = 0o004
 _log = logging.getLogger(__name__)
 
 Secrets = tuple[bytes, ...]
-"""The first proves, each of them is accepted; none where nothing needs to be proven."""
+"""The first proves, each of them is accepted; empty if no proof is asked for."""
 
 
 class SecretFileError(RemotingError):
-    """A file of secrets cannot be used. The text names the file and does not show what is in it."""
+    """A file of secrets cannot be used. The text names the file and does not show its content."""
 
 
 def read_secrets(path: Path) -> Secrets:
-    """The secrets in a file, one a line without white space at its ends: 1 to 4, of 32 to 4096 bytes each.
+    """Read the secrets in a file, one a line without white space at its ends: 1 to 4, of 32 to 4096 bytes each.
 
     Raises:
-        SecretFileError: the file cannot be read, or holds something else.
+        SecretFileError: the file cannot be read, or has another content.
     """
     try:
         with path.open("rb") as file:
@@ -57,43 +57,43 @@ def read_secrets(path: Path) -> Secrets:
 
 
 def make_nonce() -> bytes:
-    """`NONCE_SIZE` random bytes, for one connection."""
+    """Return `NONCE_SIZE` random bytes, for one connection."""
     return secrets.token_bytes(NONCE_SIZE)
 
 
-def prove(secret: bytes, prover: bytes, nonce: bytes, said: bytes) -> bytes:
-    """The proof that goes with what is said.
+def prove(secret: bytes, prover: bytes, nonce: bytes, message: bytes) -> bytes:
+    """Return the proof for a message.
 
     Args:
-        secret: the cluster's; empty where nothing needs to be proven, and then so is the proof.
+        secret: the cluster's secret; if it is empty, so is the proof.
         prover: `DIALER` or `LISTENER`.
         nonce: `NONCE_SIZE` bytes that the other end drew.
-        said: what the prover says, as it is sent.
+        message: the prover's message, as it is sent.
     """
-    return hmac.digest(secret, prover + b"\0" + nonce + said, "sha256") if secret else b""
+    return hmac.digest(secret, prover + b"\0" + nonce + message, "sha256") if secret else b""
 
 
-def is_proven(secret: bytes, prover: bytes, nonce: bytes, said: bytes, proof: bytes) -> bool:
-    """Whether `proof` is what `prove` gives; takes the same time wherever they differ."""
-    return hmac.compare_digest(prove(secret, prover, nonce, said), proof)
+def is_proven(secret: bytes, prover: bytes, nonce: bytes, message: bytes, proof: bytes) -> bool:
+    """Whether `proof` equals the result of `prove`; compared in constant time."""
+    return hmac.compare_digest(prove(secret, prover, nonce, message), proof)
 
 
-def proving_secret(accepted: Secrets, prover: bytes, nonce: bytes, said: bytes, proof: bytes) -> bytes | None:
-    """That of the accepted secrets by which `proof` was made, empty where there are none; None: it is no proof."""
+def proving_secret(accepted: Secrets, prover: bytes, nonce: bytes, message: bytes, proof: bytes) -> bytes | None:
+    """Return the accepted secret with which `proof` was made, empty if none is needed; None: the proof is not valid."""
     for secret in accepted or (b"",):
-        if is_proven(secret, prover, nonce, said, proof):
+        if is_proven(secret, prover, nonce, message, proof):
             return secret
     return None
 
 
 class FrameSeal:
-    """The seals of the frames in one direction of one connection: each frame has one, and they come in one order.
+    """The seals of the frames in one direction of one connection: one for each frame, in order.
 
-    A seal covers the frame's number on this connection, its code, its head and the digest of its data. A frame that was
-    changed, left out, repeated, put in, or sent on another connection has a wrong one.
+    A seal covers the frame's number on this connection, its code, its head and the digest of its data. So a frame that
+    was changed, left out, repeated, inserted, or sent on another connection has a wrong one.
 
     Args:
-        secret: by which both ends proved themselves.
+        secret: the secret with which both ends proved themselves.
         dialer_nonce, listener_nonce: of this connection.
     """
 
@@ -104,14 +104,14 @@ class FrameSeal:
         self._count = 0
 
     def next(self, code: int, head: bytes | memoryview, data_digest: bytes) -> bytes:
-        """`SIZE` bytes: the seal of the next frame. `data_digest` is `digest` of its data, of fixed length."""
-        said = hashlib.blake2b(self._count.to_bytes(8) + code.to_bytes(4), digest_size=self.SIZE, key=self._key)
-        said.update(data_digest)
-        said.update(head)
+        """Return `SIZE` bytes: the seal of the next frame. `data_digest` is `digest` of its data, of fixed length."""
+        hasher = hashlib.blake2b(self._count.to_bytes(8) + code.to_bytes(4), digest_size=self.SIZE, key=self._key)
+        hasher.update(data_digest)
+        hasher.update(head)
         self._count += 1
-        return said.digest()
+        return hasher.digest()
 
 
 def digest(data: bytes | memoryview) -> bytes:
-    """SHA-256, which may be taken once for frames with the same data to several peers."""
+    """Return the SHA-256, which can be computed once for frames with the same data to several peers."""
     return hashlib.sha256(data).digest()

@@ -1,8 +1,8 @@
 """Refusals of a server: the cause, its response code, when to retry, and who leads.
 
-Every rejection of a request, wherever it arises (log, store, processor), is a `Refusal`. Its remark names the one
-cause and the numbers behind it; its code is one that RocketMQ's clients know, chosen so that they retry exactly
-where a retry can help (the Java producer retries on 1, 2, 14, 16, 17, 204 and 205; `client/.../DefaultMQProducer`).
+Every rejection of a request, wherever it arises (log, store, processor), is a `Refusal`. Its remark names the one cause
+and the numbers behind it; its code is one that RocketMQ's clients know, chosen so that they retry exactly where a retry
+can help (the Java producer retries on 1, 2, 14, 16, 17, 204 and 205; `client/.../DefaultMQProducer`).
 """
 
 import enum
@@ -15,7 +15,7 @@ class Cause(enum.Enum):
     Members are `(code, slug)`, so that causes with the same code stay distinct.
     """
 
-    # the node cannot, another (or this one, later) can
+    # this node cannot now; another node, or this one later, can
     NOT_LEADER = (14, "not-leader")
     LEADER_CHANGED = (14, "leader-changed")  # deposed after the append: it may or may not survive
     NO_QUORUM = (14, "no-quorum")
@@ -23,8 +23,8 @@ class Cause(enum.Enum):
     SHUTTING_DOWN = (14, "shutting-down")
     DISK_FULL = (14, "disk-full")
     DISK_FAILED = (14, "disk-failed")
-    FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, not yet known durable
-    SLAVE_NOT_AVAILABLE = (11, "slave-not-available")  # stored, on no slave that is in sync
+    FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, but not known to be durable yet
+    SLAVE_NOT_AVAILABLE = (11, "slave-not-available")  # stored, but on no slave that is in sync
     REPLICA_TIMEOUT = (12, "replica-timeout")
     IN_SYNC_REPLICAS_NOT_ENOUGH = (1, "in-sync-replicas-not-enough")  # not stored
     BUSY = (2, "busy")

@@ -1,4 +1,4 @@
-"""Routes, as a nameserver answers them (request 105): read by clients, and by brokers that share out queues.
+"""Routes, as a nameserver answers them (request 105): read by clients, and by brokers that assign queues.
 
     topic ──> broker name ──> queues 0 … n−1 ──> addresses by broker id; id 0 leads: it alone takes sends
 
@@ -16,7 +16,7 @@ LEADER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2
 QUEUE_ID_MAX = (1 << 31) - 1
-QUEUES_MAX = 65_536  # of one topic at one broker; a larger number is no answer of a sane nameserver
+QUEUES_MAX = 65_536  # of one topic at one broker; no working nameserver answers a larger number
 
 
 class MessageQueue(NamedTuple):
@@ -61,7 +61,7 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
 
     def for_topic(self, topic: str, queue_count_max: int) -> "TopicRoute":
-        """The route for a topic that the brokers of this route will create at the first message (TBW102)."""
+        """Return the route for a topic that the brokers of this route will create at the first message (TBW102)."""
 
         def lend(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
             return tuple(queue._replace(topic=topic) for queue in queues if queue.queue_id < queue_count_max)
@@ -87,7 +87,7 @@ def parse_route(topic: str, body: bytes | memoryview) -> TopicRoute:
 
 
 def parse_broker(data: Mapping[str, object]) -> BrokerRoute:
-    """One member of `brokerDatas`; raises KeyError, TypeError or ValueError when it is of another shape."""
+    """Parse one member of `brokerDatas`; raises KeyError, TypeError or ValueError when it has another form."""
     addresses = data["brokerAddrs"]
     if not isinstance(addresses, dict):
         raise TypeError(f"brokerAddrs is {addresses!r}")
@@ -108,5 +108,5 @@ def _queues(topic: str, data: Mapping[str, object], count_key: str, permission: 
 
 
 def parse_queue(data: Mapping[str, object]) -> MessageQueue:
-    """RocketMQ's MessageQueue in JSON; raises KeyError, TypeError or ValueError when it is of another shape."""
+    """Parse RocketMQ's MessageQueue in JSON; raises KeyError, TypeError or ValueError when it has another form."""
     return MessageQueue(str(data["topic"]), str(data["brokerName"]), int(str(data["queueId"])))

@@ -1,4 +1,4 @@
-"""Rate-limited warnings, for events that clients can cause at will: a flood must not fill the disk with logs."""
+"""Rate-limited warnings, for events that clients can cause at will: they must not fill the disk with logs."""
 
 import logging
 import time
@@ -23,7 +23,7 @@ class SeldomLog:
         self._untold = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """As `Logger.warning`, unless one was logged in the last ten seconds."""
+        """Log as `Logger.warning` does, unless one was logged in the last ten seconds."""
         now = self._clock()
         if now < self._quiet_until:
             self._untold += 1

@@ -1,4 +1,4 @@
-"""A listener: accepts connections and hands their requests to one handler."""
+"""A listener: accepts connections and passes their requests to one handler."""
 
 import asyncio
 from typing import Final
@@ -63,7 +63,7 @@ class RemotingServer:
 
     @property
     def port(self) -> int:
-        """The port listened at; 0 when not listening."""
+        """The port on which it listens; 0 when not listening."""
         if self._door is not None:
             return self._door.port
         port: int = self._server.sockets[0].getsockname()[1] if self._server and self._server.sockets else 0

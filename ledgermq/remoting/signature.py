@@ -2,9 +2,9 @@
 
     Signature = base64(HMAC-SHA1(secret, values of all other header fields in the order of their names + body))
 
-It says who asks, and that header fields and body are his. It says neither when nor by which request code: whoever can
-read a connection can send the same again, also as another request. That is what TLS is for. `ChallengedSigner` adds
-fields that say so, which the same signature covers.
+It proves the user, the header fields and the body. It covers neither the time nor the request code: an attacker who can
+read a connection can send the same again, also as another request, which TLS prevents. `ChallengedSigner` adds fields
+against this, which the same signature covers.
 
 Source: apache/rocketmq `client/.../acl/common/{AclClientRPCHook,AclUtils,AclSigner}.java`.
 """
@@ -45,10 +45,10 @@ class Credentials:
 
 
 class ChallengedSigner:
-    """Signs the requests of one connection so that none of them counts twice, elsewhere, or as another request.
+    """Signs the requests of one connection so that none of them is valid twice, elsewhere, or as another request.
 
     Args:
-        credentials: whose signature it is.
+        credentials: the user.
         challenge: drawn by the server for this connection.
     """
 
@@ -66,12 +66,12 @@ class ChallengedSigner:
 
 
 def as_secret_key(secret: bytes) -> str:
-    """A secret of a file as the secret key of a signature; the text of the file's line where that is ASCII."""
+    """Return a secret from a file as the secret key of a signature; the text of the file's line where that is ASCII."""
     return secret.decode("latin-1")
 
 
 def signature(fields: Mapping[str, str], body: bytes | memoryview, secret: str, *, left_out: str = SIGNATURE) -> str:
-    """The signature of these header fields and this body.
+    """Return the signature of these header fields and this body.
 
     Args:
         fields: header fields; `Signature` may be among them.

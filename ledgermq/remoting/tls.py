@@ -1,10 +1,10 @@
 """TLS contexts that are built from files, and built again when the files change.
 
     context() --checked in the last second?--> the present context
-                  '-- no: stat the files --changed?--> build a new one: valid   -> it is used from now on
-                                                                        invalid -> logged once, the present one stays
+              '-- no: stat the files --changed?--> build a new one: valid   -> it is used from now on
+                                                                    invalid -> logged once, the present one stays
 
-A connection keeps the context that it began with. While two files are replaced one after the other they do not match
+A connection keeps the context with which it began. While two files are replaced one after the other they do not match
 for a moment; they are checked again a second later. TLS 1.2 and newer, without renegotiation. The keys are in
 `tls_settings`.
 
@@ -62,7 +62,7 @@ class ServerTls:
     """Authorities of clients' certificates; needed unless `client_auth` is NONE."""
 
     def build(self) -> ssl.SSLContext:
-        """A context of the files as they are now.
+        """Build a context from the present files.
 
         Raises:
             TlsFileError: one of them cannot be read or used.
@@ -80,10 +80,10 @@ class ServerTls:
 
 
 def make_test_context() -> ssl.SSLContext:
-    """A listener's context with a new key and a certificate of its own, which nobody can verify: for tests.
+    """Return a listener's context with a new key and a self-signed certificate, which nobody can verify: for tests.
 
     Raises:
-        TlsFileError: the program openssl is missing or makes none.
+        TlsFileError: the program openssl is missing or creates none.
     """
     with tempfile.TemporaryDirectory(prefix="ledgermq-tls-") as folder:
         certificate, key_file = Path(folder, "certificate.pem"), Path(folder, "key.pem")
@@ -111,7 +111,7 @@ class ClientTls:
     key_password: str = field(default="", repr=False)
 
     def build(self) -> ssl.SSLContext:
-        """A context of the files as they are now.
+        """Build a context from the present files.
 
         Raises:
             TlsFileError: one of them cannot be read or used.
@@ -137,11 +137,11 @@ class ReloadedContext:
     """The present context of a set of files. Call it for each new connection.
 
     Args:
-        settings: which files, and what for.
-        clock: seconds that only go forward.
+        settings: the files, and their purpose.
+        clock: seconds that never fall.
 
     Raises:
-        TlsFileError: the files cannot be used as they are now.
+        TlsFileError: the present files cannot be used.
     """
 
     def __init__(self, settings: ServerTls | ClientTls, clock: Callable[[], float] = time.monotonic) -> None:
@@ -153,7 +153,7 @@ class ReloadedContext:
         self._looked_at = clock()
 
     def __call__(self) -> ssl.SSLContext:
-        """The context for the next connection; the files are looked at when that is a second ago."""
+        """Return the context for the next connection; the files are checked if the last check was a second ago."""
         now = self._clock()
         if now - self._looked_at >= LOOK_INTERVAL_S:
             self._looked_at = now
@@ -199,7 +199,7 @@ def _load_trusted(context: ssl.SSLContext, trusted: Path) -> None:
 
 
 def _require_readable(*paths: Path) -> None:
-    """OpenSSL's own errors do not name the file."""
+    """Check that the files can be read, since OpenSSL's own errors do not name the file."""
     for path in paths:
         try:
             path.open("rb").close()
@@ -214,7 +214,7 @@ def _reason(error: Exception) -> str:
 
 
 def _fingerprint(paths: Iterable[Path | None]) -> _Fingerprint:
-    """What tells two states of files apart without reading them."""
+    """Return what distinguishes two states of files without reading them."""
     return tuple(None if path is None else _mark(path) for path in paths)
 
 

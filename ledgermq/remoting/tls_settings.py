@@ -1,4 +1,4 @@
-"""What one process is told of TLS: as a server, and for the connections that it makes itself.
+"""The TLS settings of one process: as a server, and for the connections that it makes itself.
 
 Source: apache/rocketmq `remoting/.../netty/TlsSystemConfig.java`.
 """
@@ -105,7 +105,7 @@ class TlsSettings:
         return self.mode is not TlsMode.ENFORCING
 
     def incoming(self) -> ContextSource | None:
-        """The listeners' context; None when TLS is disabled.
+        """Return the listeners' context; None when TLS is disabled.
 
         Raises:
             TlsFileError: a file cannot be used.
@@ -126,7 +126,7 @@ class TlsSettings:
         return ReloadedContext(server)
 
     def outgoing(self) -> ContextSource | None:
-        """The context of connections that this process makes; None when they are plain.
+        """Return the context of connections that this process makes; None when they are plain.
 
         Raises:
             TlsFileError: a file cannot be used.
@@ -144,7 +144,7 @@ class TlsSettings:
         return ReloadedContext(client)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation that does not hold."""
+        """Yield `(key, sentence)` for each relation that does not hold."""
         if self.mode is not TlsMode.DISABLED and self.tls_certificate is None and not self.tls_test_certificate:
             needed = f"is needed for tls.server.mode {self.mode}"
             yield "tls.server.certPath", f"{needed}; for tests tls.test.mode.enable=true makes a certificate"

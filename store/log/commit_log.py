@@ -91,12 +91,12 @@ class CommitLog:
         return damaged
 
     def start(self) -> None:
-        """Begin to take records; on the loop's thread."""
+        """Accept records from now on; on the loop's thread."""
         self.local.start(on_committed=self._on_committed, on_failed=self._fail, on_flushed=self._on_flushed)
         self._refusal = None
 
     async def close(self) -> None:
-        """Flush, acknowledge what that makes durable, refuse the rest, stop the threads, close the files."""
+        """Flush, acknowledge what is durable then, refuse the rest, stop the threads, close the files."""
         if self._refusal is None:
             self._refusal = Refusal(Cause.SHUTTING_DOWN, "the broker is shutting down")
         await self._part.drain()
@@ -115,7 +115,7 @@ class CommitLog:
 
     @property
     def directory(self) -> Path:
-        """Where the files lie."""
+        """The folder of the files."""
         return self.config.directory
 
     @property
@@ -135,7 +135,7 @@ class CommitLog:
 
     @property
     def committed_offset(self) -> int:
-        """Everything below is in the files; what is above, up to `max_offset`, in the transient pool."""
+        """Everything below is in the files; the rest, up to `max_offset`, in the transient pool."""
         return self._queue.committed_offset
 
     @property
@@ -144,11 +144,11 @@ class CommitLog:
         return self._queue.flushed_offset
 
     def add_listener(self, listener: LogListener) -> None:
-        """Listeners are called in the order in which they were added."""
+        """Add a listener; listeners are called in the order in which they were added."""
         self._listeners.append(listener)
 
     def append(self, drafts: Sequence[RecordDraft], done: Done) -> None:
-        """See `ReplicatedLog.append`. A draft that cannot be encoded raises `struct.error`, and nothing is placed."""
+        """See `ReplicatedLog.append`. `struct.error` for a draft that cannot be encoded; nothing is placed then."""
         if self._refusal is not None:
             raise self._refusal
         self._part.check()
@@ -209,7 +209,7 @@ class CommitLog:
         return self._queue.span(physical_offset, 0, self._confirm_offset)
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
+        """See `ReplicatedLog.walk`; headers are checked, bodies are not."""
         return self.local.walk(start_offset, end_offset)
 
     def batches(self) -> LogBatches:
@@ -237,7 +237,7 @@ class CommitLog:
         self._queue.set_reads_ahead(reads_ahead)
 
     def backlog(self) -> Backlog:
-        """See `ReplicatedLog.backlog`; what is not in the files yet lies in the transient pool."""
+        """See `ReplicatedLog.backlog`; bytes that are not in the files yet are in the transient pool."""
         committed = self.committed_offset
         return Backlog(self.max_offset - committed, committed - self.flushed_offset, self.local.free_buffer_count)
 
@@ -267,7 +267,7 @@ class CommitLog:
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        """What was placed in this turn is to be committed, or is in the file already."""
+        """Commit what was placed in this turn, or confirm it if it is in the file already."""
         self._is_turn_open = False
         if not self.local.has_pool:
             self._part.on_placed()
@@ -303,7 +303,7 @@ class CommitLog:
             listener.on_role_change(self.state)
 
     def _fail(self, error: DiskFailedError) -> None:
-        """The first failed write or sync: nothing is acknowledged any more."""
+        """End writing after the first failed write or sync: nothing is acknowledged any more."""
         if self._refusal is not None and self._refusal.cause is Cause.DISK_FAILED:
             return
         self._refusal = Refusal(Cause.DISK_FAILED, str(error))
@@ -333,7 +333,7 @@ class _Waiters:
         self._batches.complete(end, lambda: receipt)
 
     def refuse_all(self, refusal: Refusal) -> None:
-        """Nothing will be confirmed any more."""
+        """Refuse all batches, since nothing will be confirmed any more."""
         self._batches.refuse_after(_BEFORE_ALL, lambda: refusal)
         if self._timer is not None:
             self._timer.cancel()

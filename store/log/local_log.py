@@ -1,11 +1,11 @@
-"""Local log: RocketMQ's classic log of records in files on this node. It keeps bytes and makes no promise.
+"""Local log: RocketMQ's classic log of records in files on this node. It keeps bytes and promises nothing about them.
 
-                       directly: one pwrite into the file
+                         directly: one pwrite into the file
     place, append_bytes <                                      > sync
-                       by the pool: memory ---> commit (pwrite)
+                         by the pool: memory ---> commit (pwrite)
 
-A policy stands on it (`store.log.commit_log` for a broker that stands alone): the policy says what is confirmed, who
-may read how far, and when a sender has its answer. Kafka has the same two floors, `LocalLog` and `UnifiedLog`.
+A policy on it (`store.log.commit_log` for a broker without replicas) decides what is confirmed, up to where readers may
+read, and when a sender is answered. Kafka has the same two levels, `LocalLog` and `UnifiedLog`.
 
 Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
 """
@@ -36,7 +36,7 @@ from store.recovery.batch_fields import LogBatches
 from store.recovery.record_batches import RecordBatch
 
 LOOK_INTERVAL_S = 10.0
-"""Between two looks after idle mappings and deleted files."""
+"""Seconds between two checks for idle mappings and deleted files."""
 
 
 def wall_clock_ms() -> int:
@@ -90,12 +90,12 @@ class LocalLog:
     # -- opening and closing
 
     def recover(self, checkpoint: StoreCheckpoint, *, clean: bool) -> list[int]:
-        """Load the files and cut what is no record; blocks, and may run in a thread.
+        """Load the files and cut an incomplete end; blocks, and may run in a thread.
 
-        Everything that is kept is durable when this returns.
+        Everything that is kept is durable on return.
 
         Returns:
-            Physical offsets of records with damaged bodies that lie inside the log.
+            Physical offsets of records with damaged bodies inside the log.
 
         Raises:
             StoreFormatError: a file of another length or name, a gap, or records behind a damaged place.
@@ -107,7 +107,7 @@ class LocalLog:
             self._pool.open()
         self.queue.load()
         scan = recover_log(self.queue, checkpoint, clean=clean)
-        with contextlib.suppress(DiskFullError):  # the first sender is told
+        with contextlib.suppress(DiskFullError):  # the first sender gets the refusal
             self.queue.prepare(0)
         self.last_timestamp = scan.last_timestamp
         self._damaged, self._held = scan.damaged, scan.held
@@ -145,7 +145,7 @@ class LocalLog:
         self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)
 
     async def flush_and_stop(self) -> None:
-        """Commit and flush what is left, unless the disk has failed; then stop the threads. Reads still work."""
+        """Commit and flush the rest, unless the disk has failed; then stop the threads. Reads still work."""
         self._maker.stop()
         if self._look_timer is not None:
             self._look_timer.cancel()
@@ -165,7 +165,7 @@ class LocalLog:
     # -- writing
 
     def place(self, drafts: Sequence[RecordDraft]) -> int:
-        """Stamp, encode and write records, in order, all or none; the new end of the log.
+        """Set times and offsets of records, encode and write them in order, all or none; return the new end of the log.
 
         Raises:
             RecordTooLargeError, DiskFullError, DiskFailedError, AllocationPendingError, PoolUnavailableError,
@@ -178,9 +178,9 @@ class LocalLog:
         return self._placer.place(drafts, timestamp)
 
     def append_bytes(self, data: memoryview) -> int:
-        """Write bytes of another node's log with files of the same size, at the same offset; the new end of the log.
+        """Write bytes of another node's log, with files of the same size, at the same offset; return the new end.
 
-        They may begin and end inside a record, and reach over the end of a file, blanks included.
+        They may begin and end inside a record, and continue over the end of a file, fillers included.
 
         Raises:
             DiskFullError, DiskFailedError, AllocationPendingError, PoolUnavailableError: nothing was written.
@@ -207,12 +207,12 @@ class LocalLog:
         """Drop everything at or past `offset`. Durable on return: after a power cut nothing of it comes back.
 
         Raises:
-            DiskFailedError: the disk refused; it is not to be trusted any more.
+            DiskFailedError: the disk failed; it cannot be trusted any more.
         """
         self.queue.cut(offset)
 
     def end_turn(self) -> None:
-        """What was placed in this turn of the loop may be committed, or flushed, if the configuration says so."""
+        """Commit or flush what was placed in this turn of the loop, if the configuration says so."""
         if self._committer is not None and self.config.commit_wakes:
             self._committer.request()
         if self.config.flush_wakes:
@@ -230,13 +230,13 @@ class LocalLog:
             self._flusher.flush_if_worth()
 
     def trim(self, before: int) -> None:
-        """Let go of the oldest whole files that end at or before `before`; they are deleted in a thread."""
+        """Remove the oldest whole files that end at or before `before`; they are deleted in a thread."""
         self._removal.start(self.queue, self.queue.take_before(before))
 
     # -- reading; single records are read from `queue`, up to where the policy lets its readers see
 
     def walk(self, start_offset: int, end_offset: int) -> Iterator[tuple[int, memoryview]]:
-        """See `ReplicatedLog.walk`; frames are checked, bodies are not."""
+        """See `ReplicatedLog.walk`; headers are checked, bodies are not."""
         while start_offset < end_offset and (file := self.queue.file_at(start_offset)) is not None:
             base = file.start_offset
             limit = min(file.write_position, end_offset - base)
@@ -257,7 +257,7 @@ class LocalLog:
 
     @property
     def free_buffer_count(self) -> int | None:
-        """Buffers of the transient pool that no file has; None without a pool."""
+        """Number of buffers of the transient pool that no file has; None without a pool."""
         return None if self._pool is None else self._pool.free_count
 
     @property

@@ -1,4 +1,4 @@
-"""Drafts that know the queue they go to."""
+"""Drafts with their queue."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from store.queues.consume_queue import ConsumeQueue
 
 
 class QueuedDraft(RecordDraft):
-    """A draft with the queue it goes to.
+    """A draft with the queue to which its record goes.
 
     Attributes:
-        queue: of the draft's topic and queue id; gives the queue offset.
-        tally: who made it may keep here where it is counted when it is committed.
+        queue: queue of the draft's topic and queue id; gives the queue offset.
+        tally: the counter for the message once it is committed, set by the code that made the draft.
     """
 
     __slots__ = ("queue", "tally")

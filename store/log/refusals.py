@@ -1,6 +1,6 @@
-"""How a log refuses what its files cannot take. Every log on the store's files says it alike.
+"""Refusals of appends that the store's files cannot take, the same for every log on them.
 
-Remarks of flow control begin as RocketMQ's, for those who look for them.
+Remarks of flow control begin like RocketMQ's, since some clients look for those words.
 """
 
 from ledgermq.remoting.refusal import Cause, Refusal
@@ -8,7 +8,7 @@ from store.errors import AllocationPendingError, DiskFullError, PoolUnavailableE
 
 
 def refusal_of(error: StoreError) -> Refusal:
-    """A refusal for what the files answered; nothing was placed."""
+    """Return the refusal for an error of the files; nothing was placed."""
     match error:
         case DiskFullError():
             return Refusal(Cause.DISK_FULL, str(error), retry_after_ms=1000)

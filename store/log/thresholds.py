@@ -1,4 +1,4 @@
-"""Threshold: whether it is worth the while to flush, or commit, what has gathered. RocketMQ's three numbers.
+"""The threshold at which gathered bytes are flushed or committed: RocketMQ's three numbers.
 
     every interval:   least_pages whole pages more than last time?  or a file full?  or `thorough_s` since all was done?
 
@@ -10,13 +10,13 @@ PAGE_SHIFT = 12
 
 
 class Threshold:
-    """Judges by offsets in the log.
+    """Decides by offsets in the log.
 
     Args:
-        file_size: bytes of a file of the log; a full one is always worth it.
-        least_pages: pages of 4096 bytes begun since the last time; 0: any byte.
-        thorough_s: seconds after which any byte is worth it.
-        now: seconds, of the clock whose time is given later.
+        file_size: bytes of a file of the log; a full file reaches the threshold.
+        least_pages: pages of 4096 bytes begun since the last time; 0: any byte reaches it.
+        thorough_s: seconds after which any byte reaches it.
+        now: seconds, on the clock of `is_reached`.
     """
 
     __slots__ = ("_file_size", "_least_pages", "_thorough_at", "_thorough_s")
@@ -28,7 +28,7 @@ class Threshold:
         self._thorough_at = now + thorough_s
 
     def is_reached(self, done_offset: int, end_offset: int, now: float) -> bool:
-        """Whether `[done_offset, end_offset)` is to be done now."""
+        """Whether `[done_offset, end_offset)` is to be flushed or committed now."""
         if now >= self._thorough_at:
             self._thorough_at = now + self._thorough_s
             return end_offset > done_offset

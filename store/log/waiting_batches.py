@@ -1,6 +1,6 @@
-"""Batches placed in the log and not answered yet: placed at the right, completed or refused from the left.
+"""Batches that are placed in the log and not answered yet. The oldest is answered first.
 
-A batch's end is a physical offset in the classic log, an index in Raft's. The oldest is answered first.
+The end of a batch is a physical offset in the classic log, an entry index in Raft's.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from store.replicated_log import AppendReceipt, Done
 
 
 class WaitingBatches:
-    """A queue of (end, deadline, done) in the log's order."""
+    """A queue of (end, deadline, done), with rising ends."""
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, float, Done]] = deque()
@@ -20,16 +20,16 @@ class WaitingBatches:
         return len(self._batches)
 
     def add(self, end: int, deadline_s: float, done: Done) -> None:
-        """A batch that ends at `end`, the last one so far, was placed."""
+        """Add a batch that ends at `end`, which is the last one so far."""
         self._batches.append((end, deadline_s, done))
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When the oldest batch is late; None when none waits."""
+        """The deadline of the oldest batch, in seconds; None when no batch waits."""
         return self._batches[0][1] if self._batches else None
 
     def complete(self, end: int, receipt: Callable[[], AppendReceipt]) -> None:
-        """The promise holds for everything up to `end`; `receipt` is asked once, if a batch is covered."""
+        """Answer the batches up to `end`, for which the mode's promise holds; `receipt` is called once, if any."""
         batches = self._batches
         if not batches or batches[0][0] > end:
             return
@@ -38,7 +38,7 @@ class WaitingBatches:
             batches.popleft()[2](value)
 
     def refuse_after(self, end: int, refusal: Callable[[], Refusal]) -> None:
-        """Batches that reach beyond `end` will not be completed."""
+        """Refuse the batches that end after `end`, which will not be completed."""
         batches = self._batches
         refused: list[Done] = []
         while batches and batches[-1][0] > end:
@@ -47,7 +47,7 @@ class WaitingBatches:
             done(refusal())
 
     def refuse_late(self, now_s: float, refusal: Callable[[int], Refusal]) -> None:
-        """Batches whose deadline passed: `refusal` gets how many wait."""
+        """Refuse the batches whose deadline has passed; `refusal` is called with the number of batches that wait."""
         batches = self._batches
         while batches and batches[0][1] <= now_s:
             waiting = len(batches)

@@ -1,9 +1,9 @@
-"""Filters that say what the properties of every wanted record hold, so that most others need not be looked at.
+"""Filters with hints: patterns in the properties of every matching record, by which most other records can be skipped.
 
     units --- some hundred ---> rows of properties --- search for a hint ---> those who have it ---> the filter itself
 
-A hint is a pattern that is found between two 0x02 in the row of each wanted record (`property_rows`), and in
-others by chance. Of several the one is used that lately let the fewest through; none, where all let most through.
+A hint is a pattern that is found between two 0x02 in the row of each matching record (`property_rows`), and in others
+by chance. Of several hints the one is used that lately let the fewest records through; none, if all let most through.
 """
 
 import re
@@ -26,7 +26,7 @@ class HintedFilter:
     """A record filter with hints.
 
     Args:
-        matches: whether a record is wanted.
+        matches: whether a record matches.
         hints: sources of patterns of bytes; compiled when they are first used.
     """
 
@@ -42,18 +42,18 @@ class HintedFilter:
         return self._matches(record)
 
     def best(self) -> int:
-        """The hint to search for; -1 when none is worth it now."""
+        """Return the number of the hint to search for; -1 when none is worth it now."""
         shares = self._shares
         best = min(range(len(shares)), key=shares.__getitem__, default=-1)
-        self._shares = [share * _FORGET for share in shares]  # so that each is tried again some day
+        self._shares = [share * _FORGET for share in shares]  # so that each is tried again after some time
         return best if best >= 0 and shares[best] < _USELESS else -1
 
     def share(self, hint: int) -> float:
-        """The part of the records, above 0, that has it, as far as is known."""
+        """Return the share of the records, above 0, that has a hint, as far as is known."""
         return max(self._shares[hint], _LEAST_SHARE)
 
     def rows_with(self, hint: int, rows: bytes, width: int) -> list[int]:
-        """Numbers of the rows that have a hint, rising."""
+        """Return the numbers of the rows that have a hint, rising."""
         pattern = self._patterns.get(hint)
         if pattern is None:
             pattern = self._patterns[hint] = re.compile(self._hints[hint])
@@ -64,17 +64,17 @@ class HintedFilter:
 
 
 class HintedScan:
-    """Numbers of the units whose records may be wanted, rising; it ends early when the time or the reader is done.
+    """Yields the numbers of the units whose records may match, rising; ends early when time or reader is done.
 
     Args:
-        span_at: gives the file of a physical offset.
+        span_at: returns the file of a physical offset.
         units: of one queue.
-        wanted: asked for hints; the reader asks it for each record.
-        time_slice: looked at between some hundred units.
-        missing: how many records the reader still takes.
+        wanted: the filter with the hints; the reader applies it to each record.
+        time_slice: checked between some hundred units.
+        missing: returns how many records the reader still takes.
 
     Attributes:
-        end: units that are done with once the numbers given so far are.
+        end: number of units that are finished once the numbers yielded so far are.
     """
 
     def __init__(

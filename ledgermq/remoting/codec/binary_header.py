@@ -29,7 +29,7 @@ _ORDINALS: Final = {name: ordinal for ordinal, name in enumerate(LANGUAGES)}
 
 
 def decode_binary_header(header: bytes) -> Command:
-    """The command that these bytes describe, still without its body.
+    """Return the command of this header, still without its body.
 
     Raises:
         ValueError: a length points outside the header, or text is not UTF-8.
@@ -69,7 +69,7 @@ def _end(header: bytes, start: int, length: int) -> int:
 
 
 def encode_binary_header(command: Command) -> bytes:
-    """The header bytes of `command`.
+    """Return the header of `command`.
 
     Raises:
         ValueError: a code or version beyond 16 bits, or a key beyond 32767 bytes.

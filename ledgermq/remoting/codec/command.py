@@ -1,4 +1,4 @@
-"""One remoting command, request or response: what a frame's header says, and its body.
+"""One remoting command, request or response: the fields of a frame's header, and its body.
 
     flag    bit 1 one-way   bit 0 response
     opaque  chosen by the asking side, echoed by the answer; each direction of a connection has its own sequence
@@ -18,13 +18,13 @@ ONEWAY_FLAG: Final = 2
 
 OUR_LANGUAGE: Final = "PYTHON"
 OUR_VERSION: Final = 479
-"""V5_3_3: what clients must see to use SQL filters and the present registration format."""
+"""V5_3_3: clients need it to use SQL filters and the present registration format."""
 
 LANGUAGES: Final = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
     "NODE_JS",
 )  # fmt: skip
-"""By ordinal, as the binary header writes it."""
+"""By ordinal, as in the binary header."""
 
 
 class NoFields(dict[str, str]):

@@ -1,4 +1,4 @@
-"""Header fields of a request: text on the wire, checked values here. A bad one is refused by its name.
+"""Header fields of a request: text on the wire, checked values here. The refusal of a bad field names it.
 
 Every value of extFields is text by the protocol; a JSON number or boolean that a lax client sent was turned into its
 text by the frame parser.
@@ -39,10 +39,10 @@ _SHOWN_MAX: Final = 100
 
 
 def text(fields: Fields, name: str) -> str:
-    """A field that must be there.
+    """Return a field that must be there.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the field.
+        Refusal: MALFORMED_FIELD, names the field.
     """
     value = fields.get(name)
     if value is None:
@@ -51,10 +51,10 @@ def text(fields: Fields, name: str) -> str:
 
 
 def filled(fields: Fields, name: str) -> str:
-    """A field that must be there and not be empty.
+    """Return a field that must be there and not be empty.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the field.
+        Refusal: MALFORMED_FIELD, names the field.
     """
     value = fields.get(name)
     if not value:
@@ -63,10 +63,10 @@ def filled(fields: Fields, name: str) -> str:
 
 
 def integer(fields: Fields, name: str, default: int | None = None, *, low: int = I32_MIN, high: int = I32_MAX) -> int:
-    """A decimal number in `[low, high]`; `default` (when given) stands for a missing field.
+    """Return a decimal number in `[low, high]`; a missing field is `default`, if given.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the field and its value.
+        Refusal: MALFORMED_FIELD, names the field and its value.
     """
     value = fields.get(name)
     if value is None and default is not None:
@@ -83,21 +83,21 @@ def integer(fields: Fields, name: str, default: int | None = None, *, low: int =
 
 
 def long(fields: Fields, name: str, default: int | None = None, *, low: int = I64_MIN) -> int:
-    """A decimal number of 64 bits, `low` at least; otherwise as `integer`."""
+    """Return a decimal number of 64 bits, at least `low`; otherwise as `integer`."""
     return integer(fields, name, default, low=low, high=I64_MAX)
 
 
 def boolean(fields: Fields, name: str, default: bool = False) -> bool:
-    """`true` in any case is true, a missing field is `default`, anything else is false, as Java reads it."""
+    """Return whether the field is `true` in any case, as Java reads it; a missing field is `default`."""
     value = fields.get(name)
     return default if value is None else value.lower() == "true"
 
 
 def optional_boolean(fields: Fields, name: str) -> bool | None:
-    """`true` or `false` in any case; None when it is missing.
+    """Return `true` or `false` in any case; None when it is missing.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the field and its value.
+        Refusal: MALFORMED_FIELD, names the field and its value.
     """
     value = fields.get(name)
     if value is None:
@@ -108,10 +108,10 @@ def optional_boolean(fields: Fields, name: str) -> bool | None:
 
 
 def address(fields: Fields, name: str) -> str:
-    """A field that is `host:port`.
+    """Return a field that is `host:port`.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the field and its value.
+        Refusal: MALFORMED_FIELD, names the field and its value.
     """
     value = filled(fields, name)
     host, _, port = value.rpartition(":")

@@ -4,8 +4,8 @@
 
 L does not count itself. Type 0 is a JSON header, 1 the binary one (`binary_header`); a body of no bytes is no body.
 
-`FrameParser` is fed whatever a connection received. A frame that lies inside one piece of input is not copied: its
-body is a view of that piece. Input that is no frame raises `FrameError`; after that the connection is of no use.
+`FrameParser` gets whatever a connection received. A frame inside one piece of input is not copied: its body is a view
+of that piece. Input that is not a frame raises `FrameError`; after that the connection cannot be used.
 
 Source: apache/rocketmq `remoting/.../protocol/RemotingCommand.java`, `remoting/netty/NettyDecoder.java`.
 """
@@ -53,7 +53,7 @@ _join: Final = "".join
 
 
 def encode(command: Command) -> bytes:
-    """The frame of a command, its header as `command.header_type` says.
+    """Return the frame of a command, with the kind of header in `command.header_type`.
 
     Raises:
         ValueError: the binary header cannot hold it.
@@ -68,7 +68,7 @@ def encode(command: Command) -> bytes:
 
 
 def _json_fields(command: Command) -> dict[str, Any]:
-    """The header's members in the order in which Java writes them."""
+    """Return the header's members in the order in which Java writes them."""
     fields: dict[str, Any] = {"code": command.code}
     if command.ext or type(command.ext) is not NoFields:
         fields["extFields"] = command.ext
@@ -89,7 +89,7 @@ def encode_response(
     remark: str | None = None,
     body: bytes | memoryview = b"",
 ) -> bytes:
-    """The frame of an answer, with a JSON header, which every client can read. On the hot path."""
+    """Return the frame of an answer, with a JSON header, which every client can read. On the hot path."""
     if body:
         return b"".join((encode_response_head(opaque, code, ext, remark, len(body)), body))
     return encode_response_head(opaque, code, ext, remark, 0)
@@ -103,9 +103,9 @@ def encode_response_head(
     body_length: int,
     header_type: int = JSON_HEADER,
 ) -> bytes:
-    """The frame of an answer without its body of `body_length` bytes, which the caller must send next.
+    """Return the frame of an answer without its body of `body_length` bytes, which the caller must send next.
 
-    `header_type` is the request's: who writes the binary header means to save the cost of JSON both ways.
+    `header_type` is the request's: a client that sends the binary header saves the cost of JSON both ways.
     """
     if header_type == BINARY_HEADER:
         answer = Command(code, opaque, RESPONSE_FLAG, dict(ext or {}), b"", remark, OUR_LANGUAGE, OUR_VERSION)
@@ -127,12 +127,12 @@ def encode_response_head(
 
 
 class FrameParser:
-    """Cuts one connection's input into commands. Keeps at most one unfinished frame.
+    """Splits one connection's input into commands. Keeps at most one unfinished frame.
 
     Args:
-        limit: bytes of a whole frame.
-        header_limit: bytes of a header.
-        fields_limit: fields of a header.
+        limit: largest size of a whole frame in bytes.
+        header_limit: largest size of a header in bytes.
+        fields_limit: largest number of fields of a header.
     """
 
     def __init__(
@@ -154,12 +154,12 @@ class FrameParser:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands completed by this piece of input, in order.
+        """Return the commands completed by this piece of input, in order.
 
         Bodies are views of `data`, or of the buffer in which a divided frame was gathered: they stay valid.
 
         Raises:
-            FrameError: the input is no frame; its `parsed` holds the commands before the bad one.
+            FrameError: the input is not a frame; its `parsed` has the commands before the bad one.
         """
         commands: list[Command] = []
         base = self._fed
@@ -175,7 +175,7 @@ class FrameParser:
         return commands
 
     def _complete(self, data: bytes, base: int, commands: list[Command]) -> int:
-        """Fill up the held frame; returns how much of `data` that took."""
+        """Fill up the held frame; return how much of `data` that took."""
         held = self._held
         start = base - len(held)
         at = 0
@@ -185,12 +185,12 @@ class FrameParser:
             piece = data[at : at + needed - len(held)]
             held += piece
             at += len(piece)
-        self._held = bytearray()  # the old one lives on under the body's view
+        self._held = bytearray()  # the body's view keeps the old one
         self._parse(held, 0, start, commands)
         return at
 
     def _frame_size(self, held: bytearray, start: int) -> int:
-        """Bytes of the frame that begins with `held`, as far as they are known."""
+        """Return the size of the frame that begins with `held`, as far as it is known."""
         if len(held) < PREFIX_LENGTH:
             return PREFIX_LENGTH
         length, word = _WORDS.unpack_from(held)
@@ -201,9 +201,9 @@ class FrameParser:
         return size
 
     def _parse(self, data: bytes | bytearray, at: int, base: int, commands: list[Command]) -> int:
-        """Append the whole frames from `at` on; returns where they end. `base` is the stream offset of `data`.
+        """Append the whole frames from `at` on; return where they end. `base` is the stream offset of `data`.
 
-        One loop without calls of our own: this runs per message.
+        One loop without Python calls, since this runs for each message.
         """
         size = len(data)
         view = memoryview(data)

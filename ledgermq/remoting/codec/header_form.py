@@ -1,8 +1,8 @@
-"""What the header of a request must look like before its processor sees it, so that none has to guess.
+"""The form of a request's header, checked before the request is served.
 
 A form is a line of names: `queueId:i` is a number of 32 bits, `maxNum:n` one that is not negative, `offset:l` one of
-64, `topic` text; with `?` it may be missing. `topic@22` is answered with code 22 when it is missing or no such thing,
-because RocketMQ answers that one so; every other fault is code 1, and the remark names the field.
+64, `topic` text; with `?` it may be missing. `topic@22` is refused with code 22 when it is missing or wrong, because
+RocketMQ answers so; every other fault is code 1, and the remark names the field.
 """
 
 import re
@@ -35,11 +35,11 @@ _READERS: Final[Mapping[str, Callable[[Fields, str], object]]] = {
 }
 
 _PLAIN: Final = {"i": "-?[0-9]{1,9}", "n": "[0-9]{1,9}", "l": "-?[0-9]{1,18}"}
-"""Numbers that are surely good: nearly all. Others are looked at one by one."""
+"""Numbers that are certainly valid: nearly all. Others are checked one by one."""
 
 
 class HeaderForm:
-    """One request's header; `line` as the module says."""
+    """The form of one request's header; `line` as in the module's docstring."""
 
     def __init__(self, line: str) -> None:
         self._words = [_word(word) for word in line.split()]
@@ -50,10 +50,10 @@ class HeaderForm:
         self._optional = [name for name, _, is_needed, _ in self._words if not is_needed]
 
     def check(self, fields: Fields) -> None:
-        """Refuse a header that is not of this form.
+        """Check a header against this form.
 
         Raises:
-            Refusal: MALFORMED_FIELD or the field's own cause, naming the field.
+            Refusal: MALFORMED_FIELD or the field's own cause; names the field.
         """
         try:
             self._texts(fields)
@@ -88,6 +88,6 @@ def _word(word: str) -> tuple[str, str, bool, Cause | None]:
 
 
 def forms(table: str) -> Mapping[int, HeaderForm]:
-    """Forms by request code, from lines that begin with it; a line that begins with a blank goes on with the last."""
+    """Return forms by request code, from lines that begin with it; a line that begins with a blank continues one."""
     lines = (line.partition(" ") for line in re.sub(r"\n +", " ", table.strip()).splitlines())
     return {int(code): HeaderForm(line) for code, _, line in lines}

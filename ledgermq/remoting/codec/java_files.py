@@ -1,13 +1,13 @@
-"""JSON files as RocketMQ keeps them: fastjson's pretty format, in which numeric map keys stand bare.
+"""JSON files as RocketMQ writes them: fastjson's pretty format, in which numeric map keys are not quoted.
 
     {
     <tab>"offsetTable":{
     <tab><tab>"TopicTest@G":{0:123,1:45      no line between the entries of a map with numeric keys,
-    <tab><tab>}                              but one in front of its end
+    <tab><tab>}                              but one before its end
     <tab>}
     }
 
-`dumps` gives the bytes that Java gives for the same members in the same order. `loads` reads both that and standard
+`dumps` returns the bytes that Java writes for the same members in the same order. `loads` reads both that and standard
 JSON, of any length.
 
 Source: apache/rocketmq `common/.../ConfigManager.java`, fastjson 1.2 with PrettyFormat, as measured.
@@ -27,15 +27,15 @@ _TEXT_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*)(-?\d+)(?=\
 
 
 def dumps(value: Any) -> bytes:
-    """The value as a file holds it, without a line end behind it. Int keys of a mapping are written bare."""
+    """Return the value in the format of the files, without a line end. Int keys of a mapping are not quoted."""
     return _write(value, 0).encode()
 
 
 def loads(data: bytes) -> Any:
-    """The value in `data`; object keys are always text.
+    """Return the value in `data`; object keys are always text.
 
     Raises:
-        JsonError: not JSON in either form; the position is the byte, the detail says line and column.
+        JsonError: not JSON in either form; the position is the byte, the detail has line and column.
     """
     try:
         return orjson.loads(data)

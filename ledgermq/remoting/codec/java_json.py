@@ -1,10 +1,10 @@
 """JSON for clients: standard, and the dialect of fastjson, which has a form for every Java map.
 
     {"brokerAddrs":{"0":"host:port"}}                                   standard
-    {"brokerAddrs":{0:"host:port"}}                                     a number as key stands bare
+    {"brokerAddrs":{0:"host:port"}}                                     a number as key is not quoted
     {{"brokerName":"b","queueId":0,"topic":"t"}:{...}}                  a queue as key is its object
 
-Always compact, not a blank anywhere: old clients cut the text at commas. Reading is in `lenient_json`.
+Always compact, without blanks: old clients split the text at commas. Reading is in `lenient_json`.
 
 Source: apache/rocketmq `remoting/.../protocol/RemotingSerializable.java` (fastjson 1.2).
 """
@@ -17,7 +17,7 @@ import orjson
 
 
 class QueueId(NamedTuple):
-    """One queue as clients name it."""
+    """A queue in requests and answers."""
 
     topic: str
     broker_name: str
@@ -28,32 +28,32 @@ class QueueId(NamedTuple):
 
 
 def dumps(value: Any) -> bytes:
-    """Standard JSON, UTF-8; keys are text."""
+    """Return standard JSON, UTF-8; keys are text."""
     return orjson.dumps(value)
 
 
 def standard_json(value: Any) -> bytes:
-    """Standard JSON, all of it ASCII; numbers as keys are quoted."""
+    """Return standard JSON, all of it ASCII; numbers as keys are quoted."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def java_json(value: Any) -> bytes:
-    """JSON in which a mapping's int keys stand bare."""
+    """Return JSON in which a mapping's int keys are not quoted."""
     return _write(value).encode()
 
 
 def number_map(table: Mapping[int, int]) -> bytes:
-    """`{0:5,1:7}`, in the table's order."""
+    """Return `{0:5,1:7}`, in the table's order."""
     return b"{" + b",".join(b"%d:%d" % item for item in table.items()) + b"}"
 
 
 def text_map(items: Iterable[tuple[str, bytes]]) -> bytes:
-    """An object whose values are encoded already."""
+    """Return an object whose values are encoded already."""
     return b"{" + b",".join(orjson.dumps(key) + b":" + value for key, value in items) + b"}"
 
 
 def queue_map(items: Iterable[tuple[QueueId, Any]]) -> bytes:
-    """A map with queues for keys."""
+    """Return a map with queues as keys."""
     return b"{" + b",".join(orjson.dumps(key.to_json()) + b":" + orjson.dumps(value) for key, value in items) + b"}"
 
 

@@ -1,4 +1,4 @@
-"""JSON bodies that others sent. A bad one is refused with the place of the fault."""
+"""JSON bodies of requests. The refusal of a bad one has the place of the fault."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _SHOWN_MAX = 100
 
 
 def request_json(command: Command) -> Any:
-    """The body of a request, where that must be JSON, standard or as Java writes it.
+    """Return the body of a request, which must be JSON, standard or as Java writes it.
 
     Raises:
         Refusal: MALFORMED_FIELD, with the place of the fault.
@@ -24,10 +24,10 @@ def request_json(command: Command) -> Any:
 
 
 def listed_json(command: Command, name: str) -> list[Any]:
-    """A list, of one element at least, that is a member of a request's JSON body.
+    """Return a list, of at least one element, that is a member of a request's JSON body.
 
     Raises:
-        Refusal: MALFORMED_FIELD, naming the member, or with the place of the fault.
+        Refusal: MALFORMED_FIELD, names the member or the place of the fault.
     """
     body = request_json(command)
     found = body.get(name) if isinstance(body, dict) else None
@@ -37,7 +37,7 @@ def listed_json(command: Command, name: str) -> list[Any]:
 
 
 def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:
-    """A body that is one JSON object; errors as `json_value`."""
+    """Return a body that must be one JSON object; raises what `json_value` raises."""
     value = json_value(body, what)
     if not isinstance(value, dict):
         raise bad_body(what, value, "a JSON object")
@@ -45,7 +45,7 @@ def json_body(body: bytes | memoryview, what: str) -> Mapping[str, Any]:
 
 
 def json_value(body: bytes | memoryview, what: str) -> Any:
-    """A body that is JSON, standard or as Java writes it.
+    """Return a body that must be JSON, standard or as Java writes it.
 
     Raises:
         Refusal: SYSTEM_ERROR, as RocketMQ answers it, with the place of the fault.
@@ -57,5 +57,5 @@ def json_value(body: bytes | memoryview, what: str) -> Any:
 
 
 def bad_body(what: str, value: object, wanted: str) -> Refusal:
-    """The refusal of a body member that is not what it should be."""
+    """Return the refusal of a body's member that has a wrong value."""
     return Refusal(Cause.SYSTEM_ERROR, f"{what} is {str(value)[:_SHOWN_MAX]!r}, not {wanted}")

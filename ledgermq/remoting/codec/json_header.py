@@ -1,7 +1,7 @@
-"""JSON headers that are not as our own encoder writes them, read as leniently as Java reads them.
+"""JSON headers that differ from those of our own encoder, read as leniently as Java reads them.
 
-Numbers and booleans among the ext fields become text, nulls vanish; ints may be numeric text; unknown members are
-ignored; a missing flag or version is 0; a language that is no text is "OTHER".
+Numbers and booleans among the ext fields become text, nulls are dropped; ints may be numeric text; unknown members are
+ignored; a missing flag or version is 0; a language that is not a text is "OTHER".
 
 Source: behaviour of `RemotingCommand.headerDecode` on com.alibaba.fastjson 1.2.83, as measured.
 """
@@ -17,11 +17,11 @@ _INT_MAX: Final = 2**31 - 1
 
 
 def decode_odd_json_header(header: bytes) -> Command:
-    """The command that these bytes describe, still without its body.
+    """Return the command of this header, still without its body.
 
     Raises:
         JsonError: not JSON.
-        ValueError: no object, no code, no opaque, or a number beyond 32 bits.
+        ValueError: not an object, no code, no opaque, or a number beyond 32 bits.
     """
     fields = loads_numbers_as_text(header)
     if not isinstance(fields, dict):

@@ -3,9 +3,9 @@
     {0: "10.0.0.1:10911"}                     -> {"0": "10.0.0.1:10911"}
     {{"brokerName": "b", "queueId": 1}: 42}   -> {'{"brokerName":"b","queueId":1}': 42}
 
-`loads` tries the standard parser first; only what it refuses is read by the slow one here. Nesting and length are
-bounded, so that no input can exhaust the stack or hold the loop, neither now nor when the value is written again, and
-every text that comes out can be encoded as UTF-8.
+`loads` tries the standard parser first; only what that refuses is read by the slow one here. Nesting and length are
+limited, so that no input can exhaust the stack or block the loop, neither now nor when the value is written again, and
+every text in the result can be encoded as UTF-8.
 
 Source: behaviour of com.alibaba.fastjson 1.2.83, as measured.
 """
@@ -23,11 +23,14 @@ from ledgermq.remoting.errors import JsonError
 DEPTH_MAX: Final = 64
 HEADER_DEPTH_MAX: Final = 8
 LENGTH_MAX: Final = 256 * 1024
-"""Bytes that the slow parser accepts: a fraction of a second. Java's odd JSON (routes, offsets) is far shorter."""
+"""Largest text in bytes for the slow parser, which takes a fraction of a second.
+
+Java's JSON (routes, offsets) is shorter.
+"""
 
 _NUMBER_LENGTH_MAX: Final = 400
 _I64_MIN: Final = -(1 << 63)
-_U64_MAX: Final = (1 << 64) - 1  # as far as the standard parser goes
+_U64_MAX: Final = (1 << 64) - 1  # largest number of the standard parser
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WORD: Final = re.compile(r"[\w$@.+-]+", re.ASCII)
@@ -38,10 +41,10 @@ Data = bytes | bytearray | memoryview | str
 
 
 def loads(data: Data) -> Any:
-    """The value in `data`; object keys are always text, the last of equal keys wins.
+    """Return the value in `data`; object keys are always text, the last of equal keys counts.
 
     Raises:
-        JsonError: not JSON even leniently, not UTF-8, too deep, odd and too long, or a number that no float holds.
+        JsonError: not JSON even leniently, not UTF-8, too deep, odd and too long, or a number beyond a float.
     """
     try:
         value = orjson.loads(data)
@@ -53,7 +56,7 @@ def loads(data: Data) -> Any:
 
 
 def _openings(data: Data) -> int:
-    """How often something opens in the text, at least; it cannot be deeper than that."""
+    """Return the number of opening brackets, at least; the value cannot be nested deeper than that."""
     if isinstance(data, str):
         return data.count("[") + data.count("{")
     whole = data if isinstance(data, (bytes, bytearray)) else bytes(data)
@@ -61,7 +64,7 @@ def _openings(data: Data) -> int:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether a list or object lies in more than `DEPTH_MAX` others; level by level, for the stack's sake."""
+    """Whether a list or object is nested in more than `DEPTH_MAX` others; without recursion, to spare the stack."""
     level = [value]
     for _ in range(DEPTH_MAX + 1):
         level = [
@@ -76,7 +79,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def loads_numbers_as_text(data: Data) -> Any:
-    """As `loads` for a header: each number stays the text that stood there, so that none loses digits.
+    """Return what `loads` returns, for a header: each number stays the text that it was, so that no digits are lost.
 
     Raises:
         JsonError: see `loads`.
@@ -107,7 +110,7 @@ def _to_number(text: str) -> int | float:
 
 
 class _Parser:
-    """Recursive descent. A method is given the position of what it reads and leaves `_end` behind it."""
+    """Recursive descent. A method gets the position of what it reads and sets `_end` to the position after it."""
 
     def __init__(self, text: str, to_number: Callable[[str], Any], depth_max: int = DEPTH_MAX) -> None:
         self._text = text

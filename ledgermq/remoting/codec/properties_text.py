@@ -5,10 +5,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The `key=value` lines; comments and empty lines are left out, the last of equal keys wins.
+    """Return the `key=value` lines; comments and empty lines are left out, the last of equal keys counts.
 
     Raises:
-        Refusal: INVALID_PARAMETER, naming the line that is none.
+        Refusal: INVALID_PARAMETER, names the line that has another form.
     """
     try:
         return java_properties.parse_properties(text)
