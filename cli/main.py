@@ -58,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ledgermq {metadata.version('ledgermq')}")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, run in (("nameserver", _nameserver), ("broker", _broker)):
+    for name, run in (("nameserver", _nameserver), ("broker", _broker), ("controller", _controller)):
         node = commands.add_parser(name, help=f"run one {name} in the foreground")
         node.add_argument("-c", dest="conf", metavar="FILE", help="configuration file with RocketMQ's property names")
         node.add_argument(
@@ -83,3 +83,9 @@ def _broker(arguments: argparse.Namespace) -> int:
     from node.run import run_broker
 
     return run_broker(arguments.conf, arguments.set)
+
+
+def _controller(arguments: argparse.Namespace) -> int:
+    from node.run import run_controller
+
+    return run_controller(arguments.conf, arguments.set)

@@ -12,10 +12,11 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import filled
 from ledgermq.remoting.codec.java_json import standard_json
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Cause, Refusal
 from nameserver.answers import Answer, Handler
+from nameserver.config import NameServerConfig
 from nameserver.kv_config import KvConfig, KvConfigError
-from nameserver.settings import Settings
 
 _CHANGES_MAX: Final = 100
 
@@ -23,7 +24,7 @@ _CHANGES_MAX: Final = 100
 class ConfigRequests:
     """The handlers. Changes of the KV configuration are answered when they are durable, at most 100 wait for that."""
 
-    def __init__(self, kv: KvConfig, settings: Settings) -> None:
+    def __init__(self, kv: KvConfig, settings: LiveSettings[NameServerConfig]) -> None:
         self._kv = kv
         self._settings = settings
         self._changes: set[asyncio.Task[None]] = set()

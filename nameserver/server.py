@@ -16,6 +16,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode, request_name
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
+from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.proof import read_secrets
 from ledgermq.remoting.refusal import Refusal
 from ledgermq.remoting.seldom import SeldomLog
@@ -35,7 +36,6 @@ from nameserver.header_forms import FORMS
 from nameserver.kv_config import KvConfig
 from nameserver.min_broker_notices import MinBrokerNotices
 from nameserver.route_waiters import RouteWaiters
-from nameserver.settings import Settings
 from telemetry.collector import QuietCollector
 from telemetry.health import HealthServer
 from telemetry.loop_lag import LoopLagMonitor
@@ -61,7 +61,7 @@ class NameServer:
             max_members=config.max_brokers,
             max_topic_entries=config.max_topic_entries,
         )
-        self._settings = Settings(config, self._on_settings)
+        self._settings = LiveSettings(config, self._on_settings)
         self._lag = LoopLagMonitor(self.registry)
         self._collector = QuietCollector()
         self._waiters = RouteWaiters(self.table.version, self._answer_held)

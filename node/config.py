@@ -3,7 +3,8 @@
     file < --set -> known? parses? twice? -> addresses, defaults that depend -> settings -> relations -> config
                     '------ ConfigError: one line per problem, beginning with its place ------'
 
-Source of the names: RocketMQ 5.3, whose `BrokerStartup` and `NamesrvStartup` fill several objects from one file.
+Source of the names: RocketMQ 5.3, whose `BrokerStartup`, `NamesrvStartup` and `ControllerStartup` fill several objects
+from one file.
 """
 
 import socket
@@ -12,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from broker.config import BrokerConfig
+from ha.controller.config import ControllerConfig
+from ledgermq.remoting.addresses import split_address
 from ledgermq.remoting.config_key import build
 from nameserver.config import NameServerConfig
 from node.addresses import HostChoice
 from node.file_settings import FileSettings
-from node.keys import BROKER_KEYS, NAMESRV_KEYS
+from node.keys import BROKER_KEYS, CONTROLLER_KEYS, KEYS_OF_FILES, NAMESRV_KEYS
 from node.node_config import NodeConfig
-from node.notices import list_notices, raft_notices, registration_notices, tls_notices
+from node.notices import controller_notices, list_notices, raft_notices, registration_notices, tls_notices
 from store.log.flusher import FlushMode
 
 
@@ -30,7 +33,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
     Raises:
         ConfigError: with all problems found.
     """
-    given = FileSettings(path, overrides, BROKER_KEYS, NAMESRV_KEYS, "namesrv.conf")
+    given = FileSettings(path, overrides, BROKER_KEYS, KEYS_OF_FILES)
     values = given.values
     values.setdefault("brokerName", socket.gethostname())
     if values.get("enableDLegerCommitLog"):
@@ -57,7 +60,7 @@ def load_broker_config(path: Path | None, overrides: Sequence[str] = ()) -> Node
 
 def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> NameServerConfig:
     """Read `namesrv.conf`; otherwise as `load_broker_config`."""
-    given = FileSettings(path, overrides, NAMESRV_KEYS, BROKER_KEYS, "broker.conf")
+    given = FileSettings(path, overrides, NAMESRV_KEYS, KEYS_OF_FILES)
     given.choose_listeners(NameServerConfig().listen_port)
     advertised = given.choose_host("advertisedHost")
     given.raise_problems()
@@ -70,6 +73,19 @@ def load_nameserver_config(path: Path | None, overrides: Sequence[str] = ()) -> 
         *tls_notices(config.tls, is_raft=False),
         *registration_notices(config),
     )
+    properties = _properties(config, given) | {"tls.server.mode": config.tls.mode.value}
+    return replace(config, notices=notices, properties=properties)
+
+
+def load_controller_config(path: Path | None, overrides: Sequence[str] = ()) -> ControllerConfig:
+    """Read `controller.conf`; otherwise as `load_broker_config`."""
+    given = FileSettings(path, overrides, CONTROLLER_KEYS, KEYS_OF_FILES)
+    address = dict(given.values.get("controllerDLegerPeers", ())).get(given.values.get("controllerDLegerSelfId"))
+    given.choose_listeners(0 if address is None else split_address(address)[1])
+    given.raise_problems()
+    config = build(ControllerConfig, given.values)
+    _check_relations(list(config.problems()), given)
+    notices = (*list_notices(given), *tls_notices(config.tls, is_raft=False), *controller_notices(config))
     properties = _properties(config, given) | {"tls.server.mode": config.tls.mode.value}
     return replace(config, notices=notices, properties=properties)
 
@@ -90,7 +106,7 @@ def _check_relations(problems: Sequence[tuple[str, str]], given: FileSettings) -
     given.raise_problems()
 
 
-def _properties(config: NodeConfig | NameServerConfig, given: FileSettings) -> dict[str, str]:
+def _properties(config: NodeConfig | NameServerConfig | ControllerConfig, given: FileSettings) -> dict[str, str]:
     """Every known key as text: the value in force, as given, or the default (empty when that is computed).
 
     A feature that is not here is off, whatever RocketMQ's default.

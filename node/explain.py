@@ -3,9 +3,12 @@
 from ledgermq.remoting.config_key import OURS, Key, unknown_key
 from node.errors import UsageError
 from node.kept_settings import FILE
-from node.keys import BROKER_KEYS, NAMESRV_KEYS, REASONS
+from node.keys import BROKER_KEYS, CONTROLLER_KEYS, KEYS_OF_FILES, NAMESRV_KEYS, REASONS
 
-_FILES = {"broker.conf": BROKER_KEYS, "namesrv.conf": NAMESRV_KEYS}
+_UNTIL_THE_STOP = {
+    "namesrv.conf": "updateNamesrvConfig changes it until the nameserver",
+    "controller.conf": "updateControllerConfig changes it until the controller",
+}
 
 
 def explain(name: str) -> str:
@@ -14,13 +17,13 @@ def explain(name: str) -> str:
     Raises:
         UsageError: no such key; names the nearest one, if one resembles it.
     """
-    found = [(file, keys[name]) for file, keys in _FILES.items() if name in keys]
-    if not found:
-        raise UsageError(f"key {name!r} {unknown_key(name, {**BROKER_KEYS, **NAMESRV_KEYS})}")
-    texts = [(file, f"{key.name}: {key.help}", _describe(file, key)) for file, key in found]
-    if len(texts) == 2 and texts[0][1:] == texts[1][1:]:
-        texts = [(" and ".join(_FILES), *texts[0][1:])]
-    return "\n\n".join(f"{head}\n  file     {file}\n{rest}" for file, head, rest in texts)
+    files: dict[tuple[str, str], list[str]] = {}  # of each text, since a key may mean the same in several files
+    for file, keys in KEYS_OF_FILES.items():
+        if (key := keys.get(name)) is not None:
+            files.setdefault((f"{key.name}: {key.help}", _describe(file, key)), []).append(file)
+    if not files:
+        raise UsageError(f"key {name!r} {unknown_key(name, {**BROKER_KEYS, **NAMESRV_KEYS, **CONTROLLER_KEYS})}")
+    return "\n\n".join(f"{head}\n  file     {' and '.join(of)}\n{rest}" for (head, rest), of in files.items())
 
 
 def _describe(file: str, key: Key) -> str:
@@ -35,8 +38,8 @@ def _describe(file: str, key: Key) -> str:
         f"  here     {effect}." + (f" {key.note}" if key.note else ""),
         f"  from     {origin}",
     ]
-    if key.is_live and file == "namesrv.conf":
-        lines.append("  live     updateNamesrvConfig changes it until the nameserver stops")
+    if key.is_live and file in _UNTIL_THE_STOP:
+        lines.append(f"  live     {_UNTIL_THE_STOP[file]} stops")
     elif key.is_live:
         lines.append(f"  live     updateBrokerConfig changes it, and keeps it in <storePathRootDir>/config/{FILE}")
     return "\n".join(lines)

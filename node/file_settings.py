@@ -16,7 +16,7 @@ class FileSettings:
 
     Args:
         keys: that may stand in this kind of file.
-        elsewhere: keys of the other kind of file, whose name is `other_file`.
+        files: keys by kind of file, to name the one in which a wrong key belongs.
 
     Attributes:
         values: by key, of what was given and is not empty.
@@ -30,8 +30,7 @@ class FileSettings:
         path: Path | None,
         overrides: Sequence[str],
         keys: Mapping[str, Key],
-        elsewhere: Mapping[str, Key],
-        other_file: str,
+        files: Mapping[str, Mapping[str, Key]],
     ) -> None:
         given = [*(read_properties(path) if path is not None else ()), *parse_overrides(overrides)]
         self.keys = keys
@@ -39,13 +38,14 @@ class FileSettings:
         self.values: dict[str, Any] = {}
         self._problems: list[str] = []
         for item in self.properties.values():
-            self._parse(item, elsewhere, other_file)
+            self._parse(item, files)
 
-    def _parse(self, item: Property, elsewhere: Mapping[str, Key], other_file: str) -> None:
+    def _parse(self, item: Property, files: Mapping[str, Mapping[str, Key]]) -> None:
         key = self.keys.get(item.key)
         if key is None:
-            belongs = f"is unknown; it belongs to {other_file}"
-            self.refuse(item.key, belongs if item.key in elsewhere else unknown_key(item.key, self.keys))
+            others = [file for file, keys in files.items() if item.key in keys]
+            belongs = f"is unknown; it belongs to {' and '.join(others)}"
+            self.refuse(item.key, belongs if others else unknown_key(item.key, self.keys))
             return
         if not item.value and key.kind.name == "text":
             return

@@ -1,4 +1,4 @@
-"""Every configuration key there is, RocketMQ's and ours, for each kind of file: `broker.conf` and `namesrv.conf`.
+"""Every configuration key there is, RocketMQ's and ours, for each kind of file: broker, nameserver, controller.
 
 A key that has an effect is declared beside the field that it sets, see `ledgermq.remoting.config_key`; the others are
 rows of `keys_without_effect.tsv`. Some keys belong to both files.
@@ -8,6 +8,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
+from ha.controller.config import ControllerConfig
 from ledgermq.remoting.config_key import BY_NAME, NETTY, STORE, Key, keys_of, one_of
 from nameserver.config import NameServerConfig
 from node.node_config import NodeConfig
@@ -45,3 +46,9 @@ def _keys(settings: type, *origins: str) -> Mapping[str, Key]:
 _WITHOUT_EFFECT = _without_effect()
 BROKER_KEYS = _keys(NodeConfig, "BrokerConfig", STORE, NETTY, "AuthConfig")
 NAMESRV_KEYS = _keys(NameServerConfig, "NamesrvConfig", NETTY, "ControllerConfig")
+CONTROLLER_KEYS = _keys(ControllerConfig, NETTY, "ControllerConfig")
+KEYS_OF_FILES: Mapping[str, Mapping[str, Key]] = {
+    "broker.conf": BROKER_KEYS,
+    "namesrv.conf": NAMESRV_KEYS,
+    "controller.conf": CONTROLLER_KEYS,
+}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from ha.controller.config import ControllerConfig
 from ledgermq.remoting.tls import TlsMode
 from ledgermq.remoting.tls_settings import TlsSettings
 from nameserver.config import NameServerConfig
@@ -47,3 +48,9 @@ def raft_notices(raft: RaftKeys) -> Iterator[str]:
     """What the settings of a Raft member do not protect."""
     if raft.peer_secret_file is None and not raft.is_local:
         yield "WARNING: insecurePeers=true: whoever reaches a Raft port of this group can delete its log"
+
+
+def controller_notices(controller: ControllerConfig) -> Iterator[str]:
+    """What the settings of a controller do not protect."""
+    if controller.credentials() is None and not controller.is_local:
+        yield "WARNING: insecureController=true: whoever reaches this controller's port can appoint masters"

@@ -1,4 +1,4 @@
-"""One broker or nameserver as this process, in the foreground, until SIGTERM or Ctrl-C.
+"""One broker, nameserver or controller as this process, in the foreground, until SIGTERM or Ctrl-C.
 
     configuration -> node.start() -> ready line -> signal -> node.close()
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Node(Protocol):
-    """A broker or a nameserver."""
+    """A broker, a nameserver or a controller."""
 
     async def start(self) -> None:
         """Recover and listen."""
@@ -70,6 +70,20 @@ def run_nameserver(conf: str | None, overrides: Sequence[str]) -> int:
     return _run(lambda: NameServer(config), "nameserver", config.notices)
 
 
+def run_controller(conf: str | None, overrides: Sequence[str]) -> int:
+    """Run a controller of this configuration.
+
+    Raises:
+        UsageError: the configuration is wrong.
+        CommandError: it cannot start, or the agreement of the controllers failed in this process.
+    """
+    from ha.controller.server import Controller
+    from node.config import load_controller_config
+
+    config = load_controller_config(_path(conf), overrides)
+    return _run(lambda: Controller(config), f"controller {config.self_id}", config.notices)
+
+
 def _path(conf: str | None) -> Path | None:
     if conf is None:
         return None
@@ -104,12 +118,13 @@ def _allow_all_descriptors() -> None:
 def _start_errors() -> tuple[type[Exception], ...]:
     """Errors that are explained in one line; any other one is a bug and shows its traceback."""
     from dledger.errors import DLedgerError
+    from ha.controller.errors import QuorumError
     from ledgermq.remoting.errors import RemotingError
     from ledgermq.remoting.refusal import Refusal
     from store.errors import StoreError
     from telemetry.health import HealthListenError
 
-    return OSError, StoreError, DLedgerError, RemotingError, Refusal, HealthListenError
+    return OSError, StoreError, DLedgerError, QuorumError, RemotingError, Refusal, HealthListenError
 
 
 def _explain(error: Exception) -> str:

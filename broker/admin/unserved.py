@@ -8,7 +8,9 @@ from ledgermq.remoting.refusal import Cause, Refusal
 
 _NEVER: Final = "RocketMQ's own broker does not serve it"
 _CONTAINER: Final = "a process is one broker here, there are no containers of brokers"
-_CONTROLLER: Final = "a Raft group elects its leader itself, there is no controller"
+_CONTROLLER: Final = "controllers serve it"
+_OF_CONTROLLERS: Final = "controllers of RocketMQ ask it of themselves, where they use JRaft"
+_NO_CONTROLLER_MODE: Final = "a Raft group elects its leader itself, no controller does"
 _REPLICATION: Final = "there are no masters and slaves here: a Raft group replicates its log itself"
 _STATIC: Final = "static topics, whose queues are mapped to brokers, are not served; make an ordinary topic"
 _CLIENT: Final = "brokers ask it of clients"
@@ -17,7 +19,9 @@ _NAMESERVER: Final = "nameservers serve it"
 REASONS: Final[Mapping[int, str]] = {
     **dict.fromkeys((13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302), _NEVER),
     **dict.fromkeys((Code.ADD_BROKER, Code.REMOVE_BROKER), _CONTAINER),
-    **dict.fromkeys((*range(1001, 1007), *range(1008, 1019)), _CONTROLLER),
+    **dict.fromkeys((*range(1001, 1007), *range(1009, 1014)), _CONTROLLER),
+    **dict.fromkeys(range(1014, 1019), _OF_CONTROLLERS),
+    Code.NOTIFY_BROKER_ROLE_CHANGED: _NO_CONTROLLER_MODE,
     Code.EXCHANGE_BROKER_HA_INFO: _REPLICATION,
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: _STATIC,
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "there is no RocksDB store that could be compared with the files",

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.admin.unserved import REASONS
+from ha.controller.config import ControllerConfig
+from ha.controller.server import Controller
 from ledgermq.remoting.codec.codes import RequestCode
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
@@ -44,8 +46,8 @@ def test_the_reasons_are_those_that_clients_read(rows: Mapping[int, tuple[str, s
             assert how == f"not: {REASONS[code]}"
         if who == "client":
             assert REASONS[code] == "brokers ask it of clients"
-        if who == "nameserver":
-            assert REASONS[code] == "nameservers serve it"
+        if who in ("nameserver", "controller"):
+            assert REASONS[code] == f"{who}s serve it"
 
 
 async def test_a_nameserver_serves_what_the_table_says(
@@ -58,6 +60,16 @@ async def test_a_nameserver_serves_what_the_table_says(
         assert {code for code, (_, who, _) in rows.items() if who == "nameserver"} == set(server._handlers)
     finally:
         await server.close()
+
+
+def test_a_controller_serves_what_the_table_says(rows: Mapping[int, tuple[str, str, str]], tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * 32)
+    secret.chmod(0o600)
+    config = ControllerConfig(members=(("n0", "127.0.0.1:1"),), self_id="n0", secret_file=secret)
+    controller = Controller(config)
+    said = {code for code, (_, who, _) in rows.items() if who == "controller"}
+    assert said | {RequestCode.BROKER_HEARTBEAT} == {*controller._quick, *controller._slow}
 
 
 def test_each_difference_that_the_table_names_is_described(rows: Mapping[int, tuple[str, str, str]]) -> None:

@@ -24,9 +24,13 @@ def test_our_own_keys_say_that_they_are_ours() -> None:
     assert "a key of LedgerMQ's own" in explain("healthPort")
 
 
-def test_a_key_of_two_files_is_explained_for_both() -> None:
-    assert explain("listenPort").count("listenPort: ") == 2
-    assert "broker.conf and namesrv.conf" in explain("bindAddress")
+def test_a_key_of_several_files_is_explained_for_each_once() -> None:
+    assert explain("listenPort").count("listenPort: ") == 3
+    assert "broker.conf and namesrv.conf and controller.conf" in explain("bindAddress")
+
+
+def test_a_live_key_of_a_controller_says_until_when_it_holds() -> None:
+    assert "live     updateControllerConfig changes it until the controller stops" in explain("notifyBrokerRoleChanged")
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_one() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ledgermq.remoting.config_key import INT, LONG, NOT_NEGATIVE, OURS, PERCENT, PORT, POSITIVE, Key, Kind, unknown_key
+from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
-from nameserver.settings import Settings
 from node.keys import BROKER_KEYS, NAMESRV_KEYS
 
 PROJECT = Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def rows(*origins: str) -> set[str]:
 @pytest.mark.parametrize("key", [name for name, key in NAMESRV_KEYS.items() if key.path])
 def test_a_running_nameserver_takes_a_change_only_of_what_then_has_its_effect(key: str) -> None:
     seen: list[NameServerConfig] = []
-    settings = Settings(NameServerConfig(properties={key: ""}), seen.append)
+    settings = LiveSettings(NameServerConfig(properties={key: ""}), seen.append)
     before = settings.config
     for text in ("true", "false", "17", "x"):
         with contextlib.suppress(Refusal):

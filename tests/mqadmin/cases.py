@@ -43,7 +43,7 @@ _NO_RETRIES = "^[^%]"
 _CONSUMED = r"(?s)MqaTopic.*Diff Total: 0"
 _FOLLOWERS = "its followers are shown, too"
 _ROUTE = r"brokerAddrs"
-_NO_CONTROLLER = "there is no controller: a Raft group elects its leader itself"
+_NO_CONTROLLER = "a broker is no controller: controllers are processes of their own"
 SECRET = "passwords are not shown"
 _OURS_REFUSES = "refused with code 3 and the reason"
 

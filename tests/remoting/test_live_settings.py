@@ -1,8 +1,8 @@
 import pytest
 
+from ledgermq.remoting.live_settings import LiveSettings
 from ledgermq.remoting.refusal import Refusal
 from nameserver.config import NameServerConfig
-from nameserver.settings import Settings
 
 PROPERTIES = {
     "listenPort": "9876",
@@ -13,11 +13,11 @@ PROPERTIES = {
 
 
 @pytest.fixture
-def settings() -> Settings:
-    return Settings(NameServerConfig(properties=PROPERTIES), lambda config: None)
+def settings() -> LiveSettings[NameServerConfig]:
+    return LiveSettings(NameServerConfig(properties=PROPERTIES), lambda config: None)
 
 
-def test_all_known_keys_are_shown_sorted(settings: Settings) -> None:
+def test_all_known_keys_are_shown_sorted(settings: LiveSettings[NameServerConfig]) -> None:
     lines = settings.as_text().splitlines()
     assert lines == sorted(lines)
     assert {"listenPort=9876", "serverWorkerThreads=8", "enableTopicList=true"} <= set(lines)
@@ -25,25 +25,25 @@ def test_all_known_keys_are_shown_sorted(settings: Settings) -> None:
 
 def test_a_change_takes_effect_and_is_shown() -> None:
     seen: list[NameServerConfig] = []
-    settings = Settings(NameServerConfig(properties=PROPERTIES), seen.append)
+    settings = LiveSettings(NameServerConfig(properties=PROPERTIES), seen.append)
     settings.update("# by hand\n\nscanNotActiveBrokerInterval = 900\norderMessageEnable=true\n")
     assert (settings.config.scan_interval_ms, settings.config.order_message_enable) == (900, True)
     assert seen == [settings.config]
     assert "scanNotActiveBrokerInterval=900\n" in settings.as_text()
 
 
-def test_a_key_without_effect_keeps_what_it_is_told(settings: Settings) -> None:
+def test_a_key_without_effect_keeps_what_it_is_told(settings: LiveSettings[NameServerConfig]) -> None:
     settings.update("serverWorkerThreads=16")
     assert "serverWorkerThreads=16\n" in settings.as_text()
 
 
-def test_a_fixed_key_may_be_said_with_its_own_value(settings: Settings) -> None:
+def test_a_fixed_key_may_be_said_with_its_own_value(settings: LiveSettings[NameServerConfig]) -> None:
     settings.update("listenPort=9876")
     with pytest.raises(Refusal, match="key 'listenPort' cannot change from '9876' while running"):
         settings.update("listenPort=9877")
 
 
-def test_a_change_is_made_wholly_or_not_at_all(settings: Settings) -> None:
+def test_a_change_is_made_wholly_or_not_at_all(settings: LiveSettings[NameServerConfig]) -> None:
     before = settings.as_text()
     with pytest.raises(Refusal, match=r"black list\. It holds kvConfigPath"):
         settings.update("orderMessageEnable=true\nkvConfigPath=/y\n")
@@ -54,14 +54,14 @@ def test_a_change_is_made_wholly_or_not_at_all(settings: Settings) -> None:
 
 
 def test_the_configurations_own_black_list_is_kept_to() -> None:
-    settings = Settings(NameServerConfig(config_black_list=("serverWorkerThreads",), properties=PROPERTIES), print)
+    settings = LiveSettings(NameServerConfig(config_black_list=("serverWorkerThreads",), properties=PROPERTIES), print)
     with pytest.raises(Refusal, match=r"black list\. It holds serverWorkerThreads"):
         settings.update("serverWorkerThreads=9")
     with pytest.raises(Refusal, match=r"black list\. It holds kvConfigPath"):
         settings.update("kvConfigPath=/y")
 
 
-def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: Settings) -> None:
+def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: LiveSettings[NameServerConfig]) -> None:
     with pytest.raises(Refusal, match=r"is unknown; no known key is like it$") as caught:
         settings.update("serverWorkerThread" * 1_000_000 + "=1")
     assert len(caught.value.remark) < 200
@@ -70,12 +70,14 @@ def test_of_an_unknown_key_only_the_start_is_compared_and_shown(settings: Settin
 @pytest.mark.parametrize(
     "value", ["9" * 5000, "0" * 19 + "1" + "9" * 5000, "0" * 19 + "1" + "9" * 100, "2147483648", "0"]
 )
-def test_a_number_beyond_32_bits_is_refused_however_it_is_written(settings: Settings, value: str) -> None:
+def test_a_number_beyond_32_bits_is_refused_however_it_is_written(
+    settings: LiveSettings[NameServerConfig], value: str
+) -> None:
     with pytest.raises(Refusal, match="is not a number above 0"):
         settings.update(f"scanNotActiveBrokerInterval={value}")
     assert settings.config.scan_interval_ms == 5000
 
 
-def test_escapes_survive_the_round_trip(settings: Settings) -> None:
+def test_escapes_survive_the_round_trip(settings: LiveSettings[NameServerConfig]) -> None:
     settings.update("serverWorkerThreads=a\\\\b\\=c")
     assert "serverWorkerThreads=a\\\\b=c\n" in settings.as_text()

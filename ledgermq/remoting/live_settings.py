@@ -1,4 +1,4 @@
-"""The settings of a running nameserver under RocketMQ's names, for requests 319 (show) and 318 (change).
+"""The settings of a running nameserver or controller under RocketMQ's names, for requests that show and change them.
 
 Some settings may change while the process runs, with effect at once. The file with which the process was started
 belongs to the user and is never written. Keys without effect here keep the value that they are given.
@@ -6,14 +6,13 @@ belongs to the user and is never written. Keys without effect here keep the valu
 Source: apache/rocketmq `namesrv/.../processor/DefaultRequestProcessor.java` (updateConfig, getConfig), 5.3.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.config_key import keys_of, unknown_key
 from ledgermq.remoting.refusal import Cause, Refusal
-from nameserver.config import NameServerConfig
 
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 """Keys that no request changes, whatever the configuration's own list is."""
@@ -22,12 +21,23 @@ _NUMBER_MAX = 1 << 31
 _DIGITS_MAX = 20
 _SHOWN_MAX = 100
 
-_KEYS = keys_of(NameServerConfig)
-_LIVE = {name: key for name, key in _KEYS.items() if key.is_live}
-"""Keys that a request changes with effect at once."""
+
+class Configuration(Protocol):
+    """A frozen dataclass of settings, whose live keys are numbers above 0, and words true or false."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Every known key under RocketMQ's name with the value in force, as text."""
+
+    @property
+    def config_black_list(self) -> tuple[str, ...]:
+        """Keys that may not be changed at run time."""
 
 
-class Settings:
+C = TypeVar("C", bound=Configuration)
+
+
+class LiveSettings(Generic[C]):
     """The present configuration; `config` is replaced by each change.
 
     Args:
@@ -35,11 +45,13 @@ class Settings:
         on_change: called after a change has taken effect.
     """
 
-    def __init__(self, config: NameServerConfig, on_change: Callable[[NameServerConfig], None]) -> None:
+    def __init__(self, config: C, on_change: Callable[[C], None]) -> None:
         self.config = config
         self._on_change = on_change
-        self._properties = dict(config.properties) or {"listenPort": str(config.listen_port)}
-        self._properties |= {name: key.shown_in(config) for name, key in _LIVE.items()}
+        self._keys = keys_of(type(config))
+        self._live = {name: key for name, key in self._keys.items() if key.is_live}
+        shown = {name: key.shown_in(config) for name, key in self._keys.items() if key.path}
+        self._properties = shown | dict(config.properties) | {name: shown[name] for name in self._live}
 
     def as_text(self) -> str:
         """Return all keys, sorted, as the lines of a properties file."""
@@ -56,10 +68,10 @@ class Settings:
         fields: dict[str, Any] = {}
         for key, value in wanted.items():
             self._check(key, value)
-            if (live := _LIVE.get(key)) is not None:
+            if (live := self._live.get(key)) is not None:
                 fields[live.path[0]] = _parse_value(key, value, live.value_in(self.config))
         self._properties |= wanted
-        self.config = replace(self.config, **fields)
+        self.config = replace(self.config, **fields)  # type: ignore[type-var]  # a frozen dataclass
         self._on_change(self.config)
 
     def _check(self, key: str, value: str) -> None:
@@ -67,7 +79,7 @@ class Settings:
             raise Refusal(Cause.NO_PERMISSION, f"Can not update config in black list. It holds {key}")
         if key not in self._properties:
             raise Refusal(Cause.INVALID_PARAMETER, f"key {key[:_SHOWN_MAX]!r} {unknown_key(key, self._properties)}")
-        if key in _KEYS and key not in _LIVE and value != self._properties[key]:
+        if key in self._keys and key not in self._live and value != self._properties[key]:
             raise Refusal(
                 Cause.NO_PERMISSION, f"key {key!r} cannot change from {self._properties[key]!r} while running"
             )

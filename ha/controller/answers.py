@@ -1,0 +1,74 @@
+"""What requests are answered: headers and bodies as RocketMQ's controller has them.
+
+Source: apache/rocketmq `remoting/.../protocol/header/controller/**/*ResponseHeader.java`,
+`remoting/.../protocol/body/{SyncStateSet,ElectMasterResponseBody,BrokerReplicasInfo}.java` (5.3).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ha.controller.core.model import Group
+from ledgermq.remoting.codec.codes import ResponseCode
+from ledgermq.remoting.codec.java_json import java_json
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer. `ext` None means that the header has no fields."""
+
+    ext: Mapping[str, str] | None = None
+    body: bytes = b""
+    code: int = ResponseCode.SUCCESS
+    remark: str | None = None
+
+
+def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str]:
+    """Who is master; without a master only the epochs, as Java leaves out what is null."""
+    fields = {
+        "masterBrokerId": group.master_id,
+        "masterAddress": group.address_of(group.master_id),
+        "masterEpoch": group.master_epoch,
+        "syncStateSetEpoch": group.set_epoch if with_set_epoch else None,
+    }
+    return {name: str(value) for name, value in fields.items() if value is not None}
+
+
+def set_body(group: Group) -> bytes:
+    """The in-sync set with its epoch."""
+    return java_json({"syncStateSet": sorted(group.in_sync), "syncStateSetEpoch": group.set_epoch})
+
+
+def election_body(group: Group, *, is_new: bool) -> bytes:
+    """The in-sync set; after an election also the addresses of all replicas."""
+    members = {
+        "brokerAddrs": {broker_id: one.address for broker_id, one in sorted(group.replicas.items())},
+        "brokerName": group.name,
+        "cluster": group.cluster,
+    }
+    return java_json(({"brokerMemberGroup": members} if is_new else {}) | {"syncStateSet": sorted(group.in_sync)})
+
+
+def replicas_body(groups: Iterable[Group], is_alive: Callable[[str, int], bool]) -> bytes:
+    """For each group its master and its replicas, those in sync and the others."""
+    table: dict[str, Any] = {}
+    for group in groups:
+        replicas = [
+            {
+                "alive": is_alive(group.name, broker_id),
+                "brokerAddress": one.address,
+                "brokerId": broker_id,
+                "brokerName": group.name,
+            }
+            for broker_id, one in sorted(group.replicas.items())
+        ]
+        fields = {
+            "inSyncReplicas": [one for one in replicas if one["brokerId"] in group.in_sync],
+            "masterAddress": group.address_of(group.master_id),
+            "masterBrokerId": group.master_id,
+            "masterEpoch": group.master_epoch,
+            "notInSyncReplicas": [one for one in replicas if one["brokerId"] not in group.in_sync],
+            "syncStateSetEpoch": group.set_epoch,
+        }
+        table[group.name] = {name: value for name, value in fields.items() if value is not None}
+    return java_json({"replicasInfoTable": table})

@@ -1,0 +1,279 @@
+"""What one controller is told. Its file is RocketMQ's `controller.conf`."""
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ledgermq.remoting.addresses import split_address
+from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.config_key import (
+    BOOL,
+    NETTY,
+    OURS,
+    PATH,
+    PORT,
+    PORT_OR_OFF,
+    POSITIVE,
+    POSITIVE_LONG,
+    SECRET,
+    TEXT,
+    WORDS,
+    Kind,
+    key,
+    section,
+)
+from ledgermq.remoting.errors import ConnectError, JsonError
+from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.signature import Credentials
+from ledgermq.remoting.tls_settings import TlsSettings
+
+_PORT_MAX = 65535
+_TIMEOUT_MIN_MS = 400  # several heartbeats of PySyncObj must fit
+
+
+def _read_peers(text: str) -> tuple[tuple[str, str], ...]:
+    peers: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        member, _, address = part.partition("-")
+        try:
+            split_address(address)
+        except ConnectError:
+            raise ValueError(f"has {part!r}, which is no id-host:port with an id such as n0") from None
+        if not member or member in peers:
+            raise ValueError(f"has the id {member!r} twice, or an empty one")
+        peers[member] = address
+    if len(set(peers.values())) != len(peers):
+        raise ValueError("gives two controllers one address")
+    return tuple(peers.items())
+
+
+PEERS = Kind("text", _read_peers, lambda peers: ";".join(map("-".join, peers)))
+"""Controllers by id, `n0-host:port;n1-host:port`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """One controller. Times are milliseconds."""
+
+    ORIGIN: ClassVar[str] = "ControllerConfig"
+
+    members: tuple[tuple[str, str], ...] = key(
+        "controllerDLegerPeers",
+        PEERS,
+        (),
+        "Members of the controllers' group.",
+        shown="",
+        note="At these addresses brokers and tools are served: n0-host:port;n1-host:port;n2-host:port. Needed.",
+    )
+    self_id: str = key("controllerDLegerSelfId", TEXT, "", "Which of the members this controller is.", note="Needed.")
+    group: str = key("controllerDLegerGroup", TEXT, "controllers", "Name of the controllers' group.", upstream="")
+    store_path: Path = key(
+        "controllerStorePath",
+        PATH,
+        Path.home() / "DLedgerController",
+        "Folder of the controller's log.",
+        shown="<home folder/DLedgerController>",
+        note="Each controller has a folder quorum-<id> in it. RocketMQ's own log there is not read.",
+    )
+    secret_file: Path | None = key(
+        "controllerSecretFile",
+        PATH,
+        None,
+        "File with the secret, 32 bytes or more, by which controllers know each other and encrypt what they say.",
+        note="The same on all controllers. Needed always: a controller executes what another one sends.",
+        origin=OURS,
+    )
+    quorum_port_offset: int = key(
+        "controllerQuorumPortOffset",
+        POSITIVE,
+        100,
+        "How far above their ports in controllerDLegerPeers the controllers listen for each other.",
+        origin=OURS,
+    )
+    election_timeout_ms: int = key(
+        "controllerElectionTimeout",
+        POSITIVE,
+        700,
+        "Silence in ms after which a controller wants to lead the others, twice as long at most.",
+        origin=OURS,
+    )
+    lease_ms: int = key(
+        "masterLease",
+        POSITIVE,
+        500,
+        "Time in ms for which a master may go on after its last word with the leading controller.",
+        note="Of LedgerMQ's own brokers; a successor waits as long. The same on all controllers.",
+        origin=OURS,
+    )
+    unclean: bool = key(
+        "enableElectUncleanMaster",
+        BOOL,
+        False,
+        "Elect a master from outside the in-sync set when nobody else is left.",
+        note="What such a master lacks is lost.",
+        live=True,
+    )
+    notify: bool = key("notifyBrokerRoleChanged", BOOL, True, "Tell brokers of their new role.", live=True)
+    reads_by_log: bool = key("processReadEvent", BOOL, False, "Let reads go through the controllers' log.", live=True)
+    scan_interval_ms: int = key(
+        "scanNotActiveBrokerInterval",
+        POSITIVE_LONG,
+        500,
+        "Time in ms between two looks for silent brokers.",
+        upstream="5000",
+        live=True,
+    )
+    scan_master_interval_ms: int = key(
+        "scanInactiveMasterInterval",
+        POSITIVE_LONG,
+        500,
+        "Time in ms between two looks for lost masters.",
+        upstream="5000",
+        live=True,
+    )
+    credentials_json: str = key(
+        "innerClientAuthenticationCredentials",
+        SECRET,
+        "",
+        "User and password by which brokers and tools prove who they are.",
+        note='As {"accessKey":"...","secretKey":"..."}. Every request must then be signed by them.',
+        origin="AuthConfig",
+    )
+    insecure: bool = key(
+        "insecureController",
+        BOOL,
+        False,
+        "Do without innerClientAuthenticationCredentials: whoever reaches the port can then appoint masters.",
+        origin=OURS,
+    )
+    listen_host: str = key(
+        "bindAddress", TEXT, "0.0.0.0", "Address of this machine at which the process listens.", origin=NETTY
+    )
+    listen_port: int = key(
+        "listenPort",
+        PORT,
+        0,
+        "Port at which clients are served.",
+        shown="<this controller's in controllerDLegerPeers>",
+        origin=NETTY,
+    )
+    health_host: str = key(
+        "healthHost",
+        TEXT,
+        "0.0.0.0",
+        "Address at which /livez, /readyz and /metrics are served over HTTP.",
+        shown="<bindAddress>",
+        origin=OURS,
+    )
+    health_port: int | None = key(
+        "healthPort",
+        PORT_OR_OFF,
+        None,
+        "Port of /livez, /readyz and /metrics; off serves none.",
+        shown="<listenPort + 5>",
+        origin=OURS,
+    )
+    limits: Limits = section(Limits)
+    tls: TlsSettings = section(TlsSettings)
+    config_black_list: tuple[str, ...] = key(
+        "configBlackList",
+        WORDS,
+        ("configBlackList", "configStorePath"),
+        "Keys that may not be changed at run time.",
+    )
+
+    notices: tuple[str, ...] = ()
+    """What the process says once at its start."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Every known key under RocketMQ's name with the value in force, as text: what request 1010 shows."""
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """`host:port` at which brokers reach each controller, by id."""
+        return dict(self.members)
+
+    @property
+    def address(self) -> str:
+        """`host:port` at which brokers reach this controller."""
+        return self.peers[self.self_id]
+
+    @property
+    def quorum_members(self) -> dict[str, str]:
+        """`host:port` at which the controllers reach each other, by id."""
+        found = {}
+        for member, address in self.peers.items():
+            host, port = split_address(address)
+            found[member] = f"{host}:{port + self.quorum_port_offset}"
+        return found
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all controllers have loopback addresses, so that nobody on another machine can reach one."""
+        return all(_is_loopback(split_address(address)[0]) for address in self.peers.values())
+
+    def credentials(self) -> Credentials | None:
+        """By which requests must be signed; None when they need not be.
+
+        Raises:
+            ValueError: the text is no such JSON.
+        """
+        if not self.credentials_json:
+            return None
+        try:
+            value: Any = loads(self.credentials_json.encode())
+            members = (value["accessKey"], value["secretKey"])
+        except (JsonError, TypeError, KeyError, IndexError):
+            members = ("", "")
+        if not all(isinstance(member, str) and member for member in members):
+            raise ValueError('is not {"accessKey":"...","secretKey":"..."}')  # never shows what it is instead
+        return Credentials(*members)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """`(key, sentence)` of each relation between values that does not hold; none when the controller may start."""
+        if self.self_id not in self.peers:
+            yield "controllerDLegerSelfId", f"{self.self_id!r} is not among the controllers {list(self.peers)}"
+        if self.secret_file is None:
+            reason = "is needed: whoever reaches the controllers' port could otherwise run any program"
+            yield "controllerSecretFile", reason
+        if max((split_address(one)[1] for one in self.peers.values()), default=0) + self.quorum_port_offset > _PORT_MAX:
+            yield "controllerQuorumPortOffset", f"{self.quorum_port_offset} leads beyond port {_PORT_MAX}"
+        for address in sorted(set(self.quorum_members.values()) & set(self.peers.values())):
+            yield (
+                "controllerQuorumPortOffset",
+                f"{self.quorum_port_offset} leads to {address}, which is a controller's own",
+            )
+        if self.election_timeout_ms < _TIMEOUT_MIN_MS:
+            yield "controllerElectionTimeout", f"{self.election_timeout_ms} is too short: {_TIMEOUT_MIN_MS} at least"
+        yield from self._port_problems()
+        yield from self._credentials_problems()
+        yield from self.tls.problems()
+
+    def _port_problems(self) -> Iterator[tuple[str, str]]:
+        ports = {"listenPort": self.listen_port, "healthPort": self.health_port or 0}
+        if self.self_id in self.peers:
+            ports["controllerQuorumPortOffset"] = split_address(self.address)[1] + self.quorum_port_offset
+        taken: dict[int, str] = {}
+        for name, port in ports.items():
+            if port and taken.setdefault(port, name) != name:
+                yield name, f"port {port} is also taken by {taken[port]}"
+
+    def _credentials_problems(self) -> Iterator[tuple[str, str]]:
+        try:
+            is_open = self.credentials() is None
+        except ValueError as error:
+            yield "innerClientAuthenticationCredentials", str(error)
+            return
+        if is_open and not (self.insecure or self.is_local):
+            reason = "is needed: not all controllers have loopback addresses (insecureController=true does without)"
+            yield "innerClientAuthenticationCredentials", reason
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: not looked up, it may change

@@ -1,0 +1,232 @@
+"""What only the leading controller does: replace masters that are lost, and grant masters their leases.
+
+    broker dead, or a look at all masters -> stop its leases -> wait until they are over -> Elect -> tell the brokers
+
+A controller leads once a command of its own was applied in its term; what it knows of the state is then as new as
+what any controller before it decided. A broker that this controller has never heard counts as dead only when the
+controller has run long enough to have heard it.
+"""
+
+import asyncio
+import logging
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
+
+from ha.controller.core.commands import BY_CONTROLLER, Clean, Command, Confirm, Elect
+from ha.controller.core.live import SILENCE_MS, Heartbeat, LiveBrokers
+from ha.controller.core.machine import Machine
+from ha.controller.core.model import Group
+from ha.controller.core.outcome import Outcome
+from ha.controller.quorum.quorum import Quorum
+from ha.core.lease import Grants
+from ledgermq.remoting.refusal import Refusal
+
+_STOP_S: Final = 10.0
+"""Longest time for which a broker name is granted nothing while the fate of an election is not known."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Rules(Protocol):
+    """What of the configuration counts here; it may change at run time."""
+
+    @property
+    def unclean(self) -> bool:
+        """Whether replicas outside the in-sync set may be elected."""
+
+
+class Leadership:
+    """Owns the tasks of elections.
+
+    Args:
+        lease_s: length of every lease.
+        now_ms: a clock that stands still while this process does not run.
+        rules: the present configuration.
+        elected: told of each group that has got a new master.
+    """
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        machine: Machine,
+        live: LiveBrokers,
+        lease_s: float,
+        now_ms: Callable[[], int],
+        rules: Callable[[], Rules],
+        elected: Callable[[Group], None],
+    ) -> None:
+        self._quorum = quorum
+        self._machine = machine
+        self._live = live
+        self._grants = Grants(lease_s)
+        self._now_ms = now_ms
+        self._rules = rules
+        self._elected = elected
+        self._started_ms = now_ms()
+        self._term: int | None = None
+        self._lost: set[tuple[str, int]] = set()
+        self._without_lease: set[tuple[str, int]] = set()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._tasks: dict[str | None, asyncio.Task[None]] = {}  # by broker name; None: the confirmation
+        self.counts = {"elected": 0, "kept": 0, "failed": 0}
+
+    @property
+    def leads(self) -> bool:
+        """Whether this controller leads and knows all that was decided before."""
+        status = self._quorum.status
+        return status.is_leader and status.term == self._term
+
+    def changed(self) -> None:
+        """Who leads, or the term, has changed."""
+        status = self._quorum.status
+        if not status.is_leader:
+            self._grants.follows()
+        elif status.term != self._term and None not in self._tasks:
+            self._spawn(None, self._confirm())
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- brokers
+
+    def heard(self, beat: Heartbeat, now_s: float) -> float:
+        """A heartbeat arrived; returns the lease that is granted to it, in seconds, 0.0 for none."""
+        key = beat.name, beat.broker_id
+        self._lost.discard(key)
+        group = self._machine.groups.get(beat.name)
+        if group is None or beat.broker_id not in group.replicas:
+            return 0.0
+        if not beat.holds_lease:
+            self._without_lease.add(key)
+            return 0.0
+        self._without_lease.discard(key)
+        if not self.leads or group.master_id != beat.broker_id:
+            return 0.0
+        return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
+
+    def lost(self, beat: Heartbeat) -> None:
+        """A broker is dead, by its connection or its silence."""
+        group = self._machine.groups.get(beat.name)
+        if group is not None and beat.broker_id in group.replicas:
+            self._lost.add((beat.name, beat.broker_id))
+            self._replace_if_lost(group)
+
+    def look(self) -> None:
+        """Look at all masters."""
+        self._grants.forget(time.monotonic())
+        for group in self._machine.groups.values():
+            self._replace_if_lost(group)
+
+    def _replace_if_lost(self, group: Group | None) -> None:
+        if group is None or group.master_id is None or not self.leads or group.name in self._tasks:
+            return
+        now_ms, key = self._now_ms(), (group.name, group.master_id)
+        has_waited = now_ms - self._started_ms > SILENCE_MS
+        is_lost = not self._live.is_alive(*key, now_ms) and (has_waited or key in self._lost)
+        if is_lost and self._live.alive(group.name, group.replicas, now_ms):
+            _log.warning("master %d of %s is lost", group.master_id, group.name)
+            self._spawn(group.name, self._replace(group))
+
+    async def _replace(self, group: Group) -> None:
+        await self.elect(group.name, BY_CONTROLLER, designated=False, seen_epoch=group.master_epoch)
+
+    # ---- elections
+
+    async def elect(self, name: str, asker: int, *, designated: bool, seen_epoch: int | None = None) -> Outcome:
+        """Hold an election; while a master could be deposed, only after its lease is over.
+
+        Raises:
+            Refusal: as `Quorum.submit`.
+        """
+
+        def command(group: Group | None) -> Command:
+            return Elect(
+                name=name,
+                asker=asker,
+                designated=designated,
+                alive=() if group is None else self._live.candidates(name, group.replicas, self._now_ms()),
+                unclean=self._rules().unclean,
+                seen_epoch=seen_epoch,
+            )
+
+        outcome = await self._decide(name, command, lambda group: self._can_depose(group, asker, designated))
+        self._count(name, outcome)
+        return outcome
+
+    async def clean(self, name: str, ids: frozenset[int], *, even_living: bool) -> Outcome:
+        """Forget replicas, or with no ids the whole group; a master only after its lease is over.
+
+        Raises:
+            Refusal: as `Quorum.submit`.
+        """
+
+        def command(group: Group | None) -> Command:
+            alive = frozenset[int]() if group is None else self._live.alive(name, group.replicas, self._now_ms())
+            return Clean(name=name, ids=ids, even_living=even_living, alive=alive)
+
+        return await self._decide(name, command, lambda group: not ids or group.master_id in ids)
+
+    async def _decide(
+        self, name: str, command: Callable[[Group | None], Command], can_depose: Callable[[Group], bool]
+    ) -> Outcome:
+        """Submit what is decided on the state behind the wait; one decision a name at a time."""
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        async with lock:
+            group = self._machine.groups.get(name)
+            if group is not None and group.master_id is not None and can_depose(group):
+                self._grants.stop(name, time.monotonic() + _STOP_S)
+                await self._wait_for_lease(group.name, group.master_id)
+            outcome = await self._quorum.submit(command(self._machine.groups.get(name)))
+            self._grants.resume(name)  # not reached while the command may still take effect
+        return outcome
+
+    def _can_depose(self, group: Group, asker: int, designated: bool) -> bool:
+        is_alive = self._live.is_alive(group.name, group.master_id, self._now_ms())
+        return not is_alive or (designated and asker not in (group.master_id, BY_CONTROLLER))
+
+    async def _wait_for_lease(self, name: str, master_id: int) -> None:
+        if (name, master_id) not in self._without_lease:
+            wait_s = self._grants.free_s(name, master_id) - time.monotonic()
+            await asyncio.sleep(max(0.0, min(wait_s, _STOP_S)))
+
+    def _count(self, name: str, outcome: Outcome) -> None:
+        group = outcome.group
+        if outcome.cause is None and group is not None:
+            self.counts["elected"] += 1
+            _log.info("broker %s of %s is master, epoch %d", group.master_id, name, group.master_epoch)
+            self._elected(group)
+        elif group is not None and group.master_id is not None:
+            self.counts["kept"] += 1
+        else:
+            self.counts["failed"] += 1
+            _log.warning("no master for %s: %s", name, outcome.remark)
+
+    async def _confirm(self) -> None:
+        term = self._quorum.status.term
+        await self._quorum.submit(Confirm())
+        if self._quorum.status.is_leader and self._quorum.status.term == term:
+            self._term = term
+            self._grants.leads(time.monotonic())
+            _log.info("this controller leads, term %d", term)
+
+    def _spawn(self, key: str | None, work: Coroutine[None, None, None]) -> None:
+        task = self._tasks[key] = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(lambda done: self._done(key, done))
+
+    def _done(self, key: str | None, task: asyncio.Task[None]) -> None:
+        del self._tasks[key]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, Refusal):
+            _log.warning("%s: %s", "the confirmation" if key is None else f"election of {key}", error.remark)
+        elif error is not None:
+            _log.error("%s failed", "the confirmation" if key is None else f"election of {key}", exc_info=error)
+        if key is None:
+            self.changed()  # the term may be another by now

@@ -1,0 +1,11 @@
+"""The agreement of the controllers on one order of commands: PySyncObj's Raft, with parts of it replaced.
+
+PySyncObj 0.3.17 executes what it unpickles, flushes nothing, loses entries when it dies between two steps of a
+compaction, lets a wiped member vote, and takes memory without bound from whoever connects. Replaced are therefore:
+
+    its journal and its files    `journal`, `snapshot_file`: checksums, fdatasync before any answer, atomic trimming
+    its connections              `transport`: encrypted always, bounded; a member that forgot its votes does not vote
+    its thread                   `quorum`: one that stops the process when something fails
+
+What stays is its Raft. Reading order: snapshot_file, journal, transport, quorum.
+"""

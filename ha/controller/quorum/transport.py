@@ -1,0 +1,143 @@
+"""The connections of the controllers: PySyncObj's, encrypted always, bounded, and honest about forgotten votes.
+
+Three things are added to what PySyncObj sends and receives:
+
+- What a stranger sends is held up to `_STRANGER_BYTES`, what a controller sends up to `_PEER_BYTES`; strangers are
+  few and do not stay. Nothing is unpickled before its seal (Fernet: AES and HMAC-SHA-256) by the secret holds.
+- A vote is asked for with the word whether the candidate is sound (`journal`). Sound members vote for sound
+  candidates. The others vote for each other only, and such a candidate wins when all members voted for it: that is
+  the first start of a cluster. So whoever lost its disk helps nobody to become leader who lacks what it forgot, and
+  two that lost theirs cannot overrule a third that has everything.
+- What the leader sends has the time of sending, and the answer repeats it: the leader's authority is as old as the
+  newest that a majority has answered.
+
+PySyncObj has no way to be given these parts, so four names in its modules are replaced when this module is imported.
+"""
+
+import base64
+import hmac
+import time
+from typing import Any, Final
+
+import pysyncobj.syncobj
+import pysyncobj.tcp_server
+import pysyncobj.transport
+from cryptography.fernet import Fernet, MultiFernet
+from pysyncobj.tcp_connection import TcpConnection
+from pysyncobj.transport import TCPTransport
+
+from ha.controller.quorum.journal import Journal
+from ledgermq.remoting.proof import Secrets
+
+_STRANGER_BYTES: Final = 4096
+_PEER_BYTES: Final = 16 << 20
+_STRANGERS_MAX: Final = 64
+_UNSOUND: Final = "unsound"
+_SENT: Final = "sent"
+
+
+class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has no types
+    """A connection that closes when more arrives in part than its limit.
+
+    Attributes:
+        bytes_max: the limit.
+        since_s: when it was made.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.bytes_max = _STRANGER_BYTES
+        self.since_s = time.monotonic()
+        super().__init__(*arguments, **named)
+
+    def _TcpConnection__processRead(self) -> bool:
+        if len(self._TcpConnection__readBuffer) > self.bytes_max:
+            self.disconnect()
+            return False
+        return bool(super()._TcpConnection__processRead())
+
+
+class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no types
+    """See the module. Used by PySyncObj's thread alone."""
+
+    def __init__(self, journal: Journal, silence_s: float, *arguments: Any) -> None:
+        self._journal = journal
+        self._silence_s = silence_s
+        self._answered_s: dict[Any, float] = {}  # when that was sent which a member answered last
+        self._sent_s: dict[Any, float | None] = {}  # the same of what a leader sent to us last, by its clock
+        self._votes: dict[int, dict[Any, Any]] = {}  # for an unsound candidate, by term: the votes, by member
+        super().__init__(*arguments)
+
+    def answered_s(self, now_s: float) -> float:
+        """When the newest thing was sent that a majority, this controller included, has answered."""
+        others = len(self._nodes)
+        newest = sorted(self._answered_s.values(), reverse=True)
+        needed = (others + 1) // 2  # of the others
+        if not needed:
+            return now_s
+        return newest[needed - 1] if len(newest) >= needed else float("-inf")
+
+    def send(self, node: Any, message: Any) -> bool:
+        kind = message["type"]
+        if kind == "request_vote" and not self._journal.is_sound:
+            message = message | {_UNSOUND: True}
+        elif kind == "append_entries":
+            message = message | {_SENT: time.monotonic()}
+        elif kind == "next_node_idx":
+            message = message | {_SENT: self._sent_s.get(node)}
+        return bool(super().send(node, message))
+
+    def _onMessageReceived(self, node: Any, message: Any) -> None:
+        kind = message["type"]
+        if kind == "request_vote" and message.get(_UNSOUND, False) == self._journal.is_sound:
+            return
+        if kind == "response_vote" and not self._journal.is_sound:
+            self._collect(node, message)
+            return
+        if kind == "append_entries":
+            self._sent_s[node] = message.get(_SENT)
+        elif kind == "next_node_idx" and message.get(_SENT) is not None:
+            self._answered_s[node] = message[_SENT]
+        super()._onMessageReceived(node, message)
+
+    def _collect(self, node: Any, message: Any) -> None:
+        """Deliver the votes for an unsound candidate when all members voted."""
+        votes = self._votes.setdefault(message["term"], {})
+        votes[node] = message
+        self._votes = {message["term"]: votes}
+        if len(votes) == len(self._nodes):
+            for voter, vote in votes.items():
+                super()._onMessageReceived(voter, vote)
+
+    def _onNodeConnected(self, node: Any) -> None:
+        self._connections[node].bytes_max = _PEER_BYTES
+        super()._onNodeConnected(node)
+
+    def _onNewIncomingConnection(self, connection: Any) -> None:
+        if len(self._unknownConnections) >= _STRANGERS_MAX:
+            connection.disconnect()
+            return
+        super()._onNewIncomingConnection(connection)
+
+    def _onTick(self) -> None:
+        late = time.monotonic() - self._silence_s
+        for stranger in [one for one in self._unknownConnections if one.since_s < late]:
+            stranger.disconnect()
+            self._unknownConnections.discard(stranger)
+        super()._onTick()
+
+
+def _encryptor(secrets: Secrets) -> MultiFernet:
+    """Seals by the first secret, opens by each: so that one can be replaced without a stop."""
+    keys = (hmac.digest(secret, b"ledgermq controllers", "sha256") for secret in secrets)
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
+
+
+def _as_given(journal: Journal) -> Journal:
+    """In place of PySyncObj's `createJournal`: the configuration has the journal itself, not its name."""
+    return journal
+
+
+pysyncobj.syncobj.createJournal = _as_given
+pysyncobj.syncobj.getEncryptor = _encryptor
+pysyncobj.tcp_server.TcpConnection = BoundedConnection
+pysyncobj.transport.TcpConnection = BoundedConnection
