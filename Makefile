@@ -58,7 +58,7 @@ strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqa
 	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "java or go"
 
 test-all: $(BIN)/.dev ## every test, the long ones too (Java 17, Maven, Go)
-	FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	TESTS_WHOLE=1 FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both ways: every order of stops and kills, every mode (Java 17, Maven)
 	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store

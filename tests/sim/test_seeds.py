@@ -1,9 +1,8 @@
-"""Whole groups under faults, seed after seed; CI runs 2,000 more with `make sim`. A failure names its seed."""
+"""Whole groups under faults, seed after seed; CI runs more with `make sim`, for minutes. A failure names its seed."""
 
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan
 from chaos.sim.run import run_seed
+from tests.limits import IS_WHOLE
 
-SEEDS, CHUNK = 80, 20
+SEEDS, CHUNK = (80, 20) if IS_WHOLE else (20, 10)
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -40,9 +40,6 @@ def test_what_followers_acknowledged_while_recovering_counts_when_they_are_sound
 
 @pytest.mark.sim
 def test_the_corners_that_faults_aim_at_are_reached() -> None:
-    marks: Counter[str] = Counter()
-    for seed in range(1000, 1060):
-        marks.update(run_seed(seed).marks)
     wanted = {
         "append rejected",
         "file deleted",
@@ -61,7 +58,11 @@ def test_the_corners_that_faults_aim_at_are_reached() -> None:
         "vote stale_term",
         "vote voted_other",
     }
-    assert not wanted - marks.keys()
+    for seed in range(1000, 1060):
+        wanted -= run_seed(seed).marks.keys()
+        if not wanted:
+            return
+    pytest.fail(f"not reached: {wanted}")
 
 
 @pytest.mark.sim
