@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INPUT ?=
 SEEDS ?= 20000
-JOBS ?= 2
+JOBS ?= 3
 IMAGES ?= 50
 ROUNDS ?= 100
 MINUTES ?= 5
@@ -55,10 +55,10 @@ test: $(BIN)/.dev ## the tests of LedgerMQ by itself; `make strangers` has those
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not java and not go"
 
 strangers: $(BIN)/.dev ## programs of others with ours: Java and Go clients, mqadmin, Java brokers, nameservers, proxy, directories (Java 17, Maven, Go)
-	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "java or go"
+	JAVA_STORE=one JAVA_CLIENT=1 MIXED=one $(BIN)/python -m pytest -n 2 --dist worksteal -m "java or go"
 
 test-all: $(BIN)/.dev ## every test, the long ones too (Java 17, Maven, Go)
-	TESTS_WHOLE=1 FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	TESTS_WHOLE=1 FUZZ=all JAVA_STORE=all JAVA_CLIENT=1 MIXED=all $(BIN)/python -m pytest -n 2 --dist worksteal
 
 java-store: $(BIN)/.dev ## directories of the real Java broker and ours, both ways: every order of stops and kills, every mode (Java 17, Maven)
 	JAVA_STORE=all $(BIN)/python -m pytest tests/java_store

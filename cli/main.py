@@ -6,7 +6,7 @@ Sub-commands import their modules when they run, so that `ledgermq cluster kill 
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from typing import Any
 
 from cli.acl.command import add_parser as add_acl
 from cli.cluster.command import add_parser as add_cluster
@@ -47,6 +47,19 @@ def main(words: Sequence[str] | None = None) -> int:
         return 1
 
 
+class _PrintVersion(argparse.Action):
+    """Prints the version and exits; looked up only then, since each node's start would pay for it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib import metadata
+
+        print(f"ledgermq {metadata.version('ledgermq')}")
+        parser.exit()
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and options."""
     parser = argparse.ArgumentParser(
@@ -55,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ledgermq {metadata.version('ledgermq')}")
+    parser.add_argument("--version", action=_PrintVersion)
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, run in (("nameserver", _nameserver), ("broker", _broker), ("controller", _controller)):

@@ -1,16 +1,19 @@
 """What all tests share: no test fails because the machine was slow."""
 
 import importlib.util
+from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import settings
 
-from tests.limits import SLOWNESS, TEST_S
+from telemetry.collector import QuietCollector
+from tests.limits import IS_WHOLE, SLOWNESS, TEST_S
 
 if importlib.util.find_spec("ledgermq_server") is None:
     pytest.exit("the virtual environment is older than the packages: run `make install`", returncode=4)
 
-settings.register_profile("ledgermq", deadline=None)
+settings.register_profile("ledgermq", deadline=None, max_examples=100 if IS_WHOLE else 50)
 settings.load_profile("ledgermq")
 
 
@@ -26,3 +29,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_S))
         elif SLOWNESS > 1:
             item.add_marker(pytest.mark.timeout(own.args[0] * SLOWNESS), append=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collector_as_it_is() -> Iterator[None]:
+    """Keep brokers here from walking all objects of this process at each start; the collector is tested apart."""
+    with mock.patch.multiple(QuietCollector, begin=mock.DEFAULT, end=mock.DEFAULT):
+        yield

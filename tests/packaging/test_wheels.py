@@ -42,7 +42,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"
     words = (sys.executable, *PIP, "wheel", "--no-deps", "-w", folder / "dist", source, source / "server")
     if subprocess.run(words, env=with_path("")).returncode != 0:
-        index = subprocess.run([sys.executable, *PIP, "download", "--no-deps", "-d", folder / "probe", "setuptools>=69"])
+        index = subprocess.run(
+            [sys.executable, *PIP, "download", "--no-deps", "-d", folder / "probe", "setuptools>=69"]
+        )
         if index.returncode != 0 and not os.environ.get("CI"):
             pytest.skip("no package index answers, where the packages that a wheel needs come from")
         pytest.fail("the wheels are not built; see above why")

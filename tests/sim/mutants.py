@@ -172,7 +172,9 @@ MUTANTS = (
     Mutant("node's term for the log's", Member, "_vote_request", compare_by_node_term, ("R11",)),
     Mutant("vote for a shorter log", "dledger.core.member", "decide_vote", vote_for_any_log, ("R6", "R3/R4/R10")),
     Mutant("no lease", Member, "_has_leader", hears_nobody, ("R15",), 20),
-    Mutant("salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 32),
+    Mutant(
+        "salvage without hearing all", Member, "_ask_for_votes", salvage_without_hearing_all, ("R1", "R2", "R6"), 32
+    ),
     Mutant("recovering members counted", Leader, "_quorum_index", count_the_unsound, ("R8", "R6")),
     Mutant("no way back to the fork", Progress, "rejected", never_go_back, ("R14",)),
     Mutant("recovering member's own pre-vote", Ballot, "_own_vote_counts", own_vote_always_counts, ("R15",), 31),
