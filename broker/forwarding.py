@@ -41,7 +41,7 @@ class LeaderForwarding:
         """Serve on the leader, forward on a follower; a forwarded request is not forwarded again."""
 
         def served(connection: Connection, command: Command) -> None:
-            forward, leader = self.forward, self._leader_elsewhere()
+            forward, leader = self.forward, self.leader_elsewhere()
             if forward is None or leader is None or command.remark == _PASSED_ON:
                 serve(connection, command)
             else:
@@ -49,7 +49,8 @@ class LeaderForwarding:
 
         return served
 
-    def _leader_elsewhere(self) -> str | None:
+    def leader_elsewhere(self) -> str | None:
+        """Where the leader serves clients, `host:port`; None on the leader, or while it is not known."""
         try:
             self._role.check_writable()
         except Refusal as refusal:

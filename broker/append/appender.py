@@ -26,6 +26,9 @@ Put = Callable[[Sequence[QueuedDraft], Done, float], None]
 _QUEUE_FILES_S: Final = 0.005
 """Longest time in which a turn makes files of queues; messages to further new queues wait for later turns."""
 
+_PLACED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
+"""What senders hear that wait for nothing but the place of their message."""
+
 AnswerAll = Callable[[Sequence[Answer], AppendReceipt | Refusal], None]
 Settled = Callable[[Sequence[QueuedDraft], Sequence[Answer], AppendReceipt | Refusal, float], None]
 """Called for every batch with its drafts, the senders that waited, its outcome and its begin in monotonic seconds."""
@@ -41,6 +44,7 @@ class Appender:
         has_batches: whether `BatchDraft`s are among them; set by the code that adds one.
         answers: senders that wait for this batch.
         listeners: others that wait for it; each is called once with the outcome.
+        unwaited: those that wait only until it is placed: for no flush and no other node (property WAIT=false).
     """
 
     def __init__(self, put: Put, answer_all: AnswerAll, settled: Settled, loop: asyncio.AbstractEventLoop) -> None:
@@ -54,6 +58,7 @@ class Appender:
         self.drafts: list[QueuedDraft] = []
         self.answers: list[Answer] = []
         self.listeners: list[Done] = []
+        self.unwaited: list[Done] = []
 
     def begin(self) -> None:
         """Make sure that this turn's batch is placed when the turn ends."""
@@ -62,16 +67,18 @@ class Appender:
             self._since = time.monotonic()
             self._loop.call_soon(self._end_of_turn)
 
-    def add(self, draft: QueuedDraft, done: Done | None = None) -> None:
-        """Add one draft to the batch."""
+    def add(self, draft: QueuedDraft, done: Done | None = None, *, waits: bool = True) -> None:
+        """Put one more draft into the batch; `done` hears the outcome, or, unless it `waits`, that it was placed."""
         self.begin()
         self.drafts.append(draft)
         if done is not None:
-            self.listeners.append(done)
+            (self.listeners if waits else self.unwaited).append(done)
 
     def _end_of_turn(self) -> None:
-        drafts, answers, listeners = self.drafts, self.answers, self.listeners
+        drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited
         self.drafts, self.answers, self.listeners = [], [], []
+        if unwaited:
+            self.unwaited = []
         self._begun = False
         if self.has_batches:
             drafts = MixedDrafts(drafts)
@@ -87,13 +94,20 @@ class Appender:
 
         try:
             self._put(drafts, done, time.monotonic() + _QUEUE_FILES_S)
+            outcome: AppendReceipt | Refusal = _PLACED
         except NotYetError:
             self._wait(drafts, answers, listeners, since)
+            self.unwaited = unwaited
+            return
         except Refusal as refusal:
-            done(refusal)
+            outcome = refusal
         except Exception as error:  # senders must be answered, whatever the error is
             log.exception("appending a batch of %d records failed", len(drafts))
-            done(Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}"))
+            outcome = Refusal(Cause.SYSTEM_ERROR, f"append failed: {type(error).__name__}: {error}")
+        for tell in unwaited:
+            tell(outcome)
+        if outcome is not _PLACED:
+            done(outcome)
 
     def _wait(self, drafts: list[QueuedDraft], answers: list[Answer], listeners: list[Done], since: float) -> None:
         """Put drafts that could not be placed yet before those that arrived meanwhile."""

@@ -47,16 +47,22 @@ class OffsetRequests:
     def update_consumer_offset(self, connection: Connection, command: Command) -> None:
         """15: set the offset up to which a group has consumed; one lower than before is accepted, too.
 
-        A client that waits for the answer gets it when the offset is committed, so that no failover reverts it.
+        Who waits for the answer hears of success when the offset is committed, so that no failover takes it back. A
+        slave keeps it and tells the master as soon as that is there.
         """
         fields = command.ext
         group, topic, queue_id = text(fields, "consumerGroup"), text(fields, "topic"), integer(fields, "queueId")
         offset = long(fields, "commitOffset")
-        self._role.check_writable()
+        if not self._role.is_slave:
+            self._role.check_writable()
         if self._metadata.topic(topic) is None:
             raise Refusal(Cause.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if self._metadata.group(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if self._role.is_slave:
+            self._offsets.keep(topic, group, queue_id, offset)
+            connection.respond(command, ResponseCode.SUCCESS, {})
+            return
         if command.is_oneway:
             self._offsets.commit(topic, group, queue_id, offset)
             return

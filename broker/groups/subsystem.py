@@ -12,12 +12,14 @@ from broker.groups.client_requests import ClientRequests
 from broker.groups.clients import ClientTable, ConsumerGroup
 from broker.groups.consumer_admin import ConsumerAdmin
 from broker.groups.group_requests import GroupRequests
+from broker.groups.kept_offsets import KeptOffsets
 from broker.groups.locks import QueueLocks
 from broker.groups.offset_requests import OffsetRequests
 from broker.subsystem import Serve, Subsystem
 from ledgermq.remoting.codec.codes import RequestCode
 
 _EXPIRE_SECONDS = 10.0
+_HAND_OVER_SECONDS = 1.0
 
 
 class GroupSubsystem(Subsystem):
@@ -33,6 +35,7 @@ class GroupSubsystem(Subsystem):
         )
         self._group_requests = GroupRequests(context.state, metadata, offsets, role)
         self._consumers = ConsumerAdmin(config, metadata, offsets, self.clients, store, context.counting, spawn)
+        self.kept_offsets = KeptOffsets(offsets, role, context.forwarding, spawn)
         self.offset_requests = OffsetRequests(metadata, offsets, role, store)
 
     def requests(self) -> Mapping[int, Serve]:
@@ -89,8 +92,9 @@ class GroupSubsystem(Subsystem):
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Drop clients and locks that are not renewed."""
-        return (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
+        """Forget clients and locks that are not renewed; give the master what a slave keeps for it."""
+        expire = (_EXPIRE_SECONDS, self.clients.expire), (_EXPIRE_SECONDS, self.locks.expire)
+        return *expire, (_HAND_OVER_SECONDS, self.kept_offsets.hand_over)
 
     def follow(self) -> None:
         """Forget the locks, since only the leader gives them out."""

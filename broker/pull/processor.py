@@ -171,8 +171,8 @@ class PullProcessor:
             (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else (0, 0),
             self._departures.given(topic_name, group_name, queue_id),
         )
-        if flags & COMMIT_OFFSET and self._role.writable:
-            self._offsets.commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
+        if flags & COMMIT_OFFSET:
+            self._commit(topic_name, group_name, queue_id, long(fields, "commitOffset"))
         may_hold = bool(flags & SUSPEND)
         if self._config.cold_data_control and self._cold.check(group_name, queue, pull.offset):
             pull.count_max = 1
@@ -184,6 +184,12 @@ class PullProcessor:
             self._begin(pull, may_hold)
         else:
             self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
+
+    def _commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        if self._role.writable:
+            self._offsets.commit(topic, group, queue_id, offset)
+        elif self._role.is_slave:
+            self._offsets.keep(topic, group, queue_id, offset)
 
     def _begin_in_turn(self, pull: Pull, may_hold: bool) -> None:
         """Start a pull, now or in a later turn; errors are answered here, since in a later turn there is no caller."""

@@ -28,6 +28,17 @@ def stamp(config: BrokerConfig) -> bytes:
     return f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{trace}\x02CLUSTER\x01{config.cluster_name}\x02".encode()
 
 
+def waits(properties: bytes) -> bool:
+    """Whether the sender waits for more than the place of its message: for the flush and for other nodes.
+
+    `WAIT` that is not `true` says no, as Java reads it (`Message.isWaitStoreMsgOK`).
+    """
+    if b"WAIT\x01" not in properties or b"WAIT\x01true" in properties:
+        return True
+    value = find_property(properties, b"WAIT")
+    return value is None or value.lower() == b"true"
+
+
 def needs_new_stamp(properties: bytes) -> bool:
     """Whether a message has properties that only a broker may set: it was received before and is sent on."""
     return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties

@@ -28,6 +28,7 @@ from broker.send.fields import (
     needs_new_stamp,
     shortened,
     stamp,
+    waits,
     with_new_stamp,
 )
 from broker.state import names
@@ -180,7 +181,9 @@ class SendProcessor:
         if command.is_oneway:
             return
         key = find_property(fields.get("i", "").encode(), b"UNIQ_KEY") or b""
-        if target.is_new:
+        if not waits(fields.get("i", "").encode()):
+            self._answer_when_placed((connection, command, drafts, key))
+        elif target.is_new:
             self._answer_when_known(fields["b"], (connection, command, drafts, key))
         else:
             appender.answers.append((connection, command, drafts, key))
@@ -296,7 +299,9 @@ class SendProcessor:
         appender.drafts.append(draft)
         if command.flag & ONEWAY_FLAG:
             return
-        if target.is_new:
+        if not waits(properties):
+            self._answer_when_placed((connection, command, draft, key))
+        elif target.is_new:
             self._answer_when_known(fields["b"], (connection, command, draft, key))
         else:
             appender.answers.append((connection, command, draft, key))
@@ -333,7 +338,13 @@ class SendProcessor:
             topic = target.topic.decode()
             self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
 
-        self._appender.add(draft, None if command.is_oneway else done)
+        is_waited_for = waits(draft.properties)
+        self._appender.add(draft, None if command.is_oneway else done, waits=is_waited_for)
+
+    def _answer_when_placed(self, answer: Answer) -> None:
+        """Answer the sender of a message that waits for no flush and no other node."""
+        since = time.monotonic()
+        self._appender.unwaited.append(lambda outcome: self._answer_all.answer_alone(answer, outcome, since))
 
     def _answer_when_known(self, topic: str, answer: Answer) -> None:
         """Answer the sender of a topic's first message when the nameservers know the topic."""

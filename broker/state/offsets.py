@@ -103,6 +103,32 @@ class ConsumerOffsets:
             self._timer = self._loop.call_soon(self.send)
         self._waiting.append(done)
 
+    def keep(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
+        """Note progress at a slave, until the master has it: a higher offset than is known. Lower ones are ignored."""
+        if queue_offset > (self.get(topic, group, queue_id) or 0):
+            key = offset_key(topic, group)
+            self._ahead.setdefault(key, {})[queue_id] = queue_offset
+            self._unsent.add((key, queue_id))
+
+    def kept(self) -> list[tuple[str, str, int, int]]:
+        """`(topic, group, queue id, offset)` of the progress that a slave keeps and the master's log does not have."""
+        found = []
+        for key, queue_id in sorted(self._unsent):
+            offset = self._ahead[key][queue_id]
+            if offset > self._state.offsets.get(key, {}).get(queue_id, 0):
+                topic, _, group = key.rpartition(OFFSET_KEY_SEPARATOR)
+                found.append((topic, group, queue_id, offset))
+            else:
+                self._let_go(key, queue_id)
+        return found
+
+    def _let_go(self, key: str, queue_id: int) -> None:
+        self._unsent.discard((key, queue_id))
+        ahead = self._ahead[key]
+        del ahead[queue_id]
+        if not ahead:
+            del self._ahead[key]
+
     def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
         """Move a group to a queue offset. Its next pull of the queue gets it by `take_reset`, on any later leader, too.
 
@@ -234,10 +260,11 @@ class ConsumerOffsets:
         self._forget([key])
 
     def forget_ahead(self) -> None:
-        """Drop offsets that the log does not have: this node no longer leads."""
-        self._ahead.clear()
+        """Drop offsets that the log does not have: this node no longer leads. A slave keeps them for its master."""
+        if not self._role.is_slave:
+            self._ahead.clear()
+            self._unsent.clear()
         self._resets.clear()
-        self._unsent.clear()
         self._sent.clear()
         waiting, self._waiting = self._waiting, []
         _tell_all(waiting, Refusal(Cause.LEADER_CHANGED, "this node stopped leading before the offset was in the log"))

@@ -1,0 +1,46 @@
+"""Consumers' progress that a slave was told of goes to the master as soon as that is there again.
+
+A slave writes no records. Consumers that read from it while the master is away commit there, and go on from there; the
+master hears of it within seconds of its return, unless it has higher offsets by then.
+"""
+
+from broker.forwarding import LeaderForwarding
+from broker.role import Role
+from broker.state.offsets import ConsumerOffsets
+from broker.timers import Spawn
+from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.errors import RemotingError
+
+_AT_ONCE = 500
+
+
+class KeptOffsets:
+    """Hands them over; call `hand_over` periodically."""
+
+    def __init__(self, offsets: ConsumerOffsets, role: Role, forwarding: LeaderForwarding, spawn: Spawn) -> None:
+        self._offsets = offsets
+        self._role = role
+        self._forwarding = forwarding
+        self._spawn = spawn
+        self._is_at_it = False
+
+    def hand_over(self) -> None:
+        """Begin to tell the master, unless that is under way; nothing to do on other nodes."""
+        master = self._forwarding.leader_elsewhere() if self._role.is_slave else None
+        if not self._is_at_it and master is not None and self._offsets.kept():
+            self._is_at_it = True
+            self._spawn(self._tell(master))
+
+    async def _tell(self, master: str) -> None:
+        """What the master has taken comes back with its log; until then it is kept."""
+        try:
+            forward = self._forwarding.forward
+            for topic, group, queue_id, offset in self._offsets.kept()[:_AT_ONCE]:
+                fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+                if forward is not None:
+                    await forward(master, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))
+        except RemotingError:
+            pass  # it is away: tried again
+        finally:
+            self._is_at_it = False
