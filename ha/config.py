@@ -78,6 +78,7 @@ class MasterConfig:
         rules: which copies it waits for.
         limit_s: how long a batch waits for them and for its flush; None: for ever.
         plain_slaves: hosts that may speak RocketMQ's dialect, which proves nothing.
+        is_insecure: where there is no secret, slaves on other machines are believed, too.
         batch_bytes: most bytes of the log in one frame.
         window_bytes: most bytes sent to a slave and not reported by it.
     """
@@ -88,8 +89,13 @@ class MasterConfig:
     rules: CopyRules
     limit_s: float | None
     plain_slaves: tuple[Network, ...] = ()
+    is_insecure: bool = False
     batch_bytes: int = 256 << 10
     window_bytes: int = 16 << 20
+
+    def needs_proof(self, host: str) -> bool:
+        """Whether a slave of ours at this address must prove that it has the secret."""
+        return bool(self.group.secrets) or not (self.is_insecure or ipaddress.ip_address(host).is_loopback)
 
     def may_speak_plainly(self, host: str) -> bool:
         """Whether a slave at this address is believed without a handshake."""

@@ -237,7 +237,7 @@ class SlaveLink(asyncio.Protocol):
         assert self._transport is not None
         group = self._owner.config.group
         secret = proving_secret(group.secrets, DIALER, self._nonce, said, proof)
-        if secret is None:
+        if secret is None or (not secret and self._owner.config.needs_proof(self.host)):
             stranger = StrangerError("haPeerSecretFile", "no proof of the secret")
             self._refuse(stranger, b"", b"")
             raise stranger

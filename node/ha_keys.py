@@ -110,7 +110,7 @@ class HaKeys:
         PATH,
         None,
         "File with the secret, 32 bytes or more, by which a master and its slaves know each other.",
-        note="The same on all of them. Needed unless they talk by loopback addresses, see insecurePeers.",
+        note="The same on all of them. Without it only slaves on the master's machine are believed, see insecurePeers.",
         origin=OURS,
     )
     plain_slaves: tuple[Network, ...] = key(
@@ -150,23 +150,25 @@ class HaKeys:
                 yield "haMasterAddress", f"{self.master_address!r} is not host:port"
         if has_acl and any(network.num_addresses > 1 for network in self.plain_slaves):
             yield "haPlainSlaves", "has whole networks, and users are checked: name single addresses"
-        if self.peer_secret_file is not None or self._is_closed(is_slave, listens_locally):
+        if self.peer_secret_file is not None:
             return
-        if has_acl:
-            yield "haPeerSecretFile", "is needed: users are checked, and the log would be open to everybody"
-        elif not is_insecure:
-            yield (
-                "haPeerSecretFile",
-                "is needed: other machines can reach the replication (insecurePeers=true does without)",
-            )
-
-    def _is_closed(self, is_slave: bool, listens_locally: bool) -> bool:
-        if not is_slave:
-            return listens_locally
-        return self.master_protocol == "rocketmq" or is_loopback(self.master_address.rpartition(":")[0])
+        if is_slave:
+            is_near = self.master_protocol == "rocketmq" or is_loopback(self.master_address.rpartition(":")[0])
+            if not is_near and not is_insecure:
+                reason = "is needed: the master is on another machine (insecurePeers=true does without)"
+                yield "haPeerSecretFile", reason
+        elif has_acl and is_insecure and not listens_locally:
+            yield "haPeerSecretFile", "is needed: users are checked, and insecurePeers=true opens the log to everybody"
 
     def master_config(
-        self, group: GroupConfig, listen_host: str, listen_port: int, *, limit_s: float | None, rules: CopyRules
+        self,
+        group: GroupConfig,
+        listen_host: str,
+        listen_port: int,
+        *,
+        limit_s: float | None,
+        rules: CopyRules,
+        is_insecure: bool,
     ) -> MasterConfig:
         """For a master that listens at `listen_host:listen_port`; a batch waits `limit_s` at most."""
         return MasterConfig(
@@ -176,6 +178,7 @@ class HaKeys:
             rules=rules,
             limit_s=limit_s,
             plain_slaves=self.plain_slaves,
+            is_insecure=is_insecure,
             batch_bytes=self.batch_bytes,
         )
 

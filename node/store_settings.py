@@ -67,6 +67,7 @@ def master_config(config: NodeConfig, client_address: str) -> MasterConfig:
         config.ha_port or 0,
         limit_s=None if limit_ms is None else limit_ms / 1000,
         rules=rules,
+        is_insecure=config.raft.insecure_peers,
     )
 
 

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ha.config import MasterConfig
 from ha.core.copies import CopyRules
 from ha.core.handshake import seal
 from ha.core.stream import CLASSIC, OPENER, Report
 from ledgermq.message.crc import crc32
-from tests.ha.nodes import LOCAL, Node, copied, in_sync, master, slave
+from tests.ha.nodes import GROUP, LOCAL, Node, copied, in_sync, master, slave
 from tests.store.support import eventually
 
 SYNC = CopyRules(wanted=2)
@@ -168,3 +170,22 @@ async def test_bytes_that_changed_on_their_way_are_refused(
         first.put(200)
         await copied(first, second)
         assert "the CRC of" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "secrets", "is_insecure", "needs"),
+    [
+        ("127.0.0.1", (), False, False),
+        ("10.0.0.7", (), False, True),
+        ("10.0.0.7", (), True, False),
+        ("127.0.0.1", (b"s",), True, True),
+    ],
+)
+def test_without_a_secret_only_slaves_on_this_machine_are_believed(
+    host: str, secrets: tuple[bytes, ...], is_insecure: bool, needs: bool
+) -> None:
+    group = replace(GROUP, secrets=secrets)
+    config = MasterConfig(
+        group=group, listen_host="", listen_port=0, rules=CopyRules(), limit_s=None, is_insecure=is_insecure
+    )
+    assert config.needs_proof(host) is needs

@@ -46,6 +46,7 @@ class Node:
 
     def __init__(self, home: Path, port: int, argv: Sequence[str]) -> None:
         self.name = home.name
+        self.home = home
         self.port = port
         self._argv = argv
         self._log = home / "console.log"
